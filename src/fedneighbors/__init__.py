@@ -1,0 +1,27 @@
+"""Nearest-neighbour search, classification and personalisation for data that may not be pooled.
+
+Names resolve on first use, so that ``import fedneighbors`` loads neither numba nor scikit-learn.
+"""
+
+import importlib
+from typing import Any
+
+from fedneighbors._version import __version__
+
+_HOME = {
+    "FlyNNClassifier": "fedneighbors.methods.flynn",
+    "FlyNNSearchCV": "fedneighbors.methods.flynn",
+    "SimHashBloomClassifier": "fedneighbors.methods.flynn",
+}
+
+__all__ = ["__version__", "FlyNNClassifier", "FlyNNSearchCV", "SimHashBloomClassifier"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedneighbors' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,157 @@
+"""The exceptions that fedneighbors raises.
+
+Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific Python. All else::
+
+    FedneighborsError
+    ├── DataError                 a file or table cannot be used as it is (also a ValueError)
+    │   └── MissingDataError      a data set or the folder that holds it is not there
+    ├── ModelFileError            a saved model is truncated, altered, foreign or of another version
+    ├── RecordError               a run record cannot be read
+    ├── PartitionError            no partition with the wanted properties was found
+    ├── MissingExtraError         an optional dependency is not installed (also an ImportError)
+    └── FederationError           a federated run could not be finished
+        ├── WireError             a frame is malformed, too large or not what was expected
+        ├── SchemaMismatch        a party's table differs from the others'; names party and column
+        ├── PartyMissing          a party did not answer; names it
+        ├── PartyRefused          a party answered with an error code; names both
+        └── ProtocolError         a party or coordinator broke the order of the protocol
+"""
+
+from collections.abc import Mapping
+
+__all__ = [
+    "FedneighborsError",
+    "DataError",
+    "MissingDataError",
+    "ModelFileError",
+    "RecordError",
+    "PartitionError",
+    "MissingExtraError",
+    "FederationError",
+    "WireError",
+    "SchemaMismatch",
+    "PartyMissing",
+    "PartyRefused",
+    "ProtocolError",
+]
+
+
+class FedneighborsError(Exception):
+    """Base of every error that is not a plain bad argument."""
+
+
+class DataError(FedneighborsError, ValueError):
+    """A file or table cannot be used as it is."""
+
+
+class MissingDataError(DataError):
+    """A data set, or the folder that should hold it, is not there."""
+
+
+class ModelFileError(FedneighborsError):
+    """A saved model is truncated, altered, foreign or of another version."""
+
+
+class RecordError(FedneighborsError):
+    """A run record cannot be read."""
+
+
+class PartitionError(FedneighborsError):
+    """No partition with the wanted properties was found within the allowed attempts."""
+
+
+class MissingExtraError(FedneighborsError, ImportError):
+    """An optional dependency is not installed.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package that could not be imported.
+    extra : str
+        Extra of fedneighbors that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package!r} is not installed; install it with: pip install 'fedneighbors[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+
+class FederationError(FedneighborsError):
+    """A federated run could not be finished."""
+
+
+class WireError(FederationError):
+    """A frame is malformed, too large or not what was expected."""
+
+
+class ProtocolError(FederationError):
+    """A party or the coordinator broke the order of the protocol."""
+
+
+class SchemaMismatch(FederationError):  # noqa: N818 - reads as what it reports
+    """A party's table does not match the others'.
+
+    Parameters
+    ----------
+    party : str
+        The party that differs.
+    column : str
+        The column in question.
+    expected, found : str
+        What the federation uses and what the party announced.
+    """
+
+    def __init__(self, party: str, column: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"party {party!r}, column {column!r}: expected {expected}, found {found}; "
+            "bring the party's table in line with the others before training"
+        )
+        self.party = party
+        self.column = column
+        self.expected = expected
+        self.found = found
+
+
+class PartyMissing(FederationError):  # noqa: N818 - reads as what it reports
+    """Parties did not answer.
+
+    Parameters
+    ----------
+    missing : mapping of str to str
+        Party name to the reason that the runtime gave.
+    during : str
+        What was asked for.
+    """
+
+    def __init__(self, missing: Mapping[str, str], during: str) -> None:
+        who = ", ".join(f"{name!r} ({reason})" for name, reason in sorted(missing.items()))
+        super().__init__(
+            f"no reply to {during} from party {who}; no result was written. "
+            "Start the party again, or run without it, then repeat the run"
+        )
+        self.missing = dict(missing)
+        self.during = during
+
+
+class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
+    """A party answered with an error code instead of a reply.
+
+    Parameters
+    ----------
+    party : str
+        The party that refused.
+    code : str
+        Its error code; never a value or a row number.
+    detail : str
+        A column name or other public word, empty where none applies.
+    """
+
+    def __init__(self, party: str, code: str, detail: str = "") -> None:
+        where = f" ({detail})" if detail else ""
+        super().__init__(f"party {party!r} refused: {code}{where}")
+        self.party = party
+        self.code = code
+        self.detail = detail

@@ -1,0 +1,1 @@
+"""Who says what to whom: messages, roles and the runtimes that carry them."""

@@ -1,0 +1,1 @@
+"""Numba loops on plain arrays, one self-contained file per family."""

@@ -1,0 +1,1 @@
+"""One folder per paper; the methods never import one another."""

@@ -1,0 +1,1 @@
+"""FlyNN and FlyNNFL: federated nearest-neighbour classification with fly Bloom filters."""

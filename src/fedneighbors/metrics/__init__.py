@@ -1,0 +1,1 @@
+"""Measures of a result: accuracy and its relatives."""
