@@ -1,11 +1,13 @@
-"""What a run record holds: rounds of a federation, tables of results, pictures to draw from them."""
+"""What a run record holds: rounds of a federation, tables of results, pictures to draw."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Figure", "Round", "RunRecord", "Scalar", "Table"]
+__all__ = ["FIGURE_KINDS", "Figure", "Round", "RunRecord", "Scalar", "Table"]
 
 Scalar = str | int | float | bool | None
+
+FIGURE_KINDS = ("line", "scatter", "bar", "stacked", "reliability", "images", "heatmap")
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,13 @@ class Table:
     Parameters
     ----------
     name : str
-        Identifier, unique in the record; figures refer to it.
+        Identifier, unique in the record; figures refer to it. Letters, digits, dots, dashes and
+        underscores.
     title : str
         Heading for people.
     columns : tuple of str
-        Column names, with their unit where they have one.
+        Column names, each once, with their unit where they have one: a column of bytes is
+        called ``bytes`` or ends in ``_bytes``, one of seconds ``seconds`` or ends in ``_s``.
     rows : tuple of tuple
         Cells: strings, numbers, booleans or None.
     caption : str
@@ -69,9 +73,17 @@ class Figure:
     Parameters
     ----------
     name : str
-        Identifier, unique in the record; the file name of the picture.
+        Identifier, unique in the record; the file name of the picture. Letters, digits, dots,
+        dashes and underscores.
     kind : str
-        ``"line"``, ``"scatter"``, ``"bar"``, ``"stacked"``, ``"reliability"`` or ``"images"``.
+        One of ``FIGURE_KINDS``:
+
+        - ``"line"``, ``"scatter"``, ``"bar"``: ``y`` over ``x``;
+        - ``"stacked"``: bars at ``x`` made of one part of height ``y`` per ``hue``;
+        - ``"reliability"``: observed frequency ``y`` over predicted probability ``x``;
+        - ``"images"``: one small image per row, its pixels in column ``y`` as ``encode_pixels``
+          writes them, the text below it in column ``x``;
+        - ``"heatmap"``: a cell per pair of ``x`` and ``y``, its value in column ``hue``.
     title : str
         Heading for people.
     table : str

@@ -1,0 +1,137 @@
+"""What each line of a record file holds: the fields of a line and the check of each field."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from fedneighbors.records.scalars import decode
+from fedneighbors.records.schema import Figure, Round, Scalar, Table
+
+__all__ = ["FIELDS", "PARTS", "SCHEMA", "VERSION", "take"]
+
+SCHEMA = "fedneighbors.run"
+VERSION = 1
+
+_T = TypeVar("_T", str, bool, int)
+
+
+def _of(kind: type[_T], word: str) -> Callable[[object], _T]:
+    def check(value: object) -> _T:
+        if type(value) is not kind:  # JSON's true is no number here
+            raise ValueError(f"expected {word}")
+        return value
+
+    return check
+
+
+_text = _of(str, "a string")
+_flag = _of(bool, "true or false")
+_integer = _of(int, "an integer")
+
+
+def _number(value: object) -> float:
+    number = decode(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError("expected a number")
+    return number
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_text(part) for part in _list(value))
+
+
+def _rows(value: object) -> tuple[tuple[Scalar, ...], ...]:
+    return tuple(tuple(decode(cell) for cell in _list(row)) for row in _list(value))
+
+
+def _setting(value: object) -> Scalar | list[Scalar]:
+    return [decode(part) for part in value] if isinstance(value, list) else decode(value)
+
+
+def _mapping(check: Callable[[object], Any]) -> Callable[[object], dict[str, Any]]:
+    def each(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("expected an object")
+        return {name: check(part) for name, part in value.items()}
+
+    return each
+
+
+FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
+    "header": {
+        "schema": _text,
+        "version": _integer,
+        "name": _text,
+        "parameters": _mapping(_setting),
+        "started": _text,
+        "environment": _mapping(_text),
+    },
+    "round": {
+        "index": _integer,
+        "request": _text,
+        "reduce": _text,
+        "upload_bytes": _mapping(_integer),
+        "download_bytes": _mapping(_integer),
+        "seconds": _number,
+        "missing": _mapping(_text),
+    },
+    "table": {
+        "name": _text,
+        "title": _text,
+        "columns": _texts,
+        "rows": _rows,
+        "caption": _text,
+    },
+    "figure": {
+        **dict.fromkeys(("name", "kind", "title", "table", "x", "y"), _text),
+        **dict.fromkeys(("hue", "facet", "error"), _text),
+        **dict.fromkeys(("log_x", "log_y", "diagonal"), _flag),
+        "caption": _text,
+    },
+    "note": {"text": _text},
+    "end": {"seconds": _number, "privacy": _mapping(decode), "lines": _integer},
+}
+"""Check of each field of each kind of line; a check returns the value or raises ValueError."""
+
+PARTS: Mapping[str, Callable[..., Round | Table | Figure | str]] = {
+    "round": Round,
+    "table": Table,
+    "figure": Figure,
+    "note": lambda text: str(text),
+}
+"""What a line between header and end becomes."""
+
+
+def take(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
+    """Fields of one line, each checked.
+
+    Parameters
+    ----------
+    kind : str
+        A key of ``FIELDS``.
+    entry : mapping
+        The line as JSON gave it, with ``"line"`` naming its kind.
+
+    Raises
+    ------
+    ValueError
+        If a field is missing, unknown or of the wrong type.
+    """
+    checks = FIELDS[kind]
+    for name in entry.keys() - checks.keys() - {"line"}:
+        raise ValueError(f"expected no field {name!r} in a {kind} line")
+    for name in checks.keys() - entry.keys():
+        raise ValueError(f"expected a field {name!r} in a {kind} line")
+    return {name: _field(kind, name, entry[name]) for name in checks}
+
+
+def _field(kind: str, name: str, value: object) -> Any:
+    try:
+        return FIELDS[kind][name](value)
+    except ValueError as error:
+        raise ValueError(f"{error} in field {name!r} of a {kind} line") from error

@@ -1,0 +1,37 @@
+"""The environment of a run names versions and no place."""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+
+from fedneighbors.records import environment
+
+
+def test_environment_holds_the_versions_of_what_is_installed():
+    found = environment()
+
+    assert found["python"] == platform.python_version()
+    assert found["numpy"] == version("numpy")
+    assert found["numba"] == version("numba")
+    assert int(found["cores"]) >= 1
+
+
+def test_environment_holds_neither_host_name_nor_path():
+    text = " ".join(environment().values())
+
+    assert socket.gethostname() not in text
+    assert os.sep not in text
+
+
+def test_environment_imports_none_of_the_packages_that_it_names():
+    code = (
+        "import sys; from fedneighbors.records import environment; environment();"
+        "print([m for m in ('numpy', 'numba', 'sklearn', 'torch', 'flwr') if m in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
