@@ -27,7 +27,7 @@ _IMPLICIT = np.uint64(1 << 52)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _add(limbs: Any, value: Any, position: int, sign: int) -> None:
+def _add(limbs: Any, value: Any, position: Any, sign: int) -> None:
     """Add ``sign * value * 2**position`` to the limbs; ``value`` is a uint64."""
     k = position >> 5
     shift = uint64(position & 31)
@@ -44,13 +44,13 @@ def _accumulate(bits: Any, sums: Any, squares: Any) -> None:
     for i in range(n_rows):
         for j in range(n_columns):
             word = bits[i, j]
-            exponent = np.int64((word >> uint64(52)) & uint64(0x7FF))
+            exponent: Any = np.int64((word >> uint64(52)) & uint64(0x7FF))
             mantissa = word & _MANTISSA
             if exponent > 0:
                 mantissa |= _IMPLICIT
             else:
                 exponent = 1
-            position = exponent - 1075 + 200
+            position: Any = exponent - 1075 + 200
             if position < 0:
                 if position <= -53:
                     continue
