@@ -1,0 +1,180 @@
+"""Owns the reading of delimited text (CSV, also gzipped) into columns."""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets.table import Column, Table, refuse_repeated
+from fedneighbors.errors import DataError, MissingDataError
+
+__all__ = ["read_delimited"]
+
+_BLOCK_ROWS = 8192
+_Block = list[Sequence[str]]
+
+
+def read_delimited(
+    path: Path, *, words: Collection[str], delimiter: str, missing: Collection[str]
+) -> Table:
+    """Columns of a delimited text file with a header row.
+
+    A column is numeric if each of its cells is a number or missing; the file is read a second
+    time for the words of the others, so that numbers never lie in memory as text.
+
+    Parameters
+    ----------
+    path : Path
+        UTF-8 text; gzipped if the name ends in ``.gz``.
+    words : collection of str
+        Columns that are nominal even if their cells look like numbers.
+    delimiter : str
+        One character.
+    missing : collection of str
+        Cells that count as missing, after stripping blanks.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is empty, damaged, not UTF-8, ragged, or names a column twice.
+    """
+    with _explained(path):
+        names = _header(path, delimiter)
+        nominal = {position for position, name in enumerate(names) if name in words}
+        numbers = _numbers(path, delimiter, names=names, nominal=nominal, missing=missing)
+        spoken = _words(path, delimiter, nominal=nominal, missing=missing)
+    columns: dict[str, Column] = {
+        name: spoken[position] if position in nominal else numbers[position]
+        for position, name in enumerate(names)
+    }
+    return Table(columns, str(path))
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingDataError(f"there is no file {path}; check the name") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8 text ({error.reason}); convert it, for example with "
+            "iconv -t utf-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read as delimited text: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a complete gzip file: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be opened: {error.strerror or error}") from error
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """Header and rows, each as long as the header; blank lines may only end the file."""
+    with _open(path) as stream:
+        reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
+        width, blank = 0, False
+        for row in reader:
+            if not row:
+                blank = True
+                continue
+            width = width or len(row)
+            if blank or len(row) != width:
+                came = "follows a blank line" if blank else f"has {len(row)} cells"
+                raise DataError(
+                    f"the row that ends at line {reader.line_num} of {path} {came}; "
+                    f"every row needs the {width} cells of the header"
+                )
+            yield row
+
+
+def _header(path: Path, delimiter: str) -> list[str]:
+    first = next(_rows(path, delimiter), None)
+    if first is None:
+        raise DataError(f"{path} is empty; expected a header row and data below it")
+    names = [name.strip() for name in first]
+    refuse_repeated(names, source=str(path))
+    return names
+
+
+def _blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
+    """Yield data rows, some thousands at a time, turned into columns."""
+    rows = islice(_rows(path, delimiter), 1, None)
+    while block := list(islice(rows, _BLOCK_ROWS)):
+        yield list(zip(*block, strict=True))
+
+
+def _numbers(
+    path: Path,
+    delimiter: str,
+    *,
+    names: Sequence[str],
+    nominal: set[int],
+    missing: Collection[str],
+) -> dict[int, npt.NDArray[np.float64]]:
+    """Numeric columns by position; the positions of all others are added to ``nominal``."""
+    parts: dict[int, list[npt.NDArray[np.float64]]] = {
+        position: [np.empty(0)] for position in range(len(names)) if position not in nominal
+    }
+    for block in _blocks(path, delimiter):
+        for position in list(parts):
+            try:
+                parts[position].append(_as_numbers(block[position], missing))
+            except ValueError:
+                nominal.add(position)
+                del parts[position]
+    numbers = {position: np.concatenate(part) for position, part in parts.items()}
+    for position, column in numbers.items():
+        if np.isinf(column).any():
+            row = int(np.isinf(column).argmax()) + 1
+            raise DataError(
+                f"column {names[position]!r} of {path} is infinite in data row {row}; "
+                "numbers must be finite or missing"
+            )
+    return numbers
+
+
+def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
+    if "_" in "".join(cells):  # float() would read the name 1_2 as twelve
+        raise ValueError("an underscore is no part of a number")
+    try:
+        return np.array(list(map(float, cells)))
+    except ValueError:
+        return np.array([np.nan if cell.strip() in missing else float(cell) for cell in cells])
+
+
+def _words(
+    path: Path, delimiter: str, *, nominal: Collection[int], missing: Collection[str]
+) -> dict[int, npt.NDArray[np.object_]]:
+    """Nominal columns by position, None where a cell is missing."""
+    if not nominal:
+        return {}
+    cells: dict[int, list[str | None]] = {position: [] for position in nominal}
+    for block in _blocks(path, delimiter):
+        for position, column in cells.items():
+            stripped = map(str.strip, block[position])
+            column.extend(None if cell in missing else cell for cell in stripped)
+    spoken = {}
+    for position, column in cells.items():
+        spoken[position] = np.empty(len(column), dtype=np.object_)
+        spoken[position][:] = column
+    return spoken
