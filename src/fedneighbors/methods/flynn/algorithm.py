@@ -1,0 +1,282 @@
+"""FlyNN as pure functions: hash, count, decay, compare (Algorithm 1 of the paper).
+
+Letters of the paper: m units (``n_units``), s inputs of each (``n_inputs``), rho active units
+(``n_active``), gamma (``decay``), L classes. Training keeps integer counts c instead of weights:
+the fly Bloom filter of class l is w_l = gamma ** c_l, so that a federation adds counts exactly.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.kernels.bloom import accumulate, novelty
+from fedneighbors.kernels.flyhash import winners
+from fedneighbors.kernels.wiring import wiring as _wiring
+from fedneighbors.methods.flynn.features import FeatureMap, blocks
+
+__all__ = [
+    "DecayTable",
+    "HashPlan",
+    "class_sizes",
+    "count_rows",
+    "decay_table",
+    "default_decay",
+    "default_sizes",
+    "draw_wiring",
+    "hash_rows",
+    "hash_table",
+    "score_rows",
+    "warmup",
+]
+
+# Decay by default: a class as frequent as the mean meets, on a unit of mean load, the weight
+# exp(-KAPPA). Only this product of decay and load matters, see ``default_decay``.
+KAPPA = 1.0
+MAX_UNITS = 1 << 24
+
+Active = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+
+def draw_wiring(
+    n_features: int, n_units: int, n_inputs: int, seed: int
+) -> npt.NDArray[np.uint16] | npt.NDArray[np.uint32]:
+    """Return the lifting matrix M as the inputs of each unit (Algorithm 1, line 2).
+
+    Parameters
+    ----------
+    n_features : int
+        Columns of what is hashed (d).
+    n_units : int
+        Rows of M (m).
+    n_inputs : int
+        Ones in each row of M (s), at most ``n_features``.
+    seed : int
+        Public seed of the federation (R), in [0, 2**64).
+
+    Returns
+    -------
+    unsigned integer array of shape (n_units, n_inputs)
+        Each row ascending, a uniform subset; a function of the four arguments alone.
+
+    Raises
+    ------
+    ValueError
+        If a size is out of range.
+    """
+    return _wiring(n_features, n_units, n_inputs, seed)
+
+
+def hash_rows(
+    x: npt.NDArray[Any], wiring: npt.NDArray[Any], n_active: int, *, n_threads: int = 1
+) -> Active:
+    """Return the active units of each row: the winner-take-all of M x (equation 2).
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Finite integers or floats. The hash depends on the values, not on the dtype.
+    wiring : unsigned integer array of shape (n_units, n_inputs)
+        From :func:`draw_wiring`.
+    n_active : int
+        Winners (rho), at most ``n_units``.
+    n_threads : int
+        Threads; the result does not depend on it.
+
+    Returns
+    -------
+    int32 array of shape (n_rows, n_active)
+        Indices of the units with the largest sums, ascending; ties go to the lower index.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hash_rows(np.array([[5, 1, 4]]), np.array([[0, 1], [0, 2], [1, 2]], np.uint16), 2)
+    array([[0, 1]], dtype=int32)
+    """
+    return winners(x, wiring, n_active, n_threads=n_threads)
+
+
+@dataclass(frozen=True)
+class HashPlan:
+    """All that a party needs to hash as the others do; nothing in it is private.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        What a row becomes before it is hashed.
+    n_units, n_inputs, n_active : int
+        m, s and rho.
+    seed : int
+        Public seed R.
+
+    Raises
+    ------
+    ValueError
+        If the sizes do not fit together.
+    """
+
+    features: FeatureMap
+    n_units: int
+    n_inputs: int
+    n_active: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        width = self.features.n_outputs
+        if not 1 <= self.n_units <= MAX_UNITS:
+            raise ValueError(f"expected n_units in [1, {MAX_UNITS}], got {self.n_units}")
+        if not 1 <= self.n_inputs <= width:
+            raise ValueError(
+                f"n_inputs={self.n_inputs} does not lie in [1, {width}], the number of hashed "
+                f"features ({self.features.n_features} columns, expansion "
+                f"{self.features.expansion!r}); change n_inputs or expand"
+            )
+        if not 1 <= self.n_active <= self.n_units:
+            raise ValueError(
+                f"n_active={self.n_active} does not lie in [1, n_units={self.n_units}]; "
+                "lower n_active or raise n_units"
+            )
+
+    @cached_property
+    def wiring(self) -> npt.NDArray[Any]:
+        """Inputs of each unit, drawn on first use."""
+        return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
+
+    def same_as(self, other: "HashPlan") -> bool:
+        """Return whether both plans hash every row alike."""
+        sizes = (self.n_units, self.n_inputs, self.n_active, self.seed)
+        return sizes == (
+            other.n_units,
+            other.n_inputs,
+            other.n_active,
+            other.seed,
+        ) and self.features.same_as(other.features)
+
+
+def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
+    """Return the active units of each row of a dense or sparse table, block by block."""
+    parts = [
+        hash_rows(plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads)
+        for block in blocks(x)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
+
+
+def count_rows(
+    active: Active, labels: npt.NDArray[np.int64], *, n_units: int, n_classes: int
+) -> Counts:
+    """Return how often each unit was on in each class (Algorithm 1, lines 3-7, as counts).
+
+    Returns
+    -------
+    int32 array of shape (n_units, n_classes)
+    """
+    counts = np.zeros((n_units, n_classes), np.int32)
+    accumulate(active, labels, counts)
+    return counts
+
+
+def class_sizes(counts: Counts, n_active: int) -> npt.NDArray[np.int64]:
+    """Return the number of rows of each class; each row added ``n_active`` to its column."""
+    return np.asarray(counts.sum(axis=0, dtype=np.int64) // n_active)
+
+
+def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
+    """Return n_units, n_inputs and n_active for a table of this size.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of all parties together.
+    n_outputs : int
+        Hashed features, after the expansion.
+    """
+    n_units = int(min(max(2048, 8 * n_rows, 16 * n_outputs), 100_000))
+    n_inputs = max(1, min(n_outputs, round(0.1 * n_outputs)))
+    return n_units, n_inputs, 64
+
+
+def default_decay(n_rows: int, n_units: int, n_active: int, n_classes: int) -> float:
+    """Return gamma = exp(-kappa L m / (n rho)).
+
+    A unit is on for n rho / m rows in the mean, n rho / (L m) in each class, so that the exponent
+    of a unit of mean load is kappa, however large the table.
+    """
+    if n_rows == 0:
+        return 0.0
+    return math.exp(-KAPPA * n_classes * n_units / (n_rows * n_active))
+
+
+@dataclass(frozen=True)
+class DecayTable:
+    """The weight of each count in each class, laid out for the gather.
+
+    Parameters
+    ----------
+    weights : float64 array, 1-d
+        ``weights[offsets[l] + c]`` is the weight of count c in class l.
+    offsets : int64 array of shape (n_classes,)
+        Where the weights of each class begin.
+    """
+
+    weights: Floats
+    offsets: npt.NDArray[np.int64]
+
+
+def decay_table(
+    largest: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    *,
+    decay: float,
+    class_normalized: bool,
+) -> DecayTable:
+    """Return gamma ** c for every count that can occur, with 0 ** 0 = 1.
+
+    Parameters
+    ----------
+    largest : int64 array of shape (n_classes,)
+        Largest count of each class.
+    sizes : int64 array of shape (n_classes,)
+        Rows of each class (n_l).
+    decay : float
+        gamma, in [0, 1].
+    class_normalized : bool
+        Use the exponent c * n_mean / n_l, which keeps a frequent class from winning by its size.
+    """
+    offsets = np.concatenate([[0], np.cumsum(largest + 1)[:-1]]).astype(np.int64)
+    parts = []
+    for top, size in zip(largest, sizes, strict=True):
+        exponents = np.arange(top + 1, dtype=np.float64)
+        if class_normalized and size > 0:
+            exponents *= sizes.sum() / (len(sizes) * int(size))
+        parts.append(np.power(decay, exponents))
+    return DecayTable(np.concatenate(parts), offsets)
+
+
+def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: int = 1) -> Floats:
+    """Return the novelty of each row for each class (Algorithm 1, line 12).
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+        Between 0 and ``n_active``; the lowest is the prediction, ties to the lower class.
+    """
+    return novelty(active, counts, table.weights, table.offsets, n_threads=n_threads)
+
+
+def warmup() -> None:
+    """Compile every kernel that FlyNN uses, so that later calls do not wait."""
+    wiring = draw_wiring(4, 8, 2, 0)
+    labels = np.zeros(2, np.int64)
+    for dtype in (np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64):
+        active = hash_rows(np.eye(2, 4).astype(dtype), wiring, 2)
+    counts = count_rows(active, labels, n_units=8, n_classes=1)
+    largest = counts.max(axis=0).astype(np.int64)
+    table = decay_table(largest, np.array([2]), decay=0.5, class_normalized=True)
+    score_rows(active, counts, table)

@@ -1,0 +1,419 @@
+"""FlyNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.flynn.algorithm import class_sizes, count_rows, hash_table
+from fedneighbors.methods.flynn.calibration import (
+    calibration_rows,
+    leave_one_out,
+    log_losses,
+)
+from fedneighbors.methods.flynn.model import FlyNNModel, label_index
+from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.records import Round, RunRecord, environment
+
+__all__ = ["FlyNNClassifier"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Nearest-neighbour classifier that a federation trains exactly, in one round of counts.
+
+    Each row is hashed to a few active units of many; for each class the filter counts how often
+    each unit was active. A new row goes to the class whose filter finds it least novel. Counts of
+    several parties add up to the counts of the pooled table, so that federated training equals
+    pooled training bit for bit [1]_.
+
+    Parameters
+    ----------
+    n_units : int, optional
+        Units of the hash (m). None derives it from rows and features.
+    n_inputs : int, optional
+        Features that a unit sums (s). None derives it.
+    n_active : int, optional
+        Active units of each row (rho). None derives it.
+    decay : float, optional
+        Weight of one activation (gamma), in [0, 1]; 0 keeps whether, not how often. None derives
+        it from the mean load of a unit, also after later ``partial_fit`` and ``unlearn``.
+    standardize : bool
+        Centre and scale columns; the constants come from exact sums over all parties.
+    expand : {"auto", "mirror", "thermometer"} or None
+        What is hashed beside the features themselves: their mirror image [z, -z], or indicators
+        of fixed thresholds, which tables of few columns need.
+    class_normalized : bool
+        Weigh counts by class size; keeps a frequent class from winning by its size alone.
+    random_state : int, RandomState or None
+        Seed of the hash. It is public in a federation: never the seed of noise.
+    n_jobs : int, optional
+        Threads. The result does not depend on it.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Labels, ascending.
+    counts_ : int32 array of shape (n_classes, n_units)
+        The fly Bloom filters as activation counts.
+    model_ : FlyNNModel
+        The whole model, as every party of a federation holds it.
+    n_units_, n_inputs_, n_active_, decay_ : int, int, int, float
+        The values in force.
+    run_record_ : RunRecord
+        Rounds, bytes up and down, seconds.
+
+    Notes
+    -----
+    With ``standardize=False, expand=None, class_normalized=False`` this is Algorithm 1 of [1]_.
+
+    References
+    ----------
+    .. [1] Ram and Sinha, "Federated Nearest Neighbor Classification with a Colony of
+       Fruit-Flies", AAAI 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> hospital = ["north" if row % 3 else "south" for row in range(len(y))]
+    >>> federated = FlyNNClassifier().fit(X, y, parties=hospital)
+    >>> pooled = FlyNNClassifier().fit(X, y)
+    >>> bool((federated.counts_ == pooled.counts_).all())
+    True
+    """
+
+    classes_: npt.NDArray[Any]
+
+    def __init__(
+        self,
+        n_units: int | None = None,
+        n_inputs: int | None = None,
+        n_active: int | None = None,
+        decay: float | None = None,
+        standardize: bool = True,
+        expand: str | None = "auto",
+        class_normalized: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_units = n_units
+        self.n_inputs = n_inputs
+        self.n_active = n_active
+        self.decay = decay
+        self.standardize = standardize
+        self.expand = expand
+        self.class_normalized = class_normalized
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | None = None) -> Self:
+        """Train on a table, or on a federation of the parties that own its rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (n_rows, n_features)
+            Finite numbers.
+        y : array of shape (n_rows,)
+            Labels.
+        parties : sequence of shape (n_rows,), optional
+            Which party owns each row. None means one party.
+
+        Returns
+        -------
+        FlyNNClassifier
+            Self.
+        """
+        return self._train(X, y, parties, ())
+
+    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+        """Add rows to the filters.
+
+        The first call fixes sizes, constants and classes; later calls add counts.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+        classes : sequence, optional
+            All labels that will ever come; needed at the first call if ``y`` lacks some.
+        """
+        if not hasattr(self, "model_"):
+            reserved = () if classes is None else tuple(np.unique(np.asarray(classes)).tolist())
+            return self._train(X, y, None, reserved)
+        x, labels = self._known_rows(X, y, "partial_fit")
+        active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
+        added = self._count(active, labels)
+        self._set_counts(self.model_.counts + added)
+        rows = calibration_rows(active, self.model_.n_rows)
+        scores = leave_one_out(active[rows], labels[rows], self.model_.counts, self.model_.table)
+        losses = self.model_.losses + log_losses(scores, labels[rows], self.n_active_)
+        self._set_model(replace(self.model_, losses=losses))
+        return self
+
+    def unlearn(self, X: Any, y: Any) -> Self:
+        """Take rows out of the filters again, exactly.
+
+        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are what they were, bit for
+        bit. Not undone: the standardizing constants, the sizes derived from the first table, the
+        calibration of the probabilities, and any copy of the model that others hold.
+
+        Raises
+        ------
+        ValueError
+            If a label was never learned, or if more would be taken out than was put in; the model
+            stays as it was.
+        """
+        check_is_fitted(self)
+        x, labels = self._known_rows(X, y, "unlearn")
+        active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
+        left = self.model_.counts - self._count(active, labels)
+        if left.min(initial=0) < 0:
+            raise ValueError(
+                "expected rows that were learned before; these take more out of the filters than "
+                "was put in. Nothing was changed: check rows and labels"
+            )
+        self._set_counts(left)
+        return self
+
+    def merge(self, other: "FlyNNClassifier") -> Self:
+        """Add the filters of another classifier that hashes in the same way.
+
+        Raises
+        ------
+        ValueError
+            If sizes, seed or standardizing constants differ.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        mine, theirs = self.model_, other.model_
+        if not mine.plan.same_as(theirs.plan):
+            raise ValueError(
+                "expected classifiers with the same sizes, seed and standardizing constants; "
+                "train both from the same first call, or fit a federation with parties="
+            )
+        classes = tuple(sorted({*mine.classes, *theirs.classes}))
+        counts = np.zeros((self.n_units_, len(classes)), np.int32)
+        index = label_index(classes)
+        for model in (mine, theirs):
+            counts[:, [index[label] for label in model.classes]] += model.counts
+        self.classes_ = np.unique(np.concatenate([self.classes_, other.classes_]))
+        losses = mine.losses + theirs.losses
+        self._set_model(replace(mine, classes=classes, counts=counts, losses=losses))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class of least novelty for each row; ties go to the lower class."""
+        return np.asarray(self.classes_[np.argmin(self._novelty(X), axis=1)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return calibrated probabilities, shape (n_rows, n_classes).
+
+        A softmax over the novelties; its one factor minimises the log-loss of training rows, each
+        scored with its own contribution taken out.
+        """
+        scores = self._novelty(X)
+        return self.model_.probabilities(scores)
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return minus the novelty, higher is better.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_classes), or (n_rows,) for two classes
+            For two classes the advantage of the second.
+        """
+        scores = self._novelty(X)
+        return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; an interrupted write leaves nothing behind."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FlyNNClassifier":
+        """Read a classifier that :meth:`save`, or a party of a federation, has written.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, truncated, altered, foreign or of another version.
+        """
+        return cls.from_model(FlyNNModel.load(path))
+
+    @classmethod
+    def from_model(cls, model: FlyNNModel) -> "FlyNNClassifier":
+        """Return a fitted classifier around a trained model."""
+        plan = model.plan
+        classifier = cls(
+            n_units=plan.n_units,
+            n_inputs=plan.n_inputs,
+            n_active=plan.n_active,
+            decay=model.decay,
+            standardize=plan.features.mean is not None,
+            expand=None if plan.features.expansion == "none" else plan.features.expansion,
+            class_normalized=model.class_normalized,
+            random_state=plan.seed,
+        )
+        classifier.classes_ = np.array(model.classes)
+        classifier.n_features_in_ = plan.features.n_features
+        if model.feature_names is not None:
+            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        classifier._set_model(model)
+        return classifier
+
+    def _train(
+        self, X: Any, y: Any, parties: Sequence[Any] | None, reserved: tuple[Any, ...]
+    ) -> Self:
+        started, clock = datetime.now(UTC), time.perf_counter()
+        x, y = self._rows(X, y, reset=True)
+        members = self._members(x, y, parties)
+        outcome = run(coordinate(self._settings(reserved)), members, n_workers=self._n_threads())
+        self.classes_ = _as_labels(outcome.result.classes, y)
+        self._set_model(outcome.result)
+        self.run_record_ = self._record(outcome.rounds, started, time.perf_counter() - clock)
+        return self
+
+    def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
+        check_classification_targets(labels)
+        return _numbers(x), labels
+
+    def _known_rows(self, X: Any, y: Any, during: str) -> tuple[Any, npt.NDArray[np.int64]]:
+        x, labels = self._rows(X, y, reset=False)
+        index = label_index(self.model_.classes)
+        own, inverse = np.unique(labels, return_inverse=True)
+        unknown = [label for label in own.tolist() if label not in index]
+        if unknown:
+            raise ValueError(
+                f"{during} got labels {unknown[:5]} that are not in classes_ "
+                f"{list(self.model_.classes)[:10]}; name all classes at the first call"
+            )
+        return x, np.array([index[label] for label in own.tolist()], np.int64)[inverse]
+
+    def _members(
+        self, x: Any, y: npt.NDArray[Any], parties: Sequence[Any] | None
+    ) -> list[FlyNNParty]:
+        names = getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(map(str, names))
+        if parties is None:
+            threads = self._n_threads()
+            return [FlyNNParty("all", x, y, feature_names=columns, n_threads=threads)]
+        owner = np.asarray(parties)
+        if owner.shape != y.shape:
+            raise ValueError(
+                f"expected one party for each of {len(y)} rows, got shape {owner.shape}"
+            )
+        if any(name is None or name != name for name in owner.tolist()):
+            raise ValueError("expected a party for every row, found rows without one")
+        return [
+            FlyNNParty(str(name), x[owner == name], y[owner == name], feature_names=columns)
+            for name in np.unique(owner)
+        ]
+
+    def _settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
+        return FlyNNSettings(
+            n_units=self.n_units,
+            n_inputs=self.n_inputs,
+            n_active=self.n_active,
+            decay=self.decay,
+            standardize=self.standardize,
+            expand=self.expand,
+            class_normalized=self.class_normalized,
+            seed=public_seed(self.random_state),
+            classes=reserved,
+        )
+
+    def _n_threads(self) -> int:
+        return int(effective_n_jobs(self.n_jobs))
+
+    def _count(
+        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        return count_rows(active, labels, n_units=self.n_units_, n_classes=len(self.model_.classes))
+
+    def _set_counts(self, counts: npt.NDArray[np.int32]) -> None:
+        self._set_model(replace(self.model_, counts=counts))
+
+    def _set_model(self, model: FlyNNModel) -> None:
+        self.model_ = model
+        self.counts_ = model.counts.T
+        self.n_units_ = model.plan.n_units
+        self.n_inputs_ = model.plan.n_inputs
+        self.n_active_ = model.plan.n_active
+        self.decay_ = model.gamma
+        self.class_sizes_ = class_sizes(model.counts, model.plan.n_active)
+
+    def _record(self, rounds: tuple[Round, ...], started: datetime, seconds: float) -> RunRecord:
+        settings = {name: value for name, value in self.get_params().items() if _plain(value)}
+        return RunRecord(
+            name="flynn.fit",
+            parameters={
+                **settings,
+                "n_units_": self.n_units_,
+                "n_inputs_": self.n_inputs_,
+                "n_active_": self.n_active_,
+                "decay_": self.decay_,
+            },
+            rounds=rounds,
+            started=started.isoformat(timespec="seconds"),
+            seconds=seconds,
+            environment=environment(),
+        )
+
+    def _novelty(self, X: Any) -> Floats:
+        check_is_fitted(self)
+        x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+        return self.model_.novelty(_numbers(x), n_threads=self._n_threads())
+
+
+def public_seed(random_state: int | np.random.RandomState | None) -> int:
+    """Return the seed that a ``random_state`` stands for.
+
+    Raises
+    ------
+    ValueError
+        If an integer is negative.
+    """
+    if isinstance(random_state, int | np.integer):
+        if random_state < 0:
+            raise ValueError(f"expected random_state of at least 0, got {random_state}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _numbers(x: Any) -> Any:
+    """Return the table in a dtype that the kernels hash; values stay the same."""
+    if x.dtype.kind == "b":
+        return x.astype(np.uint8)
+    if x.dtype == np.float16:
+        return x.astype(np.float32)
+    if x.dtype in (np.uint32, np.uint64):
+        return x.astype(np.int64 if x.dtype == np.uint32 else np.float64)
+    return x
+
+
+def _as_labels(classes: tuple[Any, ...], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.array(classes, dtype=object if y.dtype == object else None)
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,228 @@
+"""The trained model: what every party holds in the end, and its one safe file format.
+
+A model file is ``b"FNMODEL1"``, the SHA-256 of the rest, and one canonical frame. It holds numbers,
+strings and arrays only, so that opening a foreign file cannot run code.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ModelFileError, WireError
+from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.flynn.algorithm import (
+    Counts,
+    DecayTable,
+    Floats,
+    HashPlan,
+    class_sizes,
+    decay_table,
+    default_decay,
+    hash_table,
+    score_rows,
+)
+from fedneighbors.methods.flynn.calibration import SHARPNESS, choose_sharpness, probabilities
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.records.files import replace_file
+
+__all__ = ["FlyNNModel", "Label", "label_index"]
+
+Label = str | int | float | bool
+_MAGIC = b"FNMODEL1"
+
+
+@message
+class ModelFrame:
+    """The fields of a model as they stand in its file."""
+
+    classes: tuple[str | int | float | bool, ...]
+    feature_names: tuple[str, ...] | None
+    n_features: int
+    expansion: str
+    mean: npt.NDArray[np.float64] | None
+    scale: npt.NDArray[np.float64] | None
+    n_units: int
+    n_inputs: int
+    n_active: int
+    seed: int
+    decay: float | None
+    class_normalized: bool
+    losses: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        if self.counts.shape != (self.n_units, len(self.classes)) or self.counts.min(initial=0) < 0:
+            raise ValueError("counts do not match units and classes")
+        if self.losses.shape != (len(SHARPNESS),):
+            raise ValueError("calibration has the wrong length")
+        for constants in (self.mean, self.scale):
+            if constants is not None and constants.shape != (self.n_features,):
+                raise ValueError("standardizing constants do not match the features")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ValueError("feature names do not match the features")
+
+
+@dataclass(frozen=True)
+class FlyNNModel:
+    """Fly Bloom filters of all classes and the plan to hash with.
+
+    Parameters
+    ----------
+    plan : HashPlan
+        How rows are hashed.
+    classes : tuple of labels
+        Ascending.
+    counts : int32 array of shape (n_units, n_classes)
+        Activations of each unit in each class.
+    decay : float or None
+        gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
+    class_normalized : bool
+        Exponent c * n_mean / n_l instead of c.
+    feature_names : tuple of str or None
+        Names of the columns, where they have any.
+    losses : int64 array of shape (len(SHARPNESS),)
+        Leave-one-out log-losses, which choose the sharpness of the probabilities.
+    """
+
+    plan: HashPlan
+    classes: tuple[Label, ...]
+    counts: Counts
+    decay: float | None
+    class_normalized: bool
+    feature_names: tuple[str, ...] | None = None
+    losses: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(SHARPNESS), np.int64)
+    )
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Training rows of each class."""
+        return class_sizes(self.counts, self.plan.n_active)
+
+    @property
+    def n_rows(self) -> int:
+        """Training rows."""
+        return int(self.sizes.sum())
+
+    @property
+    def gamma(self) -> float:
+        """The decay in force."""
+        if self.decay is not None:
+            return self.decay
+        plan = self.plan
+        return default_decay(self.n_rows, plan.n_units, plan.n_active, len(self.classes))
+
+    @cached_property
+    def table(self) -> DecayTable:
+        """Weights of all counts."""
+        return decay_table(
+            self.counts.max(axis=0).astype(np.int64),
+            self.sizes,
+            decay=self.gamma,
+            class_normalized=self.class_normalized,
+        )
+
+    @property
+    def sharpness(self) -> float:
+        """Factor of the softmax over novelties."""
+        return choose_sharpness(self.losses)
+
+    def novelty(self, x: Any, *, n_threads: int = 1) -> Floats:
+        """Return the novelty of each row for each class, shape (n_rows, n_classes)."""
+        active = hash_table(x, self.plan, n_threads=n_threads)
+        return score_rows(active, self.counts, self.table, n_threads=n_threads)
+
+    def probabilities(self, novelty: Floats) -> Floats:
+        """Return calibrated class probabilities for novelties."""
+        return probabilities(novelty, self.sharpness, self.plan.n_active)
+
+    def to_bytes(self) -> bytes:
+        """Return the model as the bytes of its file, the same for the same model."""
+        plan = self.plan
+        frame = encode(
+            ModelFrame(
+                classes=self.classes,
+                feature_names=self.feature_names,
+                n_features=plan.features.n_features,
+                expansion=plan.features.expansion,
+                mean=plan.features.mean,
+                scale=plan.features.scale,
+                n_units=plan.n_units,
+                n_inputs=plan.n_inputs,
+                n_active=plan.n_active,
+                seed=plan.seed,
+                decay=self.decay,
+                class_normalized=self.class_normalized,
+                losses=self.losses,
+                counts=self.counts,
+            )
+        )
+        return _MAGIC + hashlib.sha256(frame).digest() + frame
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "FlyNNModel":
+        """Return the model that :meth:`to_bytes` wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If the bytes are truncated, altered, not a model or of another version.
+        """
+        start = len(_MAGIC) + 32
+        if raw[:7] != _MAGIC[:7]:
+            raise ModelFileError(f"{source} is not a fedneighbors model; give a file made by save")
+        if raw[:8] != _MAGIC:
+            raise ModelFileError(
+                f"{source} has format version {raw[7:8]!r}, this release reads {_MAGIC[7:]!r}; "
+                "update fedneighbors or train again"
+            )
+        if hashlib.sha256(raw[start:]).digest() != raw[len(_MAGIC) : start]:
+            raise ModelFileError(f"{source} is truncated or altered; copy or save it again")
+        try:
+            return cls._from_frame(decode(raw[start:], (ModelFrame,)))
+        except (WireError, ValueError) as error:
+            raise ModelFileError(f"{source} holds no usable model: {error}") from None
+
+    @classmethod
+    def _from_frame(cls, frame: ModelFrame) -> "FlyNNModel":
+        features = FeatureMap(frame.n_features, frame.expansion, frame.mean, frame.scale)
+        plan = HashPlan(features, frame.n_units, frame.n_inputs, frame.n_active, frame.seed)
+        return cls(
+            plan=plan,
+            classes=frame.classes,
+            counts=np.array(frame.counts),
+            decay=frame.decay,
+            class_normalized=frame.class_normalized,
+            feature_names=frame.feature_names,
+            losses=frame.losses,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file; an interrupted write leaves nothing behind."""
+        replace_file(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FlyNNModel":
+        """Read a model file.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, truncated, altered or of another version.
+        """
+        try:
+            raw = Path(path).read_bytes()
+        except OSError as error:
+            raise ModelFileError(f"cannot read the model {path}: {error.strerror}") from error
+        return cls.from_bytes(raw, source=str(path))
+
+
+def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
+    """Return the position of each label."""
+    return {label: position for position, label in enumerate(classes)}

@@ -1,0 +1,387 @@
+"""FlyNNFL: messages, the party, and the coordinator (Algorithm 2 of the paper, without noise).
+
+Four questions and a farewell: what do the tables look like, what are their exact moments, what are
+the counts, how sharp are the scores, and the finished model. Only sums of counts and moments reach
+the coordinator's mathematics; rows never leave a party.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError, ProtocolError
+from fedneighbors.federation.messages import Message, message
+from fedneighbors.federation.roles import Coordinator, Refuse, gather, total
+from fedneighbors.kernels.exactsum import MAX_MAGNITUDE
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
+from fedneighbors.methods.flynn.calibration import calibration_rows, leave_one_out, log_losses
+from fedneighbors.methods.flynn.features import (
+    FeatureMap,
+    Moments,
+    choose_expansion,
+    column_moments,
+    standardizer,
+)
+from fedneighbors.methods.flynn.model import FlyNNModel, Label, label_index
+from fedneighbors.methods.flynn.schema import Schema, agree, describe
+
+__all__ = ["FlyNNParty", "FlyNNSettings", "coordinate"]
+
+Integers = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class FlyNNSettings:
+    """What the coordinator is told; None leaves a value to be derived from the tables.
+
+    Parameters
+    ----------
+    n_units, n_inputs, n_active : int or None
+        m, s, rho.
+    decay : float or None
+        gamma, in [0, 1].
+    standardize : bool
+        Centre and scale columns with constants of all parties.
+    expand : str or None
+        ``"auto"``, None, or a name in :data:`~.features.EXPANSIONS`.
+    class_normalized : bool
+        Weigh counts by class size.
+    seed : int
+        Public seed of the hash.
+    classes : tuple of labels
+        Labels to reserve beside those that the parties announce.
+    """
+
+    n_units: int | None = None
+    n_inputs: int | None = None
+    n_active: int | None = None
+    decay: float | None = None
+    standardize: bool = True
+    expand: str | None = "auto"
+    class_normalized: bool = True
+    seed: int = 0
+    classes: tuple[Label, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.decay is not None and not 0 <= self.decay <= 1:
+            raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
+
+    def plan(self, moments: Moments, n_features: int) -> HashPlan:
+        """Return the plan for these tables, deriving what was left open."""
+        mean, scale = standardizer(moments) if self.standardize else (None, None)
+        features = FeatureMap(n_features, choose_expansion(self.expand, n_features), mean, scale)
+        units, inputs, active = default_sizes(moments.n_rows, features.n_outputs)
+        n_units = units if self.n_units is None else self.n_units
+        return HashPlan(
+            features=features,
+            n_units=n_units,
+            n_inputs=inputs if self.n_inputs is None else self.n_inputs,
+            n_active=min(active, n_units) if self.n_active is None else self.n_active,
+            seed=self.seed,
+        )
+
+
+@message
+class MomentsReply:
+    """Exact sums of one table; empty arrays where only the number of rows was asked for."""
+
+    n_rows: int
+    sums: npt.NDArray[np.int64]
+    squares: npt.NDArray[np.int64]
+
+
+@message
+class MomentsRequest:
+    """Ask for the number of rows and, to standardize, for the sums of columns and squares."""
+
+    reply: ClassVar[type] = MomentsReply
+    with_columns: bool
+
+
+@message
+class CountReply:
+    """Activations of each unit in each class, unsigned integers of shape (n_units, n_classes)."""
+
+    counts: npt.NDArray[np.unsignedinteger]
+
+
+@message
+class CountRequest:
+    """Send the hash plan and the classes; ask for counts that hold in ``n_bits``."""
+
+    reply: ClassVar[type] = CountReply
+    n_features: int
+    expansion: str
+    mean: npt.NDArray[np.float64] | None
+    scale: npt.NDArray[np.float64] | None
+    n_units: int
+    n_inputs: int
+    n_active: int
+    seed: int
+    classes: tuple[str | int | float | bool, ...]
+    n_bits: int
+
+    def plan(self) -> HashPlan:
+        """Return the plan that the fields describe."""
+        features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale)
+        return HashPlan(features, self.n_units, self.n_inputs, self.n_active, self.seed)
+
+
+@message
+class CalibrationReply:
+    """Leave-one-out log-losses for each sharpness, in units of 2**-20 nats."""
+
+    losses: npt.NDArray[np.int64]
+
+
+@message
+class ModelRelease:
+    """Send the whole model, not yet calibrated (Algorithm 2, line 10)."""
+
+    reply: ClassVar[type] = CalibrationReply
+    model: bytes
+
+
+@message
+class Receipt:
+    """The party holds the finished model."""
+
+
+@message
+class Finish:
+    """Send the summed losses, which finish the model that the party holds."""
+
+    reply: ClassVar[type] = Receipt
+    losses: npt.NDArray[np.int64]
+
+
+@message
+class SchemaRequest:
+    """Ask what the table looks like."""
+
+    reply: ClassVar[type] = Schema
+
+
+class FlyNNParty:
+    """One organisation's table and what it answers.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Finite numbers.
+    y : array of shape (n_rows,)
+        Labels: strings, integers, floats or booleans.
+    feature_names : sequence of str, optional
+        Column names.
+    label_name : str
+        Name of the label, for error messages.
+    n_threads : int
+        Threads for hashing.
+    model_path : path, optional
+        Where the finished model is written. A party whose process does not live from one message
+        to the next needs it; the unfinished model waits beside it under ``.pending``.
+
+    Attributes
+    ----------
+    model : FlyNNModel or None
+        The finished model, once training is over.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        SchemaRequest,
+        MomentsRequest,
+        CountRequest,
+        ModelRelease,
+        Finish,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: npt.NDArray[Any],
+        *,
+        feature_names: tuple[str, ...] | None = None,
+        label_name: str = "target",
+        n_threads: int = 1,
+        model_path: str | Path | None = None,
+    ) -> None:
+        self.name = name
+        self.model: FlyNNModel | None = None
+        self._x = x
+        self._y = np.asarray(y)
+        self._feature_names = feature_names
+        self._label_name = label_name
+        self._n_threads = n_threads
+        self._path = None if model_path is None else Path(model_path)
+        self._hashed: tuple[HashPlan, npt.NDArray[np.int32]] | None = None
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case SchemaRequest():
+                return describe(self._x, self._y, self._feature_names, self._label_name)
+            case MomentsRequest():
+                return self._moments(with_columns=request.with_columns)
+            case CountRequest():
+                return self._count(request)
+            case ModelRelease():
+                return self._calibrate(FlyNNModel.from_bytes(request.model))
+            case Finish():
+                return self._finish(request.losses)
+        raise Refuse("unknown request")
+
+    def _moments(self, *, with_columns: bool) -> MomentsReply:
+        if not with_columns:
+            nothing = np.zeros((0, 0), np.int64)
+            return MomentsReply(self._x.shape[0], nothing, nothing)
+        largest = abs(self._x).max(axis=0) if self._x.shape[0] else np.zeros(0)
+        largest = largest.toarray().ravel() if hasattr(largest, "toarray") else largest
+        for column in np.flatnonzero(largest >= MAX_MAGNITUDE):
+            raise Refuse("a value is too large to standardize", self._column(int(column)))
+        moments = column_moments(self._x)
+        return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+
+    def _column(self, index: int) -> str:
+        return self._feature_names[index] if self._feature_names else f"column {index}"
+
+    def _count(self, request: CountRequest) -> CountReply:
+        plan = request.plan()
+        if self._x.shape[1] != request.n_features:
+            raise Refuse("the number of columns is not the announced one")
+        labels = self._labels(request.classes)
+        counts = count_rows(
+            self._active(plan), labels, n_units=plan.n_units, n_classes=len(request.classes)
+        )
+        return CountReply(counts.astype(f"u{request.n_bits // 8}"))
+
+    def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
+        """Hash the table, or take the hashes of the last message if the plan is the same."""
+        if self._hashed is None or not self._hashed[0].same_as(plan):
+            self._hashed = plan, hash_table(self._x, plan, n_threads=self._n_threads)
+        return self._hashed[1]
+
+    def _labels(self, classes: tuple[Label, ...]) -> npt.NDArray[np.int64]:
+        index = label_index(classes)
+        own, inverse = np.unique(self._y, return_inverse=True)
+        if not all(label in index for label in own.tolist()):
+            raise Refuse("a label is not among the classes", self._label_name)
+        positions = np.array([index[label] for label in own.tolist()], np.int64)
+        return positions[inverse]
+
+    def _calibrate(self, model: FlyNNModel) -> CalibrationReply:
+        active = self._active(model.plan)
+        rows = calibration_rows(active, model.n_rows)
+        labels = self._labels(model.classes)[rows]
+        scores = leave_one_out(active[rows], labels, model.counts, model.table)
+        self.model = model
+        if self._path is not None:
+            model.save(self._pending)
+        return CalibrationReply(log_losses(scores, labels, model.plan.n_active))
+
+    @property
+    def _pending(self) -> Path:
+        path = self._path or Path()
+        return path.with_name(path.name + ".pending")
+
+    def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:
+        model = self.model
+        if model is None and self._path is not None and self._pending.exists():
+            model = FlyNNModel.load(self._pending)
+        if model is None:
+            raise Refuse("there is no model to finish")
+        self.model = replace(model, losses=np.array(losses))
+        self._hashed = None
+        if self._path is not None:
+            self.model.save(self._path)
+            self._pending.unlink(missing_ok=True)
+        return Receipt()
+
+
+def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
+    """Train one model over all parties, equal bit for bit to training on the pooled table.
+
+    Yields
+    ------
+    Ask
+        Schema, moments, counts, model, farewell.
+
+    Returns
+    -------
+    FlyNNModel
+        The model that every party holds as well.
+
+    Raises
+    ------
+    SchemaMismatch
+        If a party's table differs from the others'.
+    PartyMissing
+        If a party does not answer; no model is made.
+    DataError
+        If there are no rows or fewer than two classes in all.
+    """
+    replies = yield gather(SchemaRequest())
+    schema = agree(replies.complete("the schema").each, settings.classes)
+    replies = yield total(MomentsRequest(settings.standardize))
+    moments = _checked_moments(replies.complete("the column moments").total)
+    plan = settings.plan(moments, schema.n_features)
+    replies = yield total(_count_request(plan, schema.classes, moments.n_rows))
+    counts = _checked_counts(replies.complete("the counts").total, plan, moments.n_rows)
+    model = FlyNNModel(
+        plan=plan,
+        classes=schema.classes,
+        counts=counts,
+        decay=settings.decay,
+        class_normalized=settings.class_normalized,
+        feature_names=schema.feature_names,
+    )
+    replies = yield total(ModelRelease(model.to_bytes()))
+    model = replace(model, losses=_total(replies.complete("the calibration").total).losses)
+    replies = yield gather(Finish(model.losses))
+    replies.complete("the farewell")
+    return model
+
+
+def _total(reply: Message | None) -> Message:
+    if reply is None:
+        raise ProtocolError("no party took part in a sum")
+    return reply
+
+
+def _checked_moments(reply: Message | None) -> Moments:
+    reply = _total(reply)
+    if reply.n_rows < 1:
+        raise DataError("expected at least one row over all parties, got none; add data")
+    return Moments(reply.n_rows, reply.sums, reply.squares)
+
+
+def _count_request(plan: HashPlan, classes: tuple[Label, ...], n_rows: int) -> CountRequest:
+    return CountRequest(
+        n_features=plan.features.n_features,
+        expansion=plan.features.expansion,
+        mean=plan.features.mean,
+        scale=plan.features.scale,
+        n_units=plan.n_units,
+        n_inputs=plan.n_inputs,
+        n_active=plan.n_active,
+        seed=plan.seed,
+        classes=classes,
+        n_bits=16 if n_rows < 1 << 16 else 32,
+    )
+
+
+def _checked_counts(reply: Message | None, plan: HashPlan, n_rows: int) -> npt.NDArray[np.int32]:
+    counts: Mapping[str, Any] | npt.NDArray[Any] = _total(reply).counts
+    counts = np.ascontiguousarray(counts).astype(np.int32)
+    if counts.sum(dtype=np.int64) != n_rows * plan.n_active:
+        raise ProtocolError(
+            f"counts add up to {counts.sum(dtype=np.int64)}, expected {n_rows} rows x "
+            f"{plan.n_active} active units; a party counted other rows than it announced"
+        )
+    return counts

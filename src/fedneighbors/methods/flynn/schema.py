@@ -1,0 +1,137 @@
+"""What parties announce about their tables, and how the coordinator finds the one that differs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError, SchemaMismatch
+from fedneighbors.federation.messages import message
+from fedneighbors.federation.roles import Refuse
+
+__all__ = ["Agreed", "Schema", "agree", "describe"]
+
+_KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
+
+
+@message
+class Schema:
+    """One party's table: names and kinds of its columns, its labels; no values, no sizes."""
+
+    feature_names: tuple[str, ...] | None
+    kinds: tuple[str, ...]
+    label_name: str
+    label_kind: str
+    labels: tuple[str | int | float | bool, ...]
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all parties' tables have in common.
+
+    Parameters
+    ----------
+    n_features : int
+        Columns.
+    feature_names : tuple of str or None
+        Their names.
+    classes : tuple of labels
+        Union of the parties' labels, ascending.
+    """
+
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    classes: tuple[str | int | float | bool, ...]
+
+
+def describe(
+    x: Any, y: npt.NDArray[Any], feature_names: Sequence[str] | None, label_name: str
+) -> Schema:
+    """Return the schema of a table.
+
+    Raises
+    ------
+    Refuse
+        If a column is not numeric or holds a value that is not finite; the column is named.
+    """
+    kind = _KINDS.get(x.dtype.kind, "text")
+    names = tuple(feature_names) if feature_names is not None else None
+    values = x.data if hasattr(x, "toarray") else x
+    if kind == "text":
+        raise Refuse("a column is not numeric", names[0] if names else "column 0")
+    if x.dtype.kind == "f" and not np.isfinite(values).all():
+        dense = x.tocsc() if hasattr(x, "tocsc") else x
+        for column in range(x.shape[1]):
+            part = dense[:, [column]]
+            if not np.isfinite(part.data if hasattr(part, "toarray") else part).all():
+                where = names[column] if names else f"column {column}"
+                raise Refuse("a value is missing or not finite", where)
+    labels = tuple(np.unique(y).tolist())
+    return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
+
+
+def _label_kind(labels: tuple[Any, ...]) -> str:
+    kinds = {type(label).__name__ for label in labels}
+    return kinds.pop() if len(kinds) == 1 else ("none" if not kinds else "mixed")
+
+
+def agree(
+    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...] = ()
+) -> Agreed:
+    """Return what the tables have in common.
+
+    Raises
+    ------
+    SchemaMismatch
+        If a party's columns or labels differ from those of the first party in order of names;
+        names the party and the column.
+    DataError
+        If the parties hold fewer than two classes together.
+    """
+    parties = sorted(schemas)
+    first = schemas[parties[0]]
+    for party in parties[1:]:
+        _compare_columns(party, first, schemas[party])
+    _compare_labels(schemas, reserved)
+    classes = set(reserved).union(*(schema.labels for schema in schemas.values()))
+    if len(classes) < 2:
+        raise DataError(
+            f"expected at least two classes over all parties, got {sorted(map(str, classes))}; "
+            "add rows of another class"
+        )
+    return Agreed(len(first.kinds), first.feature_names, tuple(sorted(classes)))
+
+
+def _compare_columns(party: str, first: Schema, other: Schema) -> None:
+    if len(other.kinds) != len(first.kinds):
+        raise SchemaMismatch(
+            party, "(all)", f"{len(first.kinds)} columns", f"{len(other.kinds)} columns"
+        )
+    names = first.feature_names or tuple(f"column {k}" for k in range(len(first.kinds)))
+    others = other.feature_names or names
+    for position, (expected, found) in enumerate(zip(names, others, strict=True)):
+        if expected != found:
+            raise SchemaMismatch(
+                party, expected, f"{expected!r} at position {position}", f"{found!r}"
+            )
+    for name, expected, found in zip(names, first.kinds, other.kinds, strict=True):
+        if expected != found:
+            raise SchemaMismatch(party, name, expected, found)
+
+
+def _compare_labels(
+    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...]
+) -> None:
+    expected = _label_kind(reserved)
+    for party in sorted(schemas):
+        schema = schemas[party]
+        if schema.label_kind == "none":
+            continue
+        if expected == "none":
+            expected = schema.label_kind
+        if schema.label_kind != expected or expected == "mixed":
+            raise SchemaMismatch(
+                party, schema.label_name, f"labels of type {expected}", schema.label_kind
+            )
