@@ -3,7 +3,14 @@
 from fedneighbors.datasets.catalog import Entry, available, load, load_columns
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.encoder import NominalColumn, NumericColumn, TableEncoder
-from fedneighbors.datasets.reading import read_columns, read_features, read_table
+from fedneighbors.datasets.openml import fetch_openml
+from fedneighbors.datasets.reading import (
+    dataset_from_table,
+    read_columns,
+    read_features,
+    read_table,
+)
+from fedneighbors.datasets.synthetic import synthetic_binary, synthetic_private, synthetic_real
 from fedneighbors.datasets.table import Table
 
 __all__ = [
@@ -14,9 +21,14 @@ __all__ = [
     "Table",
     "TableEncoder",
     "available",
+    "dataset_from_table",
+    "fetch_openml",
     "load",
     "load_columns",
     "read_columns",
     "read_features",
     "read_table",
+    "synthetic_binary",
+    "synthetic_private",
+    "synthetic_real",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from fedneighbors.datasets.bundled import BUNDLED, load_bundled
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.encoder import TableEncoder
-from fedneighbors.datasets.images import IMAGE_FILES, load_images
+from fedneighbors.datasets.images import IMAGE_FILES, N_PIXELS, image_labels, load_images
 from fedneighbors.datasets.reading import dataset_from_table, read_columns
 from fedneighbors.datasets.table import Table, listed
 from fedneighbors.errors import DataError, MissingDataError
@@ -116,10 +116,10 @@ def load_columns(name: str) -> Table:
     """
     files = dict(_table_files(_folder(name)))
     if name not in files:
-        known = [*BUNDLED, *IMAGE_FILES, *files]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)
+        known = {*BUNDLED, *IMAGE_FILES, *files} - {name}
+        near = difflib.get_close_matches(name, sorted(known), n=3) or sorted(known)
         raise MissingDataError(
-            f"there is no data set {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
+            f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
         )
     return read_columns(files[name], nominal=[_LABEL])
@@ -150,7 +150,7 @@ def available() -> tuple[Entry, ...]:
         return bundled
     folder = _folder("any")
     images = [
-        _scanned_images(name, folder / file)
+        _scanned_images(name, folder)
         for name, file in IMAGE_FILES.items()
         if (folder / file).is_file()
     ]
@@ -204,11 +204,8 @@ def _scanned_table(name: str, path: Path) -> Entry:
     return Entry(name, n_rows, n_features, len(labels), str(path))
 
 
-def _scanned_images(name: str, path: Path) -> Entry:
-    """Size of an image set, from its labels and the shape of one image."""
-    with np.load(path, allow_pickle=False) as arrays:
-        if name == "mnist":
-            labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
-        else:
-            labels = np.char.add(arrays["alphabet"], arrays["character"])
-    return Entry(name, len(labels), 28 * 28, len(np.unique(labels)), str(path))
+def _scanned_images(name: str, folder: Path) -> Entry:
+    labels = image_labels(name, folder)
+    return Entry(
+        name, len(labels), N_PIXELS, len(np.unique(labels)), str(folder / IMAGE_FILES[name])
+    )

@@ -1,16 +1,22 @@
 """Owns the image sets of the data folder: MNIST and the small Omniglot with its drawers."""
 
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.errors import DataError, MissingDataError
 
-__all__ = ["IMAGE_FILES", "load_images"]
+__all__ = ["IMAGE_FILES", "N_PIXELS", "image_labels", "load_images"]
 
 IMAGE_FILES = {"mnist": "images/mnist.npz", "omniglot": "images/omniglot_small.npz"}
+N_PIXELS = 28 * 28
 
 
 def load_images(name: str, folder: Path) -> Dataset:
@@ -36,41 +42,60 @@ def load_images(name: str, folder: Path) -> Dataset:
     DataError
         If the file is damaged or lacks an array.
     """
+    with _arrays(name, folder) as arrays:
+        labels = _labels(name, arrays)
+        source = str(folder / IMAGE_FILES[name])
+        if name == "mnist":
+            train = arrays["x_train"]
+            x = np.vstack([train, arrays["x_test"]])
+            return Dataset(name, x, labels, _pixels(), source, n_train=len(train))
+        x = arrays["x28"].reshape(len(labels), -1)
+        drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
+        return Dataset(name, x, labels, _pixels(), source, parties=drawers)
+
+
+def image_labels(name: str, folder: Path) -> npt.NDArray[Any]:
+    """Return the labels of an image set without reading its images.
+
+    Parameters
+    ----------
+    name : str
+        See `load_images`.
+    folder : Path
+        The data folder.
+
+    Returns
+    -------
+    int64 or str array of shape (n_rows,)
+
+    Raises
+    ------
+    MissingDataError
+        If the file is not there.
+    DataError
+        If the file is damaged or lacks an array.
+    """
+    with _arrays(name, folder) as arrays:
+        return _labels(name, arrays)
+
+
+@contextmanager
+def _arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     path = folder / IMAGE_FILES[name]
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; put it there or choose another data set")
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return _mnist(arrays, path) if name == "mnist" else _omniglot(arrays, path)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError) as error:
+            yield arrays
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
         raise DataError(f"{path} is not a complete set of arrays: {error}") from error
 
 
-def _mnist(arrays: np.lib.npyio.NpzFile, path: Path) -> Dataset:
-    train = arrays["x_train"]
-    return Dataset(
-        name="mnist",
-        x=np.vstack([train, arrays["x_test"]]),
-        y=np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64),
-        feature_names=_pixels(),
-        source=str(path),
-        n_train=len(train),
-    )
-
-
-def _omniglot(arrays: np.lib.npyio.NpzFile, path: Path) -> Dataset:
-    labels = [
-        f"{alphabet}/{character}"
-        for alphabet, character in zip(arrays["alphabet"], arrays["character"], strict=True)
-    ]
-    return Dataset(
-        name="omniglot",
-        x=arrays["x28"].reshape(len(labels), -1),
-        y=np.array(labels, dtype=np.str_),
-        feature_names=_pixels(),
-        source=str(path),
-        parties=np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_),
-    )
+def _labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if name == "mnist":
+        return np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
+    pairs = zip(arrays["alphabet"], arrays["character"], strict=True)
+    return np.array([f"{alphabet}/{character}" for alphabet, character in pairs], dtype=np.str_)
 
 
 def _pixels() -> tuple[str, ...]:

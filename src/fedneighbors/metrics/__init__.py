@@ -1,5 +1,6 @@
 """Measures of a result: accuracy and its relatives."""
 
+from fedneighbors.metrics.comparison import PairedComparison, compare_paired
 from fedneighbors.metrics.labels import (
     accuracy,
     agreement,
@@ -7,5 +8,17 @@ from fedneighbors.metrics.labels import (
     confusion,
     normalized_accuracy,
 )
+from fedneighbors.metrics.probabilities import Reliability, brier_score, reliability
 
-__all__ = ["accuracy", "agreement", "balanced_accuracy", "confusion", "normalized_accuracy"]
+__all__ = [
+    "PairedComparison",
+    "Reliability",
+    "accuracy",
+    "agreement",
+    "balanced_accuracy",
+    "brier_score",
+    "compare_paired",
+    "confusion",
+    "normalized_accuracy",
+    "reliability",
+]

@@ -19,36 +19,34 @@ __all__ = ["iid", "natural", "quantity_skew"]
 def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
     """Split rows at random into parts whose sizes differ by at most one.
 
-        Parameters
-        ----------
-        n_rows : int
-            Rows to split.
-        n_parties : int
-            Parties, at most ``n_rows``.
-        seed : int
-            Seed of the permutation.
+    Parameters
+    ----------
+    n_rows : int
+        Rows to split.
+    n_parties : int
+        Parties, at most ``n_rows``.
+    seed : int
+        Seed of the permutation.
 
-        Returns
-        -------
-        str array of shape (n_rows,)
-            Party that owns each row; the first parties are the larger ones.
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row; the first parties are the larger ones.
 
-        Raises
-        ------
-        ValueError
-            If an argument is out of its range.
-        PartitionError
-            If there are more parties than rows.
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are more parties than rows.
 
-        Examples
-        --------
-        >>> from fedneighbors.partition import iid
-        >>> from typing import Any
-
-    import numpy as np
-        >>> names, rows = np.unique(iid(10, 3, seed=0), return_counts=True)
-        >>> dict(zip(names.tolist(), rows.tolist()))
-        {'party-0': 4, 'party-1': 3, 'party-2': 3}
+    Examples
+    --------
+    >>> from fedneighbors.partition import iid
+    >>> import numpy as np
+    >>> names, rows = np.unique(iid(10, 3, seed=0), return_counts=True)
+    >>> dict(zip(names.tolist(), rows.tolist()))
+    {'party-0': 4, 'party-1': 3, 'party-2': 3}
     """
     return quantity_skew(n_rows, n_parties, factor=0.0, seed=seed)
 

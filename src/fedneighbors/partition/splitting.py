@@ -1,0 +1,66 @@
+"""Owns the choice of a split by name, for command lines and experiments."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.partition.assignment import Parties
+from fedneighbors.partition.dealing import iid, quantity_skew
+from fedneighbors.partition.labels import dirichlet, pathological
+
+__all__ = ["KINDS", "split"]
+
+_BY_ROWS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"iid": iid, "quantity_skew": quantity_skew}
+)
+_BY_LABELS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"dirichlet": dirichlet, "pathological": pathological}
+)
+KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS]))
+
+
+def split(
+    kind: str, y: npt.ArrayLike, n_parties: int, *, seed: int, **parameters: float
+) -> Parties:
+    """Split the rows with these labels in the way of that name.
+
+    Parameters
+    ----------
+    kind : str
+        One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pathological"``, ``"quantity_skew"``.
+    y : array-like of shape (n_rows,)
+        Labels.
+    n_parties : int
+        Parties.
+    seed : int
+        Seed of the split.
+    **parameters
+        Parameters of the function of that name.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind, or an argument is out of its range.
+    TypeError
+        If the kind has no such parameter.
+    PartitionError
+        If no such partition was found.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import split
+    >>> sorted(set(split("dirichlet", [0, 0, 1, 1], 2, seed=0, alpha=10.0).tolist()))
+    ['party-0', 'party-1']
+    """
+    if kind in _BY_ROWS:
+        return _BY_ROWS[kind](len(np.asarray(y)), n_parties, seed=seed, **parameters)
+    if kind in _BY_LABELS:
+        return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
+    raise ValueError(f"there is no split {kind!r}; choose one of {', '.join(KINDS)}")
