@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -21,6 +20,12 @@ from fedneighbors.methods.flynn.calibration import (
     calibration_rows,
     leave_one_out,
     log_losses,
+)
+from fedneighbors.methods.flynn.inputs import (
+    hashable_numbers,
+    label_array,
+    public_seed,
+    rows_by_party,
 )
 from fedneighbors.methods.flynn.model import FlyNNModel, label_index
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
@@ -287,7 +292,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, y = self._rows(X, y, reset=True)
         members = self._members(x, y, parties)
         outcome = run(coordinate(self._settings(reserved)), members, n_workers=self._n_threads())
-        self.classes_ = _as_labels(outcome.result.classes, y)
+        self.classes_ = label_array(outcome.result.classes, like=y)
         self._set_model(outcome.result)
         self.run_record_ = self._record(outcome.rounds, started, time.perf_counter() - clock)
         return self
@@ -295,7 +300,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_classification_targets(labels)
-        return _numbers(x), labels
+        return hashable_numbers(x), labels
 
     def _known_rows(self, X: Any, y: Any, during: str) -> tuple[Any, npt.NDArray[np.int64]]:
         x, labels = self._rows(X, y, reset=False)
@@ -314,19 +319,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> list[FlyNNParty]:
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
-        if parties is None:
-            threads = self._n_threads()
-            return [FlyNNParty("all", x, y, feature_names=columns, n_threads=threads)]
-        owner = np.asarray(parties)
-        if owner.shape != y.shape:
-            raise ValueError(
-                f"expected one party for each of {len(y)} rows, got shape {owner.shape}"
-            )
-        if any(name is None or name != name for name in owner.tolist()):
-            raise ValueError("expected a party for every row, found rows without one")
+        threads = self._n_threads() if parties is None else 1
         return [
-            FlyNNParty(str(name), x[owner == name], y[owner == name], feature_names=columns)
-            for name in np.unique(owner)
+            FlyNNParty(name, x[rows], y[rows], feature_names=columns, n_threads=threads)
+            for name, rows in rows_by_party(parties, len(y)).items()
         ]
 
     def _settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
@@ -363,7 +359,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_sizes_ = class_sizes(model.counts, model.plan.n_active)
 
     def _record(self, rounds: tuple[Round, ...], started: datetime, seconds: float) -> RunRecord:
-        settings = {name: value for name, value in self.get_params().items() if _plain(value)}
+        settings = {
+            name: value
+            for name, value in self.get_params().items()
+            if value is None or isinstance(value, str | int | float | bool)
+        }
         return RunRecord(
             name="flynn.fit",
             parameters={
@@ -382,38 +382,4 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)
         x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self.model_.novelty(_numbers(x), n_threads=self._n_threads())
-
-
-def public_seed(random_state: int | np.random.RandomState | None) -> int:
-    """Return the seed that a ``random_state`` stands for.
-
-    Raises
-    ------
-    ValueError
-        If an integer is negative.
-    """
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise ValueError(f"expected random_state of at least 0, got {random_state}")
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _numbers(x: Any) -> Any:
-    """Return the table in a dtype that the kernels hash; values stay the same."""
-    if x.dtype.kind == "b":
-        return x.astype(np.uint8)
-    if x.dtype == np.float16:
-        return x.astype(np.float32)
-    if x.dtype in (np.uint32, np.uint64):
-        return x.astype(np.int64 if x.dtype == np.uint32 else np.float64)
-    return x
-
-
-def _as_labels(classes: tuple[Any, ...], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.array(classes, dtype=object if y.dtype == object else None)
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
+        return self.model_.novelty(hashable_numbers(x), n_threads=self._n_threads())

@@ -1,4 +1,4 @@
-"""FlyNNFL: messages, the party, and the coordinator (Algorithm 2 of the paper, without noise).
+"""FlyNNFL: the party and the coordinator (Algorithm 2 of the paper, without noise).
 
 Four questions and a farewell: what do the tables look like, what are their exact moments, what are
 the counts, how sharp are the scores, and the finished model. Only sums of counts and moments reach
@@ -8,13 +8,13 @@ the coordinator's mathematics; rows never leave a party.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError, ProtocolError
-from fedneighbors.federation.messages import Message, message
+from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Coordinator, Refuse, gather, total
 from fedneighbors.kernels.exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
@@ -26,12 +26,21 @@ from fedneighbors.methods.flynn.features import (
     column_moments,
     standardizer,
 )
+from fedneighbors.methods.flynn.messages import (
+    CalibrationReply,
+    CountReply,
+    CountRequest,
+    Finish,
+    ModelRelease,
+    MomentsReply,
+    MomentsRequest,
+    Receipt,
+    SchemaRequest,
+)
 from fedneighbors.methods.flynn.model import FlyNNModel, Label, label_index
-from fedneighbors.methods.flynn.schema import Schema, agree, describe
+from fedneighbors.methods.flynn.schema import agree, describe
 
 __all__ = ["FlyNNParty", "FlyNNSettings", "coordinate"]
-
-Integers = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -83,87 +92,6 @@ class FlyNNSettings:
             n_active=min(active, n_units) if self.n_active is None else self.n_active,
             seed=self.seed,
         )
-
-
-@message
-class MomentsReply:
-    """Exact sums of one table; empty arrays where only the number of rows was asked for."""
-
-    n_rows: int
-    sums: npt.NDArray[np.int64]
-    squares: npt.NDArray[np.int64]
-
-
-@message
-class MomentsRequest:
-    """Ask for the number of rows and, to standardize, for the sums of columns and squares."""
-
-    reply: ClassVar[type] = MomentsReply
-    with_columns: bool
-
-
-@message
-class CountReply:
-    """Activations of each unit in each class, unsigned integers of shape (n_units, n_classes)."""
-
-    counts: npt.NDArray[np.unsignedinteger]
-
-
-@message
-class CountRequest:
-    """Send the hash plan and the classes; ask for counts that hold in ``n_bits``."""
-
-    reply: ClassVar[type] = CountReply
-    n_features: int
-    expansion: str
-    mean: npt.NDArray[np.float64] | None
-    scale: npt.NDArray[np.float64] | None
-    n_units: int
-    n_inputs: int
-    n_active: int
-    seed: int
-    classes: tuple[str | int | float | bool, ...]
-    n_bits: int
-
-    def plan(self) -> HashPlan:
-        """Return the plan that the fields describe."""
-        features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale)
-        return HashPlan(features, self.n_units, self.n_inputs, self.n_active, self.seed)
-
-
-@message
-class CalibrationReply:
-    """Leave-one-out log-losses for each sharpness, in units of 2**-20 nats."""
-
-    losses: npt.NDArray[np.int64]
-
-
-@message
-class ModelRelease:
-    """Send the whole model, not yet calibrated (Algorithm 2, line 10)."""
-
-    reply: ClassVar[type] = CalibrationReply
-    model: bytes
-
-
-@message
-class Receipt:
-    """The party holds the finished model."""
-
-
-@message
-class Finish:
-    """Send the summed losses, which finish the model that the party holds."""
-
-    reply: ClassVar[type] = Receipt
-    losses: npt.NDArray[np.int64]
-
-
-@message
-class SchemaRequest:
-    """Ask what the table looks like."""
-
-    reply: ClassVar[type] = Schema
 
 
 class FlyNNParty:
@@ -331,7 +259,8 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     replies = yield total(MomentsRequest(settings.standardize))
     moments = _checked_moments(replies.complete("the column moments").total)
     plan = settings.plan(moments, schema.n_features)
-    replies = yield total(_count_request(plan, schema.classes, moments.n_rows))
+    n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
+    replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits))
     counts = _checked_counts(replies.complete("the counts").total, plan, moments.n_rows)
     model = FlyNNModel(
         plan=plan,
@@ -359,21 +288,6 @@ def _checked_moments(reply: Message | None) -> Moments:
     if reply.n_rows < 1:
         raise DataError("expected at least one row over all parties, got none; add data")
     return Moments(reply.n_rows, reply.sums, reply.squares)
-
-
-def _count_request(plan: HashPlan, classes: tuple[Label, ...], n_rows: int) -> CountRequest:
-    return CountRequest(
-        n_features=plan.features.n_features,
-        expansion=plan.features.expansion,
-        mean=plan.features.mean,
-        scale=plan.features.scale,
-        n_units=plan.n_units,
-        n_inputs=plan.n_inputs,
-        n_active=plan.n_active,
-        seed=plan.seed,
-        classes=classes,
-        n_bits=16 if n_rows < 1 << 16 else 32,
-    )
 
 
 def _checked_counts(reply: Message | None, plan: HashPlan, n_rows: int) -> npt.NDArray[np.int32]:
