@@ -1,0 +1,77 @@
+"""Turns the figures of a record into pictures."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure as Picture
+
+from fedneighbors.records import Figure, Table
+from fedneighbors.reports.grids import draw_heatmap, draw_images, heatmap_size, sheet_size
+from fedneighbors.reports.palette import QUIET, RULES
+from fedneighbors.reports.panels import draw_panels
+from fedneighbors.reports.series import clean
+
+__all__ = ["picture"]
+
+_METADATA: Mapping[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+}
+
+
+def picture(figure: Figure, table: Table, form: str, *, titled: bool = False) -> bytes:
+    """Content of a picture file; the same data gives the same bytes.
+
+    Parameters
+    ----------
+    figure : Figure
+        The description.
+    table : Table
+        The data.
+    form : str
+        ``"svg"`` or ``"png"``.
+    titled : bool
+        Write the title into the picture, for one that stands alone.
+
+    Raises
+    ------
+    RecordError
+        If a cell that should hold an image does not.
+    """
+    content = io.BytesIO()
+    settings: Any = dict(RULES)  # matplotlib types the keys as a list of literals
+    with matplotlib.rc_context(settings):
+        drawn = _draw(figure, table)
+        if titled:
+            drawn.suptitle(clean(figure.title, 90), fontweight="bold")
+        drawn.savefig(
+            content,
+            format=form,
+            dpi=200,
+            bbox_inches="tight",
+            pad_inches=0.08,
+            metadata=_METADATA[form],
+        )
+    return content.getvalue()
+
+
+def _draw(figure: Figure, table: Table) -> Picture:
+    if not table.rows:
+        return _draw_nothing()
+    if figure.kind == "images":
+        drawn = Picture(figsize=sheet_size(figure, table))
+        draw_images(drawn.add_axes((0, 0, 1, 1)), figure, table)
+    elif figure.kind == "heatmap":
+        drawn = Picture(figsize=heatmap_size(figure, table), layout="constrained")
+        draw_heatmap(drawn, figure, table)
+    else:
+        drawn = draw_panels(figure, table)
+    return drawn
+
+
+def _draw_nothing() -> Picture:
+    drawn = Picture(figsize=(6.4, 1.0))
+    drawn.text(0.5, 0.5, "no data", ha="center", va="center", color=QUIET)
+    return drawn
