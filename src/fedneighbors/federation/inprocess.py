@@ -1,20 +1,27 @@
 """Runtime in one machine: parties as threads or as worker processes."""
 
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar
 
 from fedneighbors.federation.loop import Outcome, run_rounds
-from fedneighbors.federation.roles import Coordinator, Party, serve
+from fedneighbors.federation.roles import Coordinator, Party, serve, serve_apart
 from fedneighbors.records import Round
 
 __all__ = ["run"]
 
 R = TypeVar("R")
 _Link = Callable[[bytes], bytes]
+
+
+class _Ended(Exception):  # noqa: N818 - says what became of the process
+    """The process of a party is gone."""
 
 
 def run(
@@ -45,70 +52,107 @@ def run(
     Raises
     ------
     ValueError
-        If there is no party or two have one name.
+        If there is no party, two have one name, or an argument is out of range.
     PartyMissing, PartyRefused, WireError, ProtocolError
         As the coordinator and the loop decide.
+    Exception
+        Any other exception of a party under ``"threads"``, with a note that names the party.
+        Under ``"processes"`` it is a :class:`~fedneighbors.errors.PartyRefused` that tells its
+        type alone.
     """
     names = [party.name for party in parties]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"expected parties with different names, got {names}; rename or add one")
+    if workers not in ("threads", "processes"):
+        raise ValueError(f"expected workers 'threads' or 'processes', got {workers!r}")
+    if n_workers < 1:
+        raise ValueError(f"expected n_workers of at least 1, got {n_workers}")
     connect = _in_threads if workers == "threads" else _in_processes
-    with connect(parties) as links, ThreadPoolExecutor(max_workers=n_workers) as pool:
-
-        def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
-            waiting = {name: pool.submit(links[name], frame) for name, frame in frames.items()}
-            answers: dict[str, bytes] = {}
-            missing: dict[str, str] = {}
-            for name, future in waiting.items():
-                try:
-                    answers[name] = future.result()
-                except (EOFError, BrokenPipeError, ConnectionResetError):
-                    missing[name] = "its process ended"
-            return answers, missing
-
+    # The links close first: a worker that is ended lets go of the thread that waits for it.
+    with ThreadPoolExecutor(max_workers=n_workers) as pool, connect(parties) as links:
+        exchange = partial(_exchange, pool, links)
         return run_rounds(coordinator, exchange, tuple(names), on_round=on_round)
+
+
+def _exchange(
+    pool: ThreadPoolExecutor, links: Mapping[str, _Link], frames: Mapping[str, bytes]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    waiting = {name: pool.submit(links[name], frame) for name, frame in frames.items()}
+    answers: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    try:
+        for name, future in waiting.items():
+            try:
+                answers[name] = future.result()
+            except _Ended:
+                missing[name] = "its process ended"
+    finally:
+        for future in waiting.values():
+            future.cancel()  # after an error nobody waits for the parties that have not begun
+    return answers, missing
 
 
 @contextmanager
 def _in_threads(parties: Sequence[Party]) -> Iterator[dict[str, _Link]]:
-    yield {party.name: lambda frame, party=party: serve(party, frame) for party in parties}  # type: ignore[misc]
+    yield {party.name: partial(_serve_here, party) for party in parties}
+
+
+def _serve_here(party: Party, frame: bytes) -> bytes:
+    try:
+        return serve(party, frame)
+    except Exception as error:
+        error.add_note(f"raised by party {party.name!r}")
+        raise
 
 
 @contextmanager
 def _in_processes(parties: Sequence[Party]) -> Iterator[dict[str, _Link]]:
-    context = get_context("spawn")
-    links: dict[str, _Link] = {}
-    ends: list[Connection[Any, Any]] = []
-    processes = []
+    workers: list[tuple[BaseProcess, Connection[Any, Any]]] = []
     try:
+        links: dict[str, _Link] = {}
         for party in parties:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(party, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            ends.append(ours)
-            links[party.name] = _talk(ours)
+            workers.append(_start(party))
+            links[party.name] = partial(_talk, workers[-1][1])
         yield links
-    finally:
-        for end in ends:
+    except BaseException:
+        for process, _ in workers:
+            process.kill()  # it may be at work on an answer that nobody will read
+        raise
+    else:
+        for _, end in workers:
             end.close()
-        for process in processes:
+    finally:
+        for process, _ in workers:
             process.join()
 
 
-def _talk(end: "Connection[Any, Any]") -> _Link:
-    def link(frame: bytes) -> bytes:
+def _start(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(party, theirs), daemon=True)
+    try:
+        process.start()
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return process, ours
+
+
+def _talk(end: "Connection[Any, Any]", frame: bytes) -> bytes:
+    try:
         end.send_bytes(frame)
         return end.recv_bytes()
-
-    return link
+    except (EOFError, OSError):
+        raise _Ended from None
 
 
 def _work(party: Party, end: "Connection[Any, Any]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     while True:
         try:
             frame = end.recv_bytes()
-        except EOFError:
+            end.send_bytes(serve_apart(party, frame))
+        except (EOFError, OSError):
             return
-        end.send_bytes(serve(party, frame))

@@ -1,17 +1,19 @@
 """The loop around a coordinator that every runtime shares: encode, exchange, count, decode."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fedneighbors.errors import PartyRefused
+from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation.messages import Message, decode, encode
 from fedneighbors.federation.roles import Ask, Coordinator, Refusal, Replies, add_up
 from fedneighbors.records import Round
 
-__all__ = ["Exchange", "Outcome", "run_rounds"]
+__all__ = ["Exchange", "Outcome", "read_reply", "run_rounds"]
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 Exchange = Callable[[Mapping[str, bytes]], tuple[Mapping[str, bytes], Mapping[str, str]]]
@@ -46,7 +48,7 @@ def run_rounds(
     Parameters
     ----------
     coordinator : generator
-        Yields asks, is sent replies.
+        Yields asks, is sent replies; closed on return and on any error.
     exchange : callable
         How frames travel; all that differs between runtimes.
     parties : tuple of str
@@ -59,19 +61,23 @@ def run_rounds(
     PartyRefused
         If a party answers with an error code.
     WireError
-        If a party answers with a frame that is not the declared reply.
+        If a party answers with a frame that is not the declared reply; the message names it.
+    ProtocolError
+        If the coordinator asks nobody, or replies cannot be added up.
     """
     rounds: list[Round] = []
+    replies: Replies | None = None
     try:
-        ask = next(coordinator)
         while True:
+            try:
+                ask = next(coordinator) if replies is None else coordinator.send(replies)
+            except StopIteration as stop:
+                return Outcome(stop.value, tuple(rounds))
             replies, record = _one_round(ask, exchange, parties, index=len(rounds))
             rounds.append(record)
+            _report(record)
             if on_round is not None:
                 on_round(record)
-            ask = coordinator.send(replies)
-    except StopIteration as stop:
-        return Outcome(stop.value, tuple(rounds))
     finally:
         coordinator.close()
 
@@ -83,7 +89,9 @@ def _one_round(
     started = time.perf_counter()
     frames = _encode_once(requests)
     answers, missing = exchange(frames)
-    each = {name: _reply(name, requests[name], answers[name]) for name in sorted(answers)}
+    if sorted([*answers, *missing]) != sorted(requests):
+        raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
+    each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
     summed = add_up(each) if ask.reduce == "sum" and each else None
     record = Round(
         index=index,
@@ -105,8 +113,33 @@ def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
     return {name: frames[id(request)] for name, request in requests.items()}
 
 
-def _reply(party: str, request: Message, frame: bytes) -> Message:
-    reply = decode(frame, (type(request).reply, Refusal))
+def read_reply(party: str, request: Message, frame: bytes) -> Message:
+    """Return the reply that a party's frame holds.
+
+    Raises
+    ------
+    PartyRefused
+        If it is a refusal.
+    WireError
+        If it is not the reply that the request's class names; the message names the party.
+    """
+    try:
+        reply = decode(frame, (type(request).reply, Refusal))
+    except WireError as error:
+        raise WireError(f"party {party!r}: {error}") from error
     if isinstance(reply, Refusal):
         raise PartyRefused(party, reply.code, reply.detail)
     return reply
+
+
+def _report(record: Round) -> None:
+    log.info(
+        "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s",
+        record.index,
+        record.request,
+        len(record.upload_bytes),
+        len(record.missing),
+        sum(record.upload_bytes.values()),
+        sum(record.download_bytes.values()),
+        record.seconds,
+    )

@@ -5,6 +5,8 @@ its result, so that it reads from top to bottom like the algorithm box of a pape
 of how messages travel; a party knows nothing of who asks.
 """
 
+import logging
+import traceback
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -22,12 +24,18 @@ __all__ = [
     "Refuse",
     "Replies",
     "add_up",
+    "failure",
     "gather",
     "serve",
+    "serve_apart",
     "total",
 ]
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
+
+MAX_CODE = 100
+MAX_DETAIL = 400
 
 
 class Party(Protocol):
@@ -41,8 +49,11 @@ class Party(Protocol):
         Requests that it answers. Each request class names its reply class in ``reply``.
     """
 
-    name: str
-    accepts: tuple[type[Any], ...]
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def accepts(self) -> tuple[type[Any], ...]: ...  # noqa: D102
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`Refuse`."""
@@ -51,10 +62,19 @@ class Party(Protocol):
 
 @message
 class Refusal:
-    """What travels when a party cannot answer: a code and a public word, never values."""
+    """What travels when a party cannot answer: a code and a public word, never values.
+
+    Both are printable and short, so that a hostile party cannot write into a log.
+    """
 
     code: str
     detail: str
+
+    def __post_init__(self) -> None:
+        if not (0 < len(self.code) <= MAX_CODE and self.code.isprintable()):
+            raise ValueError(f"a code has 1 to {MAX_CODE} printable characters")
+        if len(self.detail) > MAX_DETAIL or not self.detail.isprintable():
+            raise ValueError(f"a detail has at most {MAX_DETAIL} printable characters")
 
 
 class Refuse(Exception):  # noqa: N818 - raised as a sentence: the party will refuse
@@ -90,13 +110,21 @@ class Ask:
     reduce: Literal["gather", "sum"]
 
     def for_parties(self, names: tuple[str, ...]) -> dict[str, Message]:
-        """Return the request of each party that is asked."""
-        if isinstance(self.requests, Mapping):
-            unknown = sorted(set(self.requests) - set(names))
-            if unknown:
-                raise ProtocolError(f"requests for parties that do not take part: {unknown}")
-            return dict(self.requests)
-        return dict.fromkeys(names, self.requests)
+        """Return the request of each party that is asked.
+
+        Raises
+        ------
+        ProtocolError
+            If no party is asked, or one that does not take part.
+        """
+        if not isinstance(self.requests, Mapping):
+            return dict.fromkeys(names, self.requests)
+        unknown = sorted(set(self.requests) - set(names))
+        if unknown:
+            raise ProtocolError(f"requests for parties that do not take part: {unknown}")
+        if not self.requests:
+            raise ProtocolError("the coordinator asks no party")
+        return dict(self.requests)
 
 
 def gather(requests: Message | Mapping[str, Message]) -> Ask:
@@ -138,14 +166,47 @@ Coordinator = Generator[Ask, Replies, R]
 
 
 def serve(party: Party, frame: bytes) -> bytes:
-    """Return the frame with which a party answers a request's frame."""
+    """Return the frame with which a party answers a request's frame.
+
+    A party that refuses, or a request that it cannot read, is answered by a :class:`Refusal`. Any
+    other exception of the party is let through.
+    """
     try:
         request = decode(frame, party.accepts)
-        return encode(party.answer(request))
-    except Refuse as refusal:
-        return encode(Refusal(refusal.code, refusal.detail))
     except WireError:
         return encode(Refusal("malformed request", ""))
+    try:
+        return encode(party.answer(request))
+    except Refuse as refusal:
+        code = _printable(refusal.code, MAX_CODE) or "no reason given"
+        return encode(Refusal(code, _printable(refusal.detail, MAX_DETAIL)))
+
+
+def serve_apart(party: Party, frame: bytes) -> bytes:
+    """Return what :func:`serve` returns, for a party whose exceptions cannot reach the user.
+
+    The coordinator learns that the party failed and the type of the exception, nothing of its
+    text. The log of the party's own process gets where it happened, again without the text, which
+    may hold values.
+    """
+    try:
+        return serve(party, frame)
+    except Exception as error:
+        return encode(failure(error))
+
+
+def failure(error: Exception) -> Refusal:
+    """Return what may travel of an exception, and log where it happened."""
+    kind = type(error).__name__
+    places = "".join(traceback.format_tb(error.__traceback__))
+    log.error(
+        "a party failed with %s (its text is not logged: it may hold values)\n%s", kind, places
+    )
+    return Refusal("internal error", _printable(kind, MAX_DETAIL))
+
+
+def _printable(text: str, limit: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
 
 
 def add_up(replies: Mapping[str, Message]) -> Message:
@@ -154,36 +215,53 @@ def add_up(replies: Mapping[str, Message]) -> Message:
     Raises
     ------
     ProtocolError
-        If there is no reply, if fields differ in shape or dtype or are not integers, or if the
-        sum could leave the range of its dtype.
+        If there is no reply; if replies differ in type, fields in shape or dtype; if a field is
+        not of integers; if the sum could leave the range of its dtype, judged by the extremes of
+        each part; or if the message type refuses the sum.
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")
-    cls: type[Any] = type(next(iter(replies.values())))
+    kinds = {type(reply).__name__: type(reply) for reply in replies.values()}
+    if len(kinds) > 1:
+        raise ProtocolError(f"replies of different types cannot be added up: {sorted(kinds)}")
+    ((kind, cls),) = kinds.items()
     fields = {}
     for name in cls.__dataclass_fields__:
         parts = {party: getattr(reply, name) for party, reply in replies.items()}
-        fields[name] = _sum_field(parts, where=f"{cls.__name__}.{name}")
-    return cls(**fields)
+        fields[name] = _sum_field(parts, where=f"{kind}.{name}")
+    try:
+        return cls(**fields)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"the sum of {kind} is not a valid {kind}: {error}") from None
 
 
 def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
-    if all(isinstance(part, int) and not isinstance(part, bool) for part in parts.values()):
-        return sum(parts.values())
     first = next(iter(parts.values()))
     for party, part in parts.items():
-        if not (isinstance(part, np.ndarray) and np.issubdtype(part.dtype, np.integer)):
-            raise ProtocolError(f"{where} of party {party!r} is not an integer array")
-        if part.dtype != first.dtype or part.shape != first.shape:
+        if not _is_integer(part) and not _is_integer_array(part):
+            raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
+        if _layout(part) != _layout(first):
             raise ProtocolError(
-                f"{where} of party {party!r} is {part.dtype}{part.shape}, "
-                f"others sent {first.dtype}{first.shape}"
+                f"{where} of party {party!r} is {_layout(part)}, others sent {_layout(first)}"
             )
-    low = sum(int(part.min(initial=0)) for part in parts.values())
-    high = sum(int(part.max(initial=0)) for part in parts.values())
-    if low < np.iinfo(first.dtype).min or high > np.iinfo(first.dtype).max:
-        raise ProtocolError(f"the sum of {where} could leave the range of {first.dtype}")
-    result = first.copy()
+    limits = np.iinfo(first.dtype if isinstance(first, np.ndarray) else np.int64)
+    low = sum(int(np.min(part, initial=0)) for part in parts.values())
+    high = sum(int(np.max(part, initial=0)) for part in parts.values())
+    if low < limits.min or high > limits.max:
+        raise ProtocolError(f"the sum of {where} could leave the range of {limits.dtype}")
+    result = first.copy() if isinstance(first, np.ndarray) else first
     for part in list(parts.values())[1:]:
         result += part
     return result
+
+
+def _is_integer(part: Any) -> bool:
+    return isinstance(part, int) and not isinstance(part, bool)
+
+
+def _is_integer_array(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and np.issubdtype(part.dtype, np.integer)
+
+
+def _layout(part: Any) -> str:
+    return f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "int"
