@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -53,8 +54,19 @@ def dress(axis: Axis, column: str, *, log: bool = False) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def use_log(axes: Axes, *, x: bool, y: bool) -> tuple[bool, bool]:
+def use_log(
+    axes: Axes, *, x: bool, y: bool, nonpositive: Literal["mask", "clip"] = "mask"
+) -> tuple[bool, bool]:
     """Make axes logarithmic where asked and where there is a positive value to show.
+
+    Parameters
+    ----------
+    axes : Axes
+        Holds its data already.
+    x, y : bool
+        Which are asked for.
+    nonpositive : str
+        ``"mask"`` leaves out what is not positive, ``"clip"`` draws it at the edge: bars begin at 0.
 
     Returns
     -------
@@ -65,23 +77,24 @@ def use_log(axes: Axes, *, x: bool, y: bool) -> tuple[bool, bool]:
     log_x = x and 0 < limits.minposx <= limits.xmax < math.inf
     log_y = y and 0 < limits.minposy <= limits.ymax < math.inf
     if log_x:
-        axes.set_xscale("log", nonpositive="mask")
+        axes.set_xscale("log", nonpositive=nonpositive)
         axes.xaxis.set_major_locator(_decades(limits.minposx, limits.xmax))
     if log_y:
-        axes.set_yscale("log", nonpositive="mask")
+        axes.set_yscale("log", nonpositive=nonpositive)
         axes.yaxis.set_major_locator(_decades(limits.minposy, limits.ymax))
     return log_x, log_y
 
 
 def _decades(low: float, high: float) -> LogLocator:
-    """Ticks at powers of ten; at 2 and 5 between them too where there are few."""
-    return LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 100 else (1.0,))
+    """Ticks at powers of ten, and between them where these are few."""
+    between = (2.0, 5.0) if high / low < 100 else (3.0,) if high / low < 2000 else ()
+    return LogLocator(subs=(1.0, *between))
 
 
-def name_positions(axis: Axis, names: Sequence[str]) -> None:
+def name_positions(axis: Axis, names: Sequence[str], *, longest: int = 24) -> None:
     """Write the names of categories at positions 0, 1, ...; not all of them if there are many."""
     step = math.ceil(len(names) / _MOST_NAMES)
     shown = range(0, len(names), max(1, step))
-    axis.set_ticks(list(shown), [clean(names[index], 24) for index in shown])
+    axis.set_ticks(list(shown), [clean(names[index], longest) for index in shown])
     axis.set_minor_locator(NullLocator())
     axis.set_tick_params(length=0)

@@ -102,12 +102,12 @@ def _write_values(
 def _finish(axes: Axes, chart: Chart, *, flat: bool) -> None:
     """Scale, grid and labels of a panel whose bars are drawn."""
     figure = chart.figure
-    logs = use_log(axes, x=figure.log_y and flat, y=figure.log_y and not flat)
+    logs = use_log(axes, x=figure.log_y and flat, y=figure.log_y and not flat, nonpositive="clip")
     values, names = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
     axes.grid(True, axis="x" if flat else "y")
     dress(values, figure.y, log=any(logs))
     dress(names, figure.x)
-    name_positions(names, chart.categories)
+    name_positions(names, chart.categories, longest=36 if flat else 24)
     if flat and not axes.yaxis_inverted():
         axes.invert_yaxis()
         axes.spines["left"].set_visible(False)

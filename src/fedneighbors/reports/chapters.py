@@ -168,7 +168,7 @@ def _rounds(rounds: Sequence[Round]) -> Grid:
 def _entries(
     mapping: Mapping[str, Scalar | list[Scalar]] | Mapping[str, str],
 ) -> tuple[tuple[str, str], ...]:
-    return tuple((heading(name), _text(name, value)) for name, value in mapping.items())
+    return tuple((name, _text(name, value)) for name, value in mapping.items())
 
 
 def _text(name: str, value: Scalar | list[Scalar]) -> str:

@@ -8,10 +8,11 @@ import matplotlib
 from matplotlib.figure import Figure as Picture
 
 from fedneighbors.records import Figure, Table
-from fedneighbors.reports.grids import draw_heatmap, draw_images, heatmap_size, sheet_size
+from fedneighbors.reports.heatmaps import draw_heatmap, heatmap_size
 from fedneighbors.reports.palette import QUIET, RULES
 from fedneighbors.reports.panels import draw_panels
 from fedneighbors.reports.series import clean
+from fedneighbors.reports.sheets import draw_images, sheet_size
 
 __all__ = ["picture"]
 

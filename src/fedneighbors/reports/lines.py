@@ -7,12 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedneighbors.reports.axes import dress, name_positions, use_log
-from fedneighbors.reports.palette import DASHES, INK, MARKERS, QUIET, colors
+from fedneighbors.reports.palette import DASHES, INK, MARKERS, QUIET, colors, darker
 from fedneighbors.reports.series import Chart, Panel, Series
 
 __all__ = ["draw_lines", "draw_points", "draw_reliability", "label_ends"]
 
 _MANY_POINTS = 2_000
+_TEXT_LINE = 0.068  # height of a label, as a fraction of a panel that stands alone
 
 
 def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -74,23 +75,35 @@ def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 def label_ends(axes: Axes, panel: Panel, palette: Sequence[str]) -> None:
     """Write the name of each series right of its last point, pushed apart where they are close."""
-    ends = [(_end_height(axes, series), series) for series in panel.series]
-    gap = 0.068
-    heights: list[float] = []
-    for height, _ in sorted(ends, key=lambda end: end[0]):
-        heights.append(max(height, heights[-1] + gap) if heights else height)
-    excess = max(0.0, heights[-1] - 1.0) if heights else 0.0
-    for height, (_, series) in zip(heights, sorted(ends, key=lambda end: end[0]), strict=True):
+    axes.autoscale_view()
+    ends = sorted(((_end_height(axes, series), series) for series in panel.series), key=_first)
+    for height, (_, series) in zip(_apart([end for end, _ in ends]), ends, strict=True):
         axes.annotate(
             series.name,
-            xy=(1.015, height - excess),
+            xy=(1.015, height),
             xycoords="axes fraction",
             va="center",
-            color=palette[series.order],
+            color=darker(palette[series.order]),
             fontweight="bold",
             fontsize=8.5,
             annotation_clip=False,
         )
+
+
+def _first(end: tuple[float, Series]) -> float:
+    return end[0]
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Heights in the same order, moved as little as needed to lie a line of text apart below 1."""
+    moved = list(heights)
+    for place in range(1, len(moved)):
+        moved[place] = max(moved[place], moved[place - 1] + _TEXT_LINE)
+    ceiling = 1.0
+    for place in reversed(range(len(moved))):
+        moved[place] = min(moved[place], ceiling)
+        ceiling = moved[place] - _TEXT_LINE
+    return moved
 
 
 def _end_height(axes: Axes, series: Series) -> float:

@@ -140,13 +140,15 @@ def _cell(column: str, value: Scalar, decimals: int | None) -> str:
 
 
 def _shared_decimals(values: Sequence[float]) -> int | None:
-    """Decimals that show four digits of the largest value; None if the values differ too much."""
+    """Decimals that show four digits of the largest value, fewer if all values need fewer.
+
+    None if the values differ too much for one number of decimals.
+    """
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
     if not sizes or min(sizes) < 1e-3 * max(sizes) or not 1e-3 <= max(sizes) < 1e6:
         return None
-    if all(value == int(value) for value in sizes):
-        return 0
-    return max(0, 3 - math.floor(math.log10(max(sizes))))
+    most = max(0, 3 - math.floor(math.log10(max(sizes))))
+    return max(len(f"{value:.{most}f}".rstrip("0").partition(".")[2]) for value in sizes)
 
 
 def _rounded(value: float, digits: int) -> float:

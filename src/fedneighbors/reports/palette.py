@@ -7,7 +7,7 @@ common colour vision deficiencies can tell apart; markers and dashes repeat what
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["DASHES", "INK", "MARKERS", "QUIET", "RULES", "colors"]
+__all__ = ["DASHES", "INK", "MARKERS", "QUIET", "RULES", "colors", "darker"]
 
 INK = "#1d2733"
 QUIET = "#5b6775"
@@ -63,6 +63,18 @@ RULES: Mapping[str, Any] = {
 
 ``text.parse_math`` is off: a record's strings are text, never formulas to be interpreted.
 """
+
+
+def darker(color: str) -> str:
+    """Shade of a colour that reads well as text on white.
+
+    Examples
+    --------
+    >>> darker("#EE6677")
+    '#b24c59'
+    """
+    parts = (int(color[place : place + 2], 16) * 3 // 4 for place in (1, 3, 5))
+    return "#" + "".join(f"{part:02x}" for part in parts)
 
 
 def colors(n_colors: int, *, ordered: bool = False) -> list[str]:

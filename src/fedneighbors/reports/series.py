@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.reports.numbers import cells
 
-__all__ = ["Chart", "Floats", "Panel", "Series", "chart", "clean", "column"]
+__all__ = ["Chart", "Floats", "Panel", "Series", "chart", "clean", "column", "floats", "labels"]
 
 _MOST_PANELS = 24
 _MOST_SERIES = 24
@@ -81,7 +81,7 @@ def chart(figure: Figure, table: Table, *, categorical: bool = False) -> Chart:
     facets, facet = _codes(figure.facet, table)
     values = column(figure.x, table)
     named = categorical or not all(_is_number(value) for value in values)
-    categories, positions = _codes(figure.x, table) if named else ((), _floats(values))
+    categories, positions = _codes(figure.x, table) if named else ((), floats(values))
     points = _Points(hue, facet, positions.astype(np.float64), figure, table)
     if named:
         points.x[points.x >= _MOST_POSITIONS] = np.nan
@@ -105,6 +105,12 @@ def column(name: str, table: Table) -> Sequence[Scalar]:
     return [row[index] for row in table.rows]
 
 
+def labels(name: str, table: Table) -> list[str]:
+    """Values of a column as text for a picture; empty text in every row if the name is empty."""
+    values = column(name, table)
+    return [clean(text) for text in cells(name, values)] if name else [""] * len(values)
+
+
 def clean(text: str, longest: int = 40) -> str:
     r"""Text without control characters, cut to a length that a picture can show.
 
@@ -126,8 +132,8 @@ class _Points:
         self.hue = hue
         self.facet = facet
         self.x = x
-        self.y = _floats(column(figure.y, table))
-        self.error = _floats(column(figure.error, table))
+        self.y = floats(column(figure.y, table))
+        self.error = floats(column(figure.error, table))
 
     def series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
         """Series of one panel, those without a point left out."""
@@ -141,17 +147,16 @@ class _Points:
 
 def _codes(name: str, table: Table) -> tuple[tuple[str, ...], Integers]:
     """Different labels of a column in order of appearance, and for each row which it has."""
-    values = column(name, table)
-    labels = [clean(text) for text in cells(name, values)] if name else [""] * len(values)
-    distinct = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    return tuple(distinct), np.array([distinct[label] for label in labels], dtype=np.int64)
+    names = labels(name, table)
+    distinct = {label: code for code, label in enumerate(dict.fromkeys(names))}
+    return tuple(distinct), np.array([distinct[label] for label in names], dtype=np.int64)
 
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _floats(values: Sequence[Scalar]) -> Floats:
+def floats(values: Sequence[Scalar]) -> Floats:
     """Numbers as an array; NaN for what is no number or too large to draw."""
     drawable = [
         value

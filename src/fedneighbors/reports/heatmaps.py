@@ -1,0 +1,62 @@
+"""Draws heat maps: a cell per pair of names, its colour a value."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Picture
+
+from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.reports.axes import dress, name_positions
+from fedneighbors.reports.numbers import cells
+from fedneighbors.reports.palette import INK
+from fedneighbors.reports.series import Floats, column, floats, labels
+
+__all__ = ["draw_heatmap", "heatmap_size"]
+
+_FEW_CELLS = 200
+_BLUES = LinearSegmentedColormap.from_list("blues", ["#f4f8fc", "#a9cbe3", "#3f7fb5", "#123a66"])
+
+
+def heatmap_size(figure: Figure, table: Table) -> tuple[float, float]:
+    """Width and height of a heat map in inches."""
+    n_rows, n_columns = len(set(labels(figure.y, table))), len(set(labels(figure.x, table)))
+    return min(2.4 + 0.5 * n_columns, 8.0), min(1.4 + 0.34 * n_rows, 9.0)
+
+
+def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
+    """Draw a cell per pair of x and y, its colour the value in column ``hue``."""
+    axes = drawn.subplots()
+    value_column = figure.hue or figure.y
+    rows, columns = _places(figure.y, table), _places(figure.x, table)
+    values: Floats = np.full((len(rows), len(columns)), np.nan)
+    y = [rows[name] for name in labels(figure.y, table)]
+    x = [columns[name] for name in labels(figure.x, table)]
+    values[y, x] = floats(column(value_column, table))
+    image = axes.imshow(values, cmap=_BLUES, aspect="auto")
+    if values.size <= _FEW_CELLS:
+        _write_cells(axes, values, value_column)
+    dress(axes.xaxis, figure.x)
+    dress(axes.yaxis, figure.y)
+    name_positions(axes.xaxis, list(columns))
+    name_positions(axes.yaxis, list(rows))
+    axes.spines[:].set_visible(False)
+    bar = drawn.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
+    bar.outline.set_visible(False)
+    dress(bar.ax.yaxis, value_column)
+
+
+def _places(name: str, table: Table) -> dict[str, int]:
+    """Different names in a column, each with its position, in order of appearance."""
+    return {text: place for place, text in enumerate(dict.fromkeys(labels(name, table)))}
+
+
+def _write_cells(axes: Axes, values: Floats, name: str) -> None:
+    """Write the value into each cell, in the ink that stands out from its colour."""
+    finite = values[np.isfinite(values)]
+    middle = (finite.min() + finite.max()) / 2 if finite.size else 0.0
+    flat: Sequence[Scalar] = [None if np.isnan(value) else float(value) for value in values.flat]
+    for (y, x), text in zip(np.ndindex(values.shape), cells(name, flat), strict=True):
+        color = "white" if values[y, x] > middle else INK
+        axes.text(x, y, text, ha="center", va="center", fontsize=8, color=color)
