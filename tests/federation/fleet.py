@@ -1,0 +1,124 @@
+"""Messages, parties and coordinators that the tests of this folder share."""
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation.messages import message
+from fedneighbors.federation.roles import Refuse, gather, total
+
+
+@message
+class Everything:
+    nothing: None
+    yes: bool
+    number: int
+    real: float
+    text: str
+    raw: bytes
+    items: npt.NDArray[Any]
+    pair: tuple[int, str]
+    many: tuple[float | None, ...]
+    table: Mapping[str, tuple[int, ...]]
+    word: Literal["add", "replace"]
+
+
+@message
+class Integers:
+    items: npt.NDArray[np.int64]
+
+
+@message
+class Nested:
+    content: tuple[tuple[int, ...], ...] | Mapping[str, Mapping[str, int]] | int | None
+
+
+@message
+class Share:
+    """At least one, as its check says; the check divides and indexes on purpose."""
+
+    n: int
+    parts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _ = 1 // self.n
+        _ = self.parts[self.n]
+
+
+@message
+class CountReply:
+    n_rows: int
+    counts: npt.NDArray[np.int64]
+
+
+@message
+class CountRequest:
+    reply: ClassVar[type] = CountReply
+    n_bins: int
+
+
+@message
+class NameReply:
+    name: str
+
+
+@message
+class NameRequest:
+    reply: ClassVar[type] = NameReply
+    greeting: str
+
+
+class Counter:
+    """Counts its values in bins; behaves badly when told to."""
+
+    accepts = (CountRequest, NameRequest)
+
+    def __init__(self, name: str, values: tuple[int, ...], *, trouble: str = "") -> None:
+        self.name = name
+        self._values = np.array(values, np.int64)
+        self._trouble = trouble
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, NameRequest):
+            return NameReply(f"{request.greeting} {self.name}")
+        self._misbehave()
+        counts = np.bincount(self._values % request.n_bins, minlength=request.n_bins)
+        return CountReply(len(self._values), counts)
+
+    def _misbehave(self) -> None:
+        match self._trouble:
+            case "refuse":
+                raise Refuse("a column is missing", "age")
+            case "ugly refusal":
+                raise Refuse("a\nb" * 100, "\x1b[31m" + "c" * 1000)
+            case "fail":
+                raise RuntimeError(f"secret value {4700 + 11}")
+            case "end of file":
+                raise EOFError("the party's own file is short")
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "interrupt":
+                os.kill(os.getppid(), signal.SIGINT)
+            case "block":
+                threading.Event().wait()
+
+
+class Impostor(Counter):
+    """Answers everything with a message of another type."""
+
+    def answer(self, request: Any) -> Any:
+        return NameReply(self.name)
+
+
+def count(n_bins: int) -> Any:
+    """Ask for names one by one, then for the sum of the counts."""
+    names = yield gather(NameRequest("hello"))
+    replies = yield total(CountRequest(n_bins))
+    summed = replies.complete("the counts").total
+    greetings = [reply.name for reply in names.complete("the names").each.values()]
+    return greetings, summed.n_rows, summed.counts.tolist()

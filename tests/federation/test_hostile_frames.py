@@ -1,0 +1,250 @@
+import dataclasses
+import math
+import struct
+import tracemalloc
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import WireError
+from fedneighbors.federation import wire
+from fedneighbors.federation.messages import decode, encode
+from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.samples import SAMPLE, everything
+
+
+def frame_of(name: str, *fields: bytes) -> bytes:
+    head = b"FNM\x01" + struct.pack("<I", len(name)) + name.encode()
+    return head + bytes([len(fields)]) + b"".join(fields)
+
+
+def array_bytes(code: int, shape: tuple[int, ...], raw: bytes = b"") -> bytes:
+    return b"a" + bytes([code, len(shape)]) + struct.pack(f"<{len(shape)}Q", *shape) + raw
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=2000, deadline=None)
+def test_random_bytes_raise_nothing_but_a_wire_error(noise):
+    for frame in (noise, b"FNM\x01" + noise, frame_of("Everything")[:-1] + noise):
+        only_wire_error(frame)
+
+
+@given(st.lists(st.binary(max_size=12), max_size=11))
+@settings(max_examples=2000, deadline=None)
+def test_random_fields_raise_nothing_but_a_wire_error(fields):
+    only_wire_error(frame_of("Everything", *fields))
+
+
+@given(everything, st.data())
+@settings(max_examples=300, deadline=None)
+def test_altered_frames_are_refused_or_are_the_frame_of_what_they_hold(sent, data):
+    frame = bytearray(encode(sent))
+
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(frame) - 1))
+        frame[position] = data.draw(st.integers(0, 255))
+
+    only_wire_error(bytes(frame))
+
+
+def only_wire_error(frame: bytes) -> None:
+    """A frame is refused, or is exactly the encoding of what was read from it."""
+    for expected in (Everything, Integers, Nested, Share):
+        try:
+            received = decode(frame, (expected,))
+        except WireError:
+            continue
+        assert encode(received) == frame
+
+
+def test_every_single_bit_flip_is_refused_or_canonical():
+    frame = encode(SAMPLE)
+
+    flipped = [
+        frame[:i] + bytes([frame[i] ^ (1 << bit)]) + frame[i + 1 :]
+        for i in range(len(frame))
+        for bit in range(8)
+    ]
+
+    for one in flipped:
+        only_wire_error(one)
+
+
+def test_frame_cut_anywhere_is_refused():
+    frame = encode(SAMPLE)
+
+    for length in range(len(frame)):
+        with pytest.raises(WireError):
+            decode(frame[:length], (Everything,))
+
+
+@given(st.binary(min_size=1, max_size=4))
+def test_trailing_bytes_are_refused(rest):
+    frame = encode(SAMPLE) + rest
+
+    with pytest.raises(WireError, match="bytes too many"):
+        decode(frame, (Everything,))
+
+
+@pytest.mark.parametrize("huge", [2**31 - 1, 2**31, 2**32 - 1])
+def test_no_length_field_makes_the_reader_allocate_more_than_is_left(huge):
+    frame = encode(SAMPLE)
+    tracemalloc.start()
+
+    try:
+        for position in range(4, len(frame) - 4):
+            altered = frame[:position] + struct.pack("<I", huge) + frame[position + 4 :]
+            only_wire_error(altered)
+        for position in range(4, len(frame) - 8):
+            altered = frame[:position] + struct.pack("<Q", huge << 31) + frame[position + 8 :]
+            only_wire_error(altered)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (0, 2**63),
+        (2**63, 0),
+        (0, 2**64 - 1, 2**64 - 1),
+        (2**32, 2**32),
+        (2**64 - 1,),
+        (2**16, 2**16, 2**16, 2**16),
+        (0, 2**32, 2),
+    ],
+)
+def test_impossible_shapes_are_refused(shape):
+    frame = frame_of("Integers", array_bytes(7, shape))
+
+    with pytest.raises(WireError):
+        decode(frame, (Integers,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ([b"a\x0b\x00"], "unknown dtype 11"),
+        ([b"a\xff\x00"], "unknown dtype 255"),
+        ([b"a\x07\x05" + bytes(40)], "5 dimensions"),
+        ([array_bytes(6, (1,), bytes(4))], "declared type"),
+        ([array_bytes(10, (2,), b"\x01\x02")], "neither 0 nor 1"),
+        ([b"z"], "unknown tag"),
+        ([b"N"], "declared type"),
+        ([b"i" + bytes(8)], "declared type"),
+        ([b"t" + struct.pack("<I", 0)], "declared type"),
+        ([], "wrong number of fields"),
+        ([b"N", b"N"], "wrong number of fields"),
+    ],
+)
+def test_malformed_field_is_refused_with_its_reason(fields, reason):
+    frame = frame_of("Integers", *fields)
+
+    with pytest.raises(WireError, match=reason):
+        decode(frame, (Integers,))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_float_that_is_not_finite_neither_leaves_nor_enters(bad):
+    frame = encode(SAMPLE)
+    position = frame.index(b"f" + struct.pack("<d", 0.5)) + 1
+
+    with pytest.raises(ValueError, match=r"Everything\.real is not finite"):
+        encode(dataclasses.replace(SAMPLE, real=bad))
+    with pytest.raises(WireError, match="not finite"):
+        decode(frame[:position] + struct.pack("<d", bad) + frame[position + 8 :], (Everything,))
+
+
+@pytest.mark.parametrize("keys", [("a", "a"), ("b", "a"), ("a", "a", "b")])
+def test_mapping_with_repeated_or_unsorted_keys_is_refused(keys):
+    entries = b"".join(struct.pack("<I", 1) + key.encode() + b"d" + bytes(4) for key in keys)
+    frame = frame_of("Nested", b"d" + struct.pack("<I", len(keys)) + entries)
+
+    with pytest.raises(WireError, match="ascending"):
+        decode(frame, (Nested,))
+
+
+def test_string_that_is_not_utf8_is_refused():
+    surrogate, overlong = b"\xed\xa0\x80", b"\xc0\x80"
+
+    for raw in (surrogate, overlong, b"\xff"):
+        frame = frame_of("Nested", b"d" + struct.pack("<II", 1, len(raw)) + raw + b"N")
+        with pytest.raises(WireError, match="UTF-8"):
+            decode(frame, (Nested,))
+
+
+@pytest.mark.parametrize("tag", [b"t", b"d"])
+@pytest.mark.parametrize("depth", [7, 8, 100, 100_000])
+def test_deep_nesting_is_refused_before_the_stack_ends(tag, depth):
+    layer = tag + struct.pack("<I", 1) + (b"" if tag == b"t" else struct.pack("<I", 0))
+    frame = frame_of("Nested", layer * depth + b"N")
+
+    with pytest.raises(WireError, match="nested deeper"):
+        decode(frame, (Nested,))
+
+
+def test_frame_of_very_many_small_values_is_refused_both_ways(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_VALUES", 100)
+    inner = b"t" + struct.pack("<I", 40) + b"i\x01\0\0\0\0\0\0\0" * 40
+    frame = frame_of("Nested", b"t" + struct.pack("<I", 3) + inner * 3)
+
+    with pytest.raises(WireError, match="more than 100 values"):
+        decode(frame, (Nested,))
+    with pytest.raises(ValueError, match="100 values at most"):
+        encode(Nested(((1,) * 40,) * 3))
+
+
+def test_frame_over_the_limit_is_refused_both_ways(monkeypatch):
+    frame = encode(Integers(np.arange(100)))
+    monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 500)
+
+    with pytest.raises(WireError, match="over the limit"):
+        decode(frame, (Integers,))
+    with pytest.raises(ValueError, match="over the limit"):
+        encode(Integers(np.arange(60)))
+    with pytest.raises(ValueError, match="does not fit"):
+        encode(dataclasses.replace(SAMPLE, raw=bytes(501)))
+
+
+def test_want_of_memory_is_a_wire_error(monkeypatch):
+    frame = encode(Integers(np.arange(10)))
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(wire.np, "frombuffer", no_memory)
+    with pytest.raises(WireError, match="no memory for a frame"):
+        decode(frame, (Integers,))
+
+
+@given(st.integers(-3, 3), st.lists(st.integers(0, 9), max_size=3).map(tuple))
+@example(0, ())
+@example(3, ())
+def test_message_that_refuses_its_values_is_a_wire_error(n, parts):
+    fields = [b"i" + struct.pack("<q", n), b"t" + struct.pack("<I", len(parts))]
+    fields[1] += b"".join(b"i" + struct.pack("<q", part) for part in parts)
+
+    valid = n != 0 and -len(parts) <= n < len(parts)
+
+    with nullcontext() if valid else pytest.raises(WireError, match="Share"):
+        assert decode(frame_of("Share", *fields), (Share,)) == Share(n, parts)
+
+
+def test_unexpected_message_is_refused():
+    frame = encode(SAMPLE)
+
+    with pytest.raises(WireError, match=r"unexpected message 'Everything'.*'Integers', 'Nested'"):
+        decode(frame, (Nested, Integers))
+
+
+def test_other_version_is_refused():
+    frame = encode(SAMPLE).replace(b"FNM\x01", b"FNM\x02")
+
+    with pytest.raises(WireError, match="not a frame of version 1"):
+        decode(frame, (Everything,))

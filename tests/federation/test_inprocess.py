@@ -1,0 +1,172 @@
+import multiprocessing
+import threading
+
+import pytest
+
+from fedneighbors.errors import PartyMissing, PartyRefused, WireError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.messages import encode
+from fedneighbors.federation.roles import gather
+from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
+
+WAYS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]
+
+
+def counters(**trouble):
+    values = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
+    return [Counter(name, values[name], trouble=trouble.get(name, "")) for name in values]
+
+
+def shown(outcome):
+    """All of an outcome but its times."""
+    rounds = [(r.request, r.reduce, r.upload_bytes, r.download_bytes) for r in outcome.rounds]
+    return outcome.result, rounds
+
+
+def test_threads_and_processes_give_the_same_results_and_bytes():
+    outcomes = [run(count(3), counters(), workers=w, n_workers=n) for w, n in WAYS]
+
+    first = shown(outcomes[0])
+    assert first[0] == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
+    assert first[1][1][3] == dict.fromkeys(("ann", "bob", "cyd"), len(encode(CountRequest(3))))
+    assert all(shown(outcome) == first for outcome in outcomes)
+
+
+def test_party_keeps_its_state_between_rounds():
+    class Tally(Counter):
+        def answer(self, request):
+            self.asked = getattr(self, "asked", 0) + 1
+            return NameReply(str(self.asked))
+
+    def thrice():
+        for _ in range(3):
+            replies = yield gather(NameRequest(""))
+        return replies.each["ann"].name
+
+    assert run(thrice(), [Tally("ann", ())]).result == "3"
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_worker_process_killed_in_mid_round_is_a_missing_party(n_workers):
+    parties = counters(bob="die")
+
+    with pytest.raises(PartyMissing, match=r"'bob' \(its process ended\)") as caught:
+        run(count(3), parties, workers="processes", n_workers=n_workers)
+
+    assert caught.value.missing == {"bob": "its process ended"}
+
+
+def test_dead_worker_stays_missing_while_others_answer():
+    def stubborn():
+        yield gather(CountRequest(3))
+        replies = yield gather(NameRequest("again"))
+        return sorted(replies.each), dict(replies.missing)
+
+    outcome = run(stubborn(), counters(bob="die"), workers="processes", n_workers=2)
+
+    assert outcome.result == (["ann", "cyd"], {"bob": "its process ended"})
+    assert [r.missing for r in outcome.rounds] == [{"bob": "its process ended"}] * 2
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_refusal_is_the_same_in_threads_and_processes(workers):
+    with pytest.raises(PartyRefused) as caught:
+        run(count(3), counters(cyd="refuse"), workers=workers)
+
+    error = caught.value
+    assert (error.party, error.code, error.detail) == ("cyd", "a column is missing", "age")
+
+
+def test_exception_in_a_thread_reaches_the_user_as_it_was_with_the_name_of_the_party():
+    with pytest.raises(RuntimeError, match="secret value 4711") as caught:
+        run(count(3), counters(bob="fail"))
+
+    assert caught.value.__notes__ == ["raised by party 'bob'"]
+    assert caught.traceback[-1].name == "_misbehave"
+
+
+def test_end_of_file_within_a_party_is_not_the_end_of_its_process():
+    with pytest.raises(EOFError, match="the party's own file is short"):
+        run(count(3), counters(bob="end of file"))
+    with pytest.raises(PartyRefused, match=r"'bob' refused: internal error \(EOFError\)"):
+        run(count(3), counters(bob="end of file"), workers="processes")
+
+
+def test_exception_in_a_process_travels_without_values():
+    with pytest.raises(PartyRefused) as caught:
+        run(count(3), counters(bob="fail"), workers="processes")
+
+    error = caught.value
+    assert (error.party, error.code, error.detail) == ("bob", "internal error", "RuntimeError")
+    assert "4711" not in str(error)
+
+
+def test_interrupt_ends_a_worker_that_never_answers():
+    before = threading.active_count()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            _counted(),
+            counters(ann="interrupt", bob="block"),
+            workers="processes",
+            n_workers=2,
+        )
+
+    assert threading.active_count() == before
+    assert multiprocessing.active_children() == []
+
+
+def test_parties_that_have_not_begun_are_not_asked_after_an_error():
+    asked = []
+
+    class Noted(Counter):
+        def answer(self, request):
+            asked.append(self.name)
+            return super().answer(request)
+
+    parties = [Noted(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
+    parties[0]._trouble = "fail"
+    with pytest.raises(RuntimeError):
+        run(_counted(), parties, n_workers=1)
+
+    assert asked[0] == "ann"
+    assert len(asked) < len(parties)
+
+
+def _counted():
+    yield gather(CountRequest(3))
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_reply_of_another_type_is_a_wire_error(workers):
+    parties = [*counters(), Impostor("dan", ())]
+
+    with pytest.raises(WireError, match="party 'dan': unexpected message 'NameReply'"):
+        run(count(3), parties, workers=workers)
+
+
+@pytest.mark.parametrize("names", [[], ["ann", "ann"], ["ann", "bob", "ann"]])
+def test_no_party_or_two_of_one_name_is_a_mistake_of_the_caller(names):
+    parties = [Counter(name, ()) for name in names]
+
+    with pytest.raises(ValueError, match="different names"):
+        run(count(3), parties)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [({"workers": "fibres"}, "'fibres'"), ({"n_workers": 0}, "at least 1, got 0")],
+)
+def test_argument_out_of_range_is_a_mistake_of_the_caller(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        run(count(3), counters(), **given)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_hook_fires_after_each_round(workers):
+    records = []
+
+    outcome = run(count(3), counters(), workers=workers, on_round=records.append)
+
+    assert tuple(records) == outcome.rounds
+    assert [record.request for record in records] == ["NameRequest", "CountRequest"]

@@ -1,0 +1,187 @@
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+
+from fedneighbors.federation.messages import decode, encode, message
+from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.samples import SAMPLE, everything
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        kept = b.dtype == a.dtype.newbyteorder("=") and b.shape == a.shape
+        return kept and a.tobytes() == b.astype(a.dtype).tobytes()
+    return type(a) is type(b) and a == b
+
+
+@given(everything)
+@settings(max_examples=300, deadline=None)
+def test_every_field_comes_back_as_it_was_sent(sent):
+    frame = encode(sent)
+
+    received = decode(frame, (Everything,))
+
+    assert encode(received) == frame
+    assert received == sent
+    assert hash(received) == hash(sent)
+    for field in dataclasses.fields(Everything):
+        assert same(getattr(sent, field.name), getattr(received, field.name))
+
+
+def test_received_arrays_are_aligned_and_cannot_be_written():
+    buffer = encode(Integers(np.arange(5)))
+
+    items = decode(buffer, (Integers,)).items
+
+    assert items.flags.aligned
+    assert items.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        items[0] = 1
+
+
+def test_nan_and_infinity_in_arrays_travel_bit_for_bit():
+    odd = np.array([0x7FF8000000000001, 0xFFF0000000000000, 1 << 63], np.uint64).view(np.float64)
+
+    received = decode(encode(dataclasses.replace(SAMPLE, items=odd)), (Everything,))
+
+    assert received.items.tobytes() == odd.tobytes()
+
+
+def test_scalars_of_numpy_have_the_encoding_of_pythons():
+    plain = Share(1, (2, 3))
+
+    numpy = Share(np.int8(1), (np.uint64(2), np.int64(3)))
+
+    assert encode(numpy) == encode(plain)
+
+
+def test_byte_order_and_memory_layout_do_not_show_in_the_frame():
+    table = np.arange(6, dtype="<i8").reshape(2, 3)
+
+    frames = {encode(Integers(same)) for same in (table, table.astype(">i8"), table.copy("F"))}
+
+    assert len(frames) == 1
+
+
+def test_order_of_insertion_does_not_show_in_the_frame():
+    one = dataclasses.replace(SAMPLE, table={"b": (), "a": (1,), "": (), "ä": ()})
+    other = dataclasses.replace(SAMPLE, table={"ä": (), "": (), "a": (1,), "b": ()})
+
+    frames = {encode(one), encode(other)}
+
+    assert len(frames) == 1
+
+
+def test_empty_arrays_keep_the_lengths_of_their_other_sides():
+    sent = Integers(np.zeros((0, 2**28), np.int64))
+
+    received = decode(encode(sent), (Integers,))
+
+    assert received.items.shape == (0, 2**28)
+
+
+def test_empty_array_that_no_reader_would_take_is_not_sent():
+    item = Integers(np.zeros((0, 2**30), np.int64))
+
+    with pytest.raises(ValueError, match="over the limit"):
+        encode(item)
+
+
+def test_lone_surrogate_is_not_sent():
+    item = dataclasses.replace(SAMPLE, text="\ud800")
+
+    with pytest.raises(ValueError, match="surrogates"):
+        encode(item)
+
+
+def test_deep_nesting_is_not_sent():
+    content: Any = ()
+    for _ in range(8):
+        content = (content,)
+
+    with pytest.raises(ValueError, match="nested deeper"):
+        encode(Nested(content))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("nothing", 0),
+        ("yes", 1),
+        ("number", True),
+        ("number", 1.0),
+        ("real", 1),
+        ("text", b"raw"),
+        ("raw", "text"),
+        ("raw", bytearray(b"raw")),
+        ("items", (1, 2)),
+        ("items", [1, 2]),
+        ("items", np.array(["a"])),
+        ("items", np.array([None])),
+        ("items", np.array([1j])),
+        ("items", np.array([1.0], np.float16)),
+        ("items", np.zeros((1, 1, 1, 1, 1))),
+        ("items", np.ma.masked_array([1, 2], [True, False])),
+        ("items", np.array([1], "m8[s]")),
+        ("pair", (1, 2)),
+        ("pair", (1,)),
+        ("pair", (1, "a", 2)),
+        ("many", (1.0, "a")),
+        ("many", [1.0]),
+        ("table", {1: (1,)}),
+        ("table", {"a": 1}),
+        ("word", "subtract"),
+        ("number", np.timedelta64(1, "s")),
+        ("real", np.longdouble(1)),
+        ("real", 1j),
+        ("text", object()),
+        ("text", {"a"}),
+    ],
+)
+def test_value_of_another_type_than_declared_is_not_sent(field, value):
+    item = dataclasses.replace(SAMPLE, **{field: value})
+
+    with pytest.raises(TypeError, match=f"Everything.{field}"):
+        encode(item)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_integer_beyond_64_bits_is_not_sent(number):
+    item = dataclasses.replace(SAMPLE, number=number)
+
+    with pytest.raises(ValueError, match=r"Everything\.number does not fit into 64 bits") as caught:
+        encode(item)
+
+    assert str(number) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "hint", [Any, list[int], np.ndarray, object, set[int], complex, Mapping[int, str], "Integers"]
+)
+def test_field_that_no_frame_can_carry_is_refused_at_its_first_use(hint):
+    made = message(type("Odd", (), {"__annotations__": {"field": hint}, "__module__": __name__}))
+
+    with pytest.raises(TypeError, match=r"Odd\.field is declared as"):
+        encode(made(1))
+
+
+def test_two_expected_messages_of_one_name_are_a_mistake_of_the_caller():
+    twin = message(type("Integers", (), {"__annotations__": {"n": int}}))
+
+    with pytest.raises(ValueError, match="different names"):
+        decode(encode(SAMPLE), (Integers, twin))
+
+
+def test_messages_of_different_type_or_value_are_different():
+    twin: Any = message(
+        type("Twin", (), {"__annotations__": {"items": npt.NDArray[np.int64]}, "reply": None})
+    )
+
+    assert Integers(np.arange(2)) != twin(np.arange(2))
+    assert Integers(np.arange(2)) != Integers(np.arange(3))
+    assert Integers(np.arange(2)) == Integers(np.arange(2))
