@@ -58,7 +58,8 @@ def compare_paired(
     Returns
     -------
     PairedComparison
-        Both p-values are 1 where no pair differs.
+        Both p-values are 1 where no pair differs; that of the t-test is 0 where all pairs
+        differ by the same amount.
 
     Raises
     ------
@@ -105,6 +106,7 @@ def _p_values(improvement: npt.NDArray[np.float64]) -> tuple[float, float]:
         return 1.0, 1.0
     from scipy import stats
 
-    t_test = stats.ttest_1samp(improvement, 0.0)
+    constant = (improvement == improvement[0]).all()
+    t_test_p = 0.0 if constant else float(stats.ttest_1samp(improvement, 0.0).pvalue)
     signed_rank = stats.wilcoxon(improvement, zero_method="wilcox", alternative="two-sided")
-    return float(t_test.pvalue), float(signed_rank.pvalue)
+    return t_test_p, float(signed_rank.pvalue)

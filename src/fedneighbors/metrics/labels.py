@@ -171,7 +171,10 @@ def normalized_accuracy(a: float, a_knn: float) -> float:
 def _label_pair(
     first: npt.ArrayLike, second: npt.ArrayLike, *, names: tuple[str, str]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    one, other = np.asarray(first), np.asarray(second)
+    one, other = (
+        np.array(labels.tolist()) if labels.dtype == np.object_ else labels
+        for labels in (np.asarray(first), np.asarray(second))
+    )
     for labels, name in zip((one, other), names, strict=True):
         if labels.ndim != 1 or len(labels) == 0:
             raise ValueError(f"{name} must hold at least one label, got shape {labels.shape}")

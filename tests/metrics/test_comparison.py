@@ -1,0 +1,83 @@
+"""Two methods over the same data sets."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedneighbors.metrics import compare_paired
+
+METHOD = [0.875, 0.5, 0.75, 0.625, 0.5]
+BASELINE = [0.75, 0.5, 0.25, 0.6875, 0.25]
+
+scores = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=6).map(
+    lambda rows: [[value / 8 for value in column] for column in zip(*rows, strict=True)]
+)
+
+
+def test_wins_ties_losses_and_median_are_counted():
+    result = compare_paired(METHOD, BASELINE)
+
+    assert (result.n_pairs, result.wins, result.ties, result.losses) == (5, 3, 1, 1)
+    assert result.win_share == 3 / 5
+    assert result.median_improvement == 0.125
+
+
+def test_t_test_is_the_paired_one():
+    result = compare_paired(METHOD, BASELINE)
+
+    expected = stats.ttest_rel(METHOD, BASELINE).pvalue
+    assert result.t_test_p == pytest.approx(expected, rel=1e-12)
+
+
+def test_wilcoxon_of_five_wins_is_one_in_sixteen():
+    # Exact: 2 of the 2**5 sign patterns are as extreme as five wins.
+    result = compare_paired([1.0, 2.0, 3.0, 4.0, 5.0], [0.5, 1.0, 1.5, 2.0, 2.5])
+
+    assert result.wilcoxon_p == 2 / 32
+
+
+@given(scores)
+@settings(deadline=None, max_examples=30)
+def test_changing_sides_or_direction_changes_wins_into_losses(columns):
+    method, baseline = columns
+
+    result = compare_paired(method, baseline)
+
+    swapped = compare_paired(baseline, method)
+    turned = compare_paired(method, baseline, higher_is_better=False)
+    assert swapped == turned
+    assert (swapped.wins, swapped.ties, swapped.losses) == (
+        result.losses,
+        result.ties,
+        result.wins,
+    )
+    assert swapped.median_improvement == -result.median_improvement
+
+
+def test_methods_that_differ_by_a_constant_have_a_t_test_of_nought():
+    result = compare_paired([0.5, 0.75, 1.0], [0.25, 0.5, 0.75])
+
+    assert result.t_test_p == 0.0
+    assert result.wilcoxon_p == 2 / 2**3
+
+
+def test_methods_that_never_differ_have_p_values_of_one():
+    result = compare_paired([0.5, 0.75], [0.5, 0.75])
+
+    assert (result.t_test_p, result.wilcoxon_p, result.ties) == (1.0, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "baseline", "message"),
+    [
+        ([0.5, 0.5], [0.5], "one score of each per data set"),
+        ([[0.5, 0.5]], [[0.5, 0.5]], "one score of each per data set"),
+        ([0.5], [0.5], "at least two data sets, got 1"),
+        ([], [], "at least two data sets, got 0"),
+        ([0.5, float("nan")], [0.5, 0.5], "must be finite"),
+    ],
+)
+def test_scores_that_cannot_be_compared_are_refused(method, baseline, message):
+    with pytest.raises(ValueError, match=message):
+        compare_paired(method, baseline)

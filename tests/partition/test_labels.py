@@ -1,0 +1,164 @@
+"""Splits that skew labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PartitionError
+from fedneighbors.partition import dirichlet, pathological
+
+
+def counts_by_class(parties, y):
+    names = sorted(set(parties.tolist()))
+    return np.array(
+        [[np.sum((parties == name) & (y == label)) for name in names] for label in np.unique(y)]
+    )
+
+
+def test_large_alpha_gives_each_party_its_share_of_each_class():
+    y = np.repeat([0, 1], [4000, 1000])
+
+    counts = counts_by_class(dirichlet(y, 4, alpha=1e9, seed=0), y)
+
+    assert abs(counts[0] - 1000).max() <= 1
+    assert abs(counts[1] - 250).max() <= 1
+
+
+def test_small_alpha_gives_each_class_to_one_party():
+    y = np.repeat(np.arange(20), 50)
+
+    counts = counts_by_class(dirichlet(y, 5, alpha=1e-6, min_rows=0, seed=0), y)
+
+    assert np.array_equal(np.count_nonzero(counts, axis=1), np.ones(20))
+
+
+def test_shares_follow_the_dirichlet_law():
+    # With alpha = 0.5 and 4 parties a share has mean 1/4 and variance
+    # (1/4 * 3/4) / (4 * 0.5 + 1) = 1/16. Over 2,000 classes the standard error of the variance
+    # is below 0.002 (fourth central moment below 0.0117); six of them is a false alarm rate
+    # below 1e-8, and the seed is fixed.
+    y = np.repeat(np.arange(2000), 200)
+
+    shares = counts_by_class_fast(dirichlet(y, 4, alpha=0.5, seed=3), y, n_parties=4) / 200
+
+    assert abs(shares.mean(axis=0) - 0.25).max() < 6 * 0.25 / np.sqrt(2000)
+    assert abs(shares.var(axis=0) - 1 / 16).max() < 0.012
+
+
+def counts_by_class_fast(parties, y, *, n_parties):
+    owner = np.array([int(name[6:]) for name in parties])
+    flat = np.bincount(y * n_parties + owner, minlength=(y.max() + 1) * n_parties)
+    return flat.reshape(-1, n_parties)
+
+
+@given(
+    y=st.lists(st.integers(0, 4), min_size=20, max_size=80),
+    alpha=st.floats(1e-9, 1e9),
+    min_rows=st.integers(0, 4),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None)
+def test_no_party_has_fewer_rows_than_the_minimum(y, alpha, min_rows, seed):
+    try:
+        parties = dirichlet(y, 4, alpha=alpha, min_rows=min_rows, max_tries=5, seed=seed)
+    except PartitionError:
+        return
+
+    assert len(parties) == len(y)
+    assert min(np.unique(parties, return_counts=True)[1]) >= min_rows
+
+
+def test_a_minimum_that_no_draw_reaches_ends_with_what_was_tried():
+    y = np.zeros(100, dtype=int)
+
+    with pytest.raises(PartitionError) as caught:
+        dirichlet(y, 10, alpha=0.01, min_rows=10, max_tries=7, seed=0)
+
+    assert str(caught.value) == (
+        "10 parties with at least 10 rows each were asked for at alpha=0.01; in 7 draws the "
+        "smallest party had at most 0 of 100 rows. Raise alpha, lower n_parties or min_rows, or "
+        "let parties be empty with min_rows=0"
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_alpha_that_is_no_concentration_is_refused(alpha):
+    with pytest.raises(ValueError, match="alpha must be a finite number above 0"):
+        dirichlet([0, 1], 2, alpha=alpha, seed=0)
+
+
+def test_no_tries_and_a_negative_minimum_are_refused():
+    with pytest.raises(ValueError, match="max_tries must be at least 1"):
+        dirichlet([0, 1], 2, max_tries=0, seed=0)
+    with pytest.raises(ValueError, match="min_rows must not be negative"):
+        dirichlet([0, 1], 2, min_rows=-1, seed=0)
+
+
+def test_recorded_dirichlet_partition_is_found_again():
+    found = dirichlet(["a"] * 6 + ["b"] * 6, 3, alpha=1.0, seed=7)
+
+    assert "".join(name[-1] for name in found) == "221011220222"
+
+
+@given(
+    y=st.lists(st.integers(0, 5), min_size=24, max_size=90),
+    n_parties=st.integers(1, 8),
+    classes_per_party=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None)
+def test_no_party_has_more_classes_than_asked_for(y, n_parties, classes_per_party, seed):
+    y = np.array(y)
+    possible = n_parties * classes_per_party >= len(np.unique(y))
+
+    if not possible:
+        with pytest.raises(PartitionError, match="ask for more parties or more classes_per_party"):
+            pathological(y, n_parties, classes_per_party=classes_per_party, seed=seed)
+        return
+    parties = pathological(y, n_parties, classes_per_party=classes_per_party, seed=seed)
+
+    for name in set(parties.tolist()):
+        assert len(np.unique(y[parties == name])) <= classes_per_party
+    assert len(set(parties.tolist())) == n_parties
+
+
+def test_balanced_classes_give_shards_of_one_size():
+    y = np.repeat(np.arange(10), 60)
+
+    parties = pathological(y, 10, classes_per_party=2, seed=0)
+
+    assert np.unique(parties, return_counts=True)[1].tolist() == [60] * 10
+    assert set(counts_by_class(parties, y).ravel().tolist()) <= {0, 30, 60}
+
+
+def test_the_largest_class_is_cut_into_the_most_shards():
+    y = np.repeat([0, 1, 2], [60, 20, 10])
+
+    counts = counts_by_class(pathological(y, 6, classes_per_party=1, seed=0), y)
+
+    assert sorted(counts[0].tolist()) == [0, 0, 15, 15, 15, 15]
+    assert sorted(counts[1].tolist()) == [0, 0, 0, 0, 0, 20]
+    assert sorted(counts[2].tolist()) == [0, 0, 0, 0, 0, 10]
+
+
+def test_rows_of_a_shard_that_does_not_divide_differ_by_one():
+    counts = counts_by_class(pathological([0] * 11, 4, classes_per_party=1, seed=0), np.zeros(11))
+
+    assert sorted(counts[0].tolist()) == [2, 3, 3, 3]
+
+
+def test_fewer_than_one_class_per_party_is_refused():
+    with pytest.raises(ValueError, match="classes_per_party must be at least 1, got 0"):
+        pathological([0, 1], 2, classes_per_party=0, seed=0)
+
+
+def test_fewer_rows_than_shards_are_refused():
+    with pytest.raises(PartitionError, match="2 parties with at least 2 rows"):
+        pathological([0, 1, 1], 2, classes_per_party=2, seed=0)
+
+
+def test_recorded_pathological_partition_is_found_again():
+    found = pathological(["a"] * 6 + ["b"] * 6, 3, classes_per_party=1, seed=7)
+
+    assert "".join(name[-1] for name in found) == "002022111111"
