@@ -66,7 +66,8 @@ def use_log(
     x, y : bool
         Which are asked for.
     nonpositive : str
-        ``"mask"`` leaves out what is not positive, ``"clip"`` draws it at the edge: bars begin at 0.
+        ``"mask"`` leaves out what is not positive, ``"clip"`` draws it at the edge, where bars
+        begin.
 
     Returns
     -------

@@ -45,8 +45,9 @@ def picture(figure: Figure, table: Table, form: str, *, titled: bool = False) ->
     settings: Any = dict(RULES)  # matplotlib types the keys as a list of literals
     with matplotlib.rc_context(settings):
         drawn = _draw(figure, table)
+        _settle(drawn)
         if titled:
-            drawn.suptitle(clean(figure.title, 90), fontweight="bold")
+            _write_title(drawn, figure.title)
         drawn.savefig(
             content,
             format=form,
@@ -70,6 +71,22 @@ def _draw(figure: Figure, table: Table) -> Picture:
     else:
         drawn = draw_panels(figure, table)
     return drawn
+
+
+def _settle(drawn: Picture) -> None:
+    """Lay out once; legends then stay where they are when the picture is cropped or titled."""
+    drawn.draw_without_rendering()
+    drawn.set_layout_engine("none")
+    for legend in drawn.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), transform=drawn.transFigure)
+
+
+def _write_title(drawn: Picture, title: str) -> None:
+    """Write a title above all that is drawn, legends included."""
+    box = drawn.get_tightbbox()
+    width, height = drawn.get_size_inches()
+    x, y = box.x0 / width, (box.y1 + 0.12) / height
+    drawn.text(x, y, clean(title, 90), va="bottom", fontsize=11, fontweight="bold")
 
 
 def _draw_nothing() -> Picture:
