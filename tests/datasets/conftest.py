@@ -1,0 +1,19 @@
+"""Where the tests of data sets find the data folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of real data; its absence is a failure in CI and a skip elsewhere."""
+    stated = os.environ.get("FEDNEIGHBORS_DATA", "")
+    folder = Path(stated)
+    if stated and folder.is_dir():
+        return folder
+    reason = f"FEDNEIGHBORS_DATA is {stated!r}; set it to the folder that holds tabular and images"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)

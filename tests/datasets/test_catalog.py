@@ -1,0 +1,223 @@
+"""Data sets by name."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets import TableEncoder, available, load, load_columns
+from fedneighbors.errors import DataError, MissingDataError
+
+TABLES = [
+    "USPS",
+    "adult",
+    "cardiotocography-21f-10",
+    "cnae-9",
+    "cpu-act",
+    "fri-c0-1000-25",
+    "fri-c3-1000-50",
+    "fri-c4-1000-100",
+    "hill-valley",
+    "kc1",
+    "letter",
+    "madelon",
+    "mfeat-fourier",
+    "mfeat-karhunen",
+    "mfeat-pixel",
+    "optdigits",
+    "ozone-level-8hr",
+    "pc4",
+    "pol",
+    "qsar-biodeg",
+    "ringnorm",
+    "satimage",
+    "segment",
+    "semeion",
+    "shuttle",
+    "sick",
+    "spambase",
+    "steel-plates-fault-7",
+    "texture",
+    "thyroid-ann",
+    "wall-robot-navigation",
+    "waveform-5000",
+    "breast-cancer-wisconsin-original",
+    "creditcard-subset-14240",
+    "polish-bankruptcy-1year",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "n_classes"),
+    [
+        ("iris", (150, 4), 3),
+        ("wine", (178, 13), 3),
+        ("breast_cancer", (569, 30), 2),
+        ("digits", (1797, 64), 10),
+    ],
+)
+def test_sets_of_scikit_learn_need_no_folder(monkeypatch, name, shape, n_classes):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    data = load(name)
+
+    assert (data.name, data.x.shape, data.n_classes) == (name, shape, n_classes)
+    assert data.x.dtype == np.float64
+    assert data.y.dtype == np.int64
+
+
+def test_without_a_folder_only_the_sets_of_scikit_learn_are_available(monkeypatch):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    names = [entry.name for entry in available()]
+
+    assert names == ["breast_cancer", "digits", "iris", "wine"]
+
+
+def test_without_a_folder_other_names_say_what_to_set(monkeypatch):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    for name in ("letter", "mnist"):
+        with pytest.raises(MissingDataError, match="FEDNEIGHBORS_DATA is not set; set it to"):
+            load(name)
+
+
+def test_a_folder_that_does_not_exist_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path / "gone"))
+
+    with pytest.raises(MissingDataError, match="gone, which does not exist"):
+        load("letter")
+    with pytest.raises(MissingDataError, match="gone, which does not exist"):
+        available()
+
+
+@pytest.fixture
+def small_folder(monkeypatch, tmp_path):
+    (tmp_path / "tabular").mkdir()
+    (tmp_path / "images").mkdir()
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
+    text = "a,b,empty,target\n1,u,?,x\n?,v,,y\n5,u,?,x\n"
+    (tmp_path / "tabular" / "small.csv.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+def test_a_table_of_the_folder_is_listed_and_loaded(small_folder):
+    entry = next(entry for entry in available() if entry.name == "small")
+    data = load("small")
+
+    assert (entry.n_rows, entry.n_features, entry.n_classes) == (3, 3, 2)
+    assert entry.source == data.source == str(small_folder / "tabular" / "small.csv.gz")
+    assert data.feature_names == ("a", "b=v")
+    assert data.x.tolist() == [[1, 0], [3, 1], [5, 0]]
+    assert data.y.tolist() == ["x", "y", "x"]
+
+
+def test_columns_of_a_table_come_as_they_are(small_folder):
+    table = load_columns("small").without(["empty"])
+
+    encoder = TableEncoder.fit(table.take(slice(0, 1)).without(["target"]))
+
+    assert table.columns["b"].tolist() == ["u", "v", "u"]
+    assert encoder.apply(table).tolist() == [[1, 1], [1, 0], [5, 1]]
+
+
+def test_a_misspelt_name_gets_the_nearest(small_folder):
+    with pytest.raises(MissingDataError, match=r"no table 'smal' .* did you mean 'small'"):
+        load("smal")
+
+
+def test_a_name_is_no_way_out_of_the_folder(small_folder):
+    with pytest.raises(MissingDataError, match="no table"):
+        load("../tabular/small")
+
+
+def test_image_sets_that_are_not_there_or_damaged_are_refused(small_folder):
+    with pytest.raises(MissingDataError, match=r"there is no file .*mnist.npz"):
+        load("mnist")
+
+    np.savez(small_folder / "images" / "mnist.npz", x_train=np.zeros((2, 784), np.uint8))
+    (small_folder / "images" / "omniglot_small.npz").write_bytes(b"PK and no more")
+
+    for name in ("mnist", "omniglot"):
+        with pytest.raises(DataError, match="is not a complete set of arrays"):
+            load(name)
+
+
+def test_a_damaged_table_is_named_in_the_list(small_folder):
+    (small_folder / "tabular" / "bad.csv.gz").write_bytes(b"no gzip")
+
+    with pytest.raises(DataError, match=r"bad.csv.gz is not a complete gzip file"):
+        available()
+
+
+@pytest.fixture(scope="module")
+def listed(data_folder):
+    return {entry.name: entry for entry in available()}
+
+
+def test_every_set_of_the_real_folder_is_available(listed):
+    bundled = {"iris", "wine", "breast_cancer", "digits"}
+
+    assert listed.keys() == {*TABLES, *bundled, "mnist", "omniglot"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_real_table_loads_as_finite_numbers_of_the_listed_size(listed, name):
+    data = load(name)
+
+    assert (data.n_rows, data.n_classes) == (listed[name].n_rows, listed[name].n_classes)
+    assert data.x.dtype == np.float64
+    assert np.isfinite(data.x).all()
+    if name != "sick":  # the one table with nominal columns
+        assert data.n_features == listed[name].n_features
+
+
+def test_labels_of_a_real_table_stand_as_in_the_source(data_folder):
+    spam, pc4 = load("spambase"), load("pc4")
+
+    assert np.unique_counts(spam.y).counts.tolist() == [2788, 1813]
+    assert pc4.classes.tolist() == ["FALSE", "TRUE"]
+    assert np.unique_counts(pc4.y).counts.tolist() == [1280, 178]
+
+
+def test_gaps_of_a_real_table_become_its_median(data_folder):
+    cells = load_columns("breast-cancer-wisconsin-original").columns["Bare_Nuclei"]
+    gaps = np.isnan(cells)
+
+    data = load("breast-cancer-wisconsin-original")
+
+    filled = data.x[:, data.feature_names.index("Bare_Nuclei")]
+    assert gaps.sum() == 16
+    assert set(filled[gaps].tolist()) == {np.median(cells[~gaps])}
+    assert np.array_equal(filled[~gaps], cells[~gaps])
+
+
+def test_nominal_columns_of_a_real_table_become_features(data_folder):
+    sick = load("sick")
+
+    assert sick.n_rows == 3772
+    assert "TBG" not in sick.feature_names  # not one of its cells is filled
+    assert {"sex=F", "sex=M", "sex=missing", "pregnant=t"} <= set(sick.feature_names)
+
+
+def test_mnist_keeps_its_split(data_folder):
+    train, test = load("mnist").train_test()
+
+    assert (train.x.shape, test.x.shape) == ((60_000, 784), (10_000, 784))
+    assert (train.x.dtype, train.n_classes) == (np.uint8, 10)
+    assert test.y[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+
+
+def test_usps_keeps_its_split(data_folder):
+    train, test = load("USPS").train_test()
+
+    assert (train.n_rows, test.n_rows) == (7291, 2007)
+
+
+def test_omniglot_knows_who_drew_each_character(data_folder):
+    data = load("omniglot")
+
+    assert (data.x.shape, data.x.dtype, data.n_classes) == ((4840, 784), np.uint8, 242)
+    drawers, rows = np.unique(data.parties, return_counts=True)
+    assert rows.tolist() == [242] * 20
+    assert {"drawer-1", "drawer-20"} <= set(drawers.tolist())

@@ -1,0 +1,159 @@
+"""Missing cells and nominal columns."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fedneighbors.datasets import NominalColumn, NumericColumn, Table, TableEncoder
+from fedneighbors.errors import DataError
+
+NAN = float("nan")
+
+
+def table(**columns):
+    made = {
+        name: np.array(cells, dtype=object if any(type(c) is str for c in cells) else float)
+        for name, cells in columns.items()
+    }
+    return Table(made, source="example.csv")
+
+
+def test_missing_numbers_become_the_median_of_the_rows_fitted_on():
+    encoder = TableEncoder.fit(table(age=[1.0, NAN, 3.0, 10.0]))
+
+    encoded = encoder.apply(table(age=[NAN, 7.0]))
+
+    assert encoder.columns == (NumericColumn("age", 3.0),)
+    assert encoded.tolist() == [[3.0], [7.0]]
+
+
+def test_categories_become_one_feature_each_in_ascending_order():
+    sites = table(site=["b", "c", "a", "b"])
+
+    encoder = TableEncoder.fit(sites)
+
+    assert encoder.feature_names == ("site=a", "site=b", "site=c")
+    assert encoder.apply(sites).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
+def test_two_categories_share_one_feature_that_is_one_for_the_second():
+    answers = table(answer=["yes", "no", "yes"])
+
+    encoder = TableEncoder.fit(answers)
+
+    assert encoder.feature_names == ("answer=yes",)
+    assert encoder.apply(answers).tolist() == [[1], [0], [1]]
+
+
+def test_missing_words_are_a_category_of_their_own():
+    answers = table(answer=["yes", None, "no"])
+
+    encoder = TableEncoder.fit(answers)
+
+    assert encoder.columns == (NominalColumn("answer", ("missing", "no", "yes")),)
+    assert encoder.apply(answers).tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
+def test_a_category_not_seen_in_fitting_becomes_all_zeros():
+    encoder = TableEncoder.fit(table(site=["a", "b", "c"]))
+
+    assert encoder.apply(table(site=["d", None, "c"])).tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
+
+
+def test_a_single_category_keeps_its_feature():
+    encoder = TableEncoder.fit(table(site=["a", "a"]))
+
+    assert encoder.apply(table(site=["a", "b"])).tolist() == [[1], [0]]
+
+
+@given(arrays.arrays(np.float64, (7, 3), elements=st.floats(allow_nan=False, allow_infinity=False)))
+@settings(deadline=None)
+def test_numbers_without_gaps_pass_through_bit_for_bit(x):
+    numbers = Table({f"c{i}": x[:, i] for i in range(3)}, source="numbers")
+
+    encoded = TableEncoder.fit(numbers).apply(numbers)
+
+    assert encoded.tobytes() == x.tobytes()
+
+
+def test_constants_come_from_the_rows_fitted_on_alone():
+    whole = table(age=[1.0, 3.0, 100.0, NAN], site=["a", "b", "c", "a"])
+
+    encoder = TableEncoder.fit(whole.take(slice(0, 2)))
+
+    assert encoder.columns == (NumericColumn("age", 2.0), NominalColumn("site", ("a", "b")))
+    assert encoder.apply(whole).tolist() == [[1, 0], [3, 1], [100, 0], [2, 0]]
+
+
+def test_columns_are_found_by_name_and_strangers_left_out():
+    encoder = TableEncoder.fit(table(age=[1.0, 2.0], weight=[5.0, 6.0]))
+
+    encoded = encoder.apply(table(id=["x"], weight=[50.0], age=[10.0]))
+
+    assert encoded.tolist() == [[10.0, 50.0]]
+
+
+def test_a_missing_column_is_named_beside_those_that_exist():
+    encoder = TableEncoder.fit(table(age=[1.0, 2.0], weight=[5.0, 6.0]))
+
+    with pytest.raises(DataError, match="has no column 'weight'; its columns are 'age', 'hight'"):
+        encoder.apply(table(age=[1.0], hight=[2.0]))
+
+
+def test_a_column_of_the_other_kind_is_refused():
+    numbers, words = table(c=[1.0, 2.0]), table(c=["a", "b"])
+
+    with pytest.raises(DataError, match=r"column 'c' of example.csv holds cells that are not num"):
+        TableEncoder.fit(numbers).apply(words)
+    with pytest.raises(DataError, match=r"column 'c' of example.csv is numeric; it was nominal"):
+        TableEncoder.fit(words).apply(numbers)
+
+
+def test_a_column_without_any_cell_is_refused():
+    with pytest.raises(DataError, match="only missing cells in column 'a', 'b'; remove it"):
+        TableEncoder.fit(
+            Table(
+                {
+                    "a": np.array([NAN, NAN]),
+                    "b": np.array([None, None], dtype=object),
+                    "c": np.zeros(2),
+                },
+                source="example.csv",
+            )
+        )
+
+
+def test_more_categories_than_allowed_are_refused_with_what_to_do():
+    names = table(name=["ann", "bob", "eve"])
+
+    with pytest.raises(DataError, match=r"column 'name' .* 3 distinct values, .* drop it, or name"):
+        TableEncoder.fit(names, max_categories=2)
+
+
+def test_an_encoder_survives_its_text_form():
+    encoder = TableEncoder.fit(table(age=[1.0, 0.1], site=["é", "b"], c=["x", None]))
+
+    again = TableEncoder.from_json(encoder.to_json())
+
+    assert again == encoder
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{}", '{"format": 1}', '{"format": 1, "columns": [3]}',
+     '{"format": 1, "columns": [{"name": "a"}]}',
+     '{"format": 1, "columns": [{"name": "a", "median": "x"}]}',
+     '{"format": 1, "columns": [{"name": "a", "median": NaN}]}'],
+)  # fmt: skip
+def test_text_that_is_no_encoder_is_refused(text):
+    with pytest.raises(DataError, match="not a table encoder"):
+        TableEncoder.from_json(text)
+
+
+def test_a_later_format_is_refused():
+    with pytest.raises(DataError, match="has format 2; this version reads 1"):
+        TableEncoder.from_json(json.dumps({"format": 2, "columns": []}))

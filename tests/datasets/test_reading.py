@@ -1,0 +1,249 @@
+"""Files of the user."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fedneighbors.datasets import read_columns, read_features, read_table
+from fedneighbors.errors import DataError, MissingDataError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text, name="example.csv"):
+        path = tmp_path / name
+        content = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write_file
+
+
+def test_a_csv_becomes_numbers_and_labels(write):
+    data = read_table(write("a,b,target\n1,2.5,yes\n-3,1e2,no\n"))
+
+    assert data.name == "example"
+    assert data.feature_names == ("a", "b")
+    assert data.x.tolist() == [[1.0, 2.5], [-3.0, 100.0]]
+    assert data.y.tolist() == ["yes", "no"]
+
+
+def test_a_gzipped_file_reads_like_a_plain_one(write):
+    text = "a,target\n1,0\n2,1\n"
+
+    plain, packed = read_table(write(text)), read_table(write(text, "example.csv.gz"))
+
+    assert packed.x.tolist() == plain.x.tolist()
+    assert packed.name == plain.name
+
+
+@given(
+    x=arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 1300), st.just(2)),
+        elements=st.floats(allow_nan=False, allow_infinity=False),
+        fill=st.floats(-1, 1),
+    )
+)
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+def test_numbers_come_back_bit_for_bit(x, tmp_path_factory):
+    path = tmp_path_factory.mktemp("numbers") / "x.csv"
+    path.write_text("a,b\n" + "".join(f"{float(a)!r},{float(b)!r}\n" for a, b in x))
+
+    read = read_features(path, ["a", "b"])
+
+    assert read.tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1", "-2"], [1, -2]),
+        (["1.0", "2."], [1, 2]),
+        (["007", "1"], ["007", "1"]),
+        (["0.5", "1"], ["0.5", "1"]),
+        (["1", "one"], ["1", "one"]),
+        (["9" * 30, "1"], ["9" * 30, "1"]),
+    ],
+)
+def test_labels_are_numbers_only_if_each_is_a_whole_one(write, cells, expected):
+    data = read_table(write("a,target\n" + "".join(f"0,{cell}\n" for cell in cells)))
+
+    assert data.y.tolist() == expected
+
+
+def test_label_and_party_columns_may_have_any_name_and_place(write):
+    data = read_table(write("site,kind,a\n1,x,3\n2,y,4\n"), "kind", party="site")
+
+    assert data.y.tolist() == ["x", "y"]
+    assert data.parties.tolist() == ["1", "2"]
+    assert data.feature_names == ("a",)
+
+
+def test_dropped_columns_are_left_out(write):
+    data = read_table(write("id,a,target\nx_1,3,0\nx_2,4,1\n"), drop=["id"])
+
+    assert data.feature_names == ("a",)
+
+
+def test_question_marks_blanks_and_nan_are_missing(write):
+    data = read_table(write("a,b,target\n1,u,0\n?,,0\n ,?,1\nnan,v,1\n4,w,1\n"))
+
+    assert data.x[:, 0].tolist() == [1.0, 2.5, 2.5, 2.5, 4.0]
+    assert data.feature_names == ("a", "b=missing", "b=u", "b=v", "b=w")
+
+
+def test_other_marks_of_missing_cells_can_be_named(write):
+    data = read_table(write("a,target\n1,0\n-,0\n3,1\n"), missing=["-"])
+
+    assert data.x.tolist() == [[1.0], [2.0], [3.0]]
+
+
+def test_a_word_late_in_a_long_column_makes_it_nominal(write):
+    cells = ["0", "1"] * 700 + ["x"]
+
+    table = read_columns(write("a,b\n" + "".join(f"{cell},7\n" for cell in cells)))
+
+    assert table.columns["a"].tolist() == cells
+    assert table.columns["b"].dtype == np.float64
+
+
+def test_names_with_underscores_are_no_numbers(write):
+    table = read_columns(write("a,b\n1_2,1\n3_4,2\n"))
+
+    assert table.columns["a"].tolist() == ["1_2", "3_4"]
+
+
+def test_numbers_can_be_declared_nominal(write):
+    data = read_table(write("a,target\n1,0\n2,0\n3,1\n"), nominal=["a"])
+
+    assert data.feature_names == ("a=1", "a=2", "a=3")
+
+
+def test_quoted_cells_may_hold_separators_and_line_ends(write):
+    table = read_columns(write('a,b\n"x,y","two\nlines"\n"z",""\n'))
+
+    assert table.columns["a"].tolist() == ["x,y", "z"]
+    assert table.columns["b"].tolist() == ["two\nlines", None]
+
+
+def test_windows_files_read_like_others(write):
+    data = read_table(write(b"\xef\xbb\xbfa;target\r\n1;x\r\n2;y\r\n\r\n"), delimiter=";")
+
+    assert data.feature_names == ("a",)
+    assert data.y.tolist() == ["x", "y"]
+
+
+def test_a_second_file_can_be_encoded_like_the_first(write):
+    first = read_table(write("a,b,target\n1,u,0\n,v,1\n5,w,1\n", "first.csv"))
+
+    second = read_table(write("b,a,target\nw,,0\nz,9,1\n", "second.csv"), encoder=first.encoder)
+
+    assert second.feature_names == first.feature_names
+    assert second.x.tolist() == [[3.0, 0, 0, 1], [9.0, 0, 0, 0]]
+
+
+def test_words_that_look_like_numbers_stay_words_for_the_encoder(write):
+    first = read_table(write("grade,target\n1,0\n2,0\nx,1\n", "first.csv"))
+
+    rows = read_features(
+        write("grade\n2\n1\n", "second.csv"), first.feature_names, encoder=first.encoder
+    )
+
+    assert rows.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_features_for_prediction_are_found_by_name(write):
+    rows = read_features(write("id,b,a\nx,2,1\ny,4,3\n"), ["a", "b"])
+
+    assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_missing_features_are_named(write):
+    path = write("a,c\n1,2\n")
+
+    with pytest.raises(DataError, match="has no column 'b', 'd'; its columns are 'a', 'c'"):
+        read_features(path, ["a", "b", "d"])
+
+
+def test_gaps_and_words_need_the_encoder_of_the_training_data(write):
+    path = write("a,b\n1,x\n,y\n")
+
+    with pytest.raises(DataError, match=r"column 'a' of .* has 1 missing cells; give the encoder"):
+        read_features(path, ["a"])
+    with pytest.raises(DataError, match=r"column 'b' of .* not numbers; give the encoder"):
+        read_features(path, ["b"])
+
+
+def test_an_encoder_of_other_features_is_refused(write):
+    path = write("a,target\n1,0\n2,1\n")
+    encoder = read_table(path).encoder
+
+    with pytest.raises(DataError, match="the encoder makes features 'a' but 'b' were asked for"):
+        read_features(path, ["b"], encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; expected a header row"),
+        ("\n\n", "is empty; expected a header row"),
+        ("a,target\n", "holds no rows; expected a header and data below it"),
+        ("a,b\n1,2\n", "has no column 'target'; its columns are 'a', 'b'"),
+        ("a,b,a,target\n1,2,3,4\n", "names these columns more than once: 'a'"),
+        ("a,,target\n1,2,3\n", "has no name for column 2"),
+        ("a,target\n1,0\n1\n", r"line 3 of .* has 1 cells; every row needs the 2 cells"),
+        ("a,target\n1,0\n1,2,3\n", r"line 3 of .* has 3 cells; every row needs the 2 cells"),
+        ("a,target\n1,0\n\n2,1\n", r"line 4 of .* follows a blank line"),
+        ("a,target\n1,0\ninf,1\n", "column 'a' of .* is infinite in data row 2"),
+        ("a,target\n1,0\n1e999,1\n", "column 'a' of .* is infinite in data row 2"),
+        ('a,target\n"1,0\n', "cannot be read as delimited text: unexpected end of data"),
+        ("a,target\n,0\n?,1\n", "only missing cells in column 'a'"),
+        ("a,target\n1,0\n2,\n", "column 'target' of .* missing in 1 rows, first in data row 2"),
+        ("target\n1\n", "has no columns besides"),
+        ("a,target\n\xe9,1\n".encode("latin-1"), "is not UTF-8 text"),
+    ],
+)
+@pytest.mark.parametrize("name", ["broken.csv", "broken.csv.gz"])
+def test_files_that_cannot_be_used_say_why(write, text, message, name):
+    path = write(text, name)
+
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(path)
+
+    assert str(path) in str(caught.value)
+
+
+def test_the_wrong_separator_shows_in_the_columns_that_exist(write):
+    with pytest.raises(DataError, match="no column 'target'; its columns are 'a;target'"):
+        read_table(write("a;target\n1;0\n"))
+
+
+def test_a_dropped_column_must_exist(write):
+    with pytest.raises(DataError, match="has no column 'id'"):
+        read_table(write("a,target\n1,0\n"), drop=["id"])
+
+
+def test_a_gzip_file_that_is_cut_or_none_is_refused(tmp_path):
+    cut, none = tmp_path / "cut.csv.gz", tmp_path / "none.csv.gz"
+    cut.write_bytes(gzip.compress(b"a,target\n" + b"1.25,0\n" * 5000)[:60])
+    none.write_bytes(b"a,target\n1,0\n")
+
+    for path in (cut, none):
+        with pytest.raises(DataError, match="is not a complete gzip file"):
+            read_table(path)
+
+
+@pytest.mark.parametrize("name", ["nowhere.csv", "nowhere.csv.gz", "nowhere.parquet"])
+def test_a_file_that_is_not_there_is_missing(tmp_path, name):
+    with pytest.raises(MissingDataError, match="there is no file"):
+        read_table(tmp_path / name)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(DataError, match="cannot be opened"):
+        read_table(tmp_path)
