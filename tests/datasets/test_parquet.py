@@ -5,6 +5,8 @@ import sys
 
 import pyarrow
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedneighbors.datasets import read_columns, read_table
@@ -86,6 +88,23 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path):
 
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_table(path)
+
+
+@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_bit_changes_the_rows_or_is_refused_as_data(tmp_path, place, bit):
+    path = tmp_path / "changed.parquet"
+    parquet.write_table(pyarrow.table({"a": [0.5, 1.5] * 20, "target": [0, 1] * 20}), path)
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    path.write_bytes(bytes(content))
+
+    try:
+        data = read_table(path)
+    except DataError:
+        return
+
+    assert data.n_features == 1
 
 
 def test_without_pyarrow_the_extra_is_named(write, monkeypatch):

@@ -124,6 +124,11 @@ def test_numbers_can_be_declared_nominal(write):
     assert data.feature_names == ("a=1", "a=2", "a=3")
 
 
+def test_a_column_declared_nominal_must_exist(write):
+    with pytest.raises(DataError, match="has no column 'b'; its columns are 'a', 'target'"):
+        read_table(write("a,target\n1,0\n"), nominal=["b"])
+
+
 def test_quoted_cells_may_hold_separators_and_line_ends(write):
     table = read_columns(write('a,b\n"x,y","two\nlines"\n"z",""\n'))
 

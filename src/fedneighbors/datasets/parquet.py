@@ -50,7 +50,7 @@ def read_parquet(path: Path, *, words: Collection[str], missing: Collection[str]
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
         content = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
     refuse_repeated(names, source=str(path))

@@ -52,14 +52,18 @@ def read_columns(
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty, damaged, not UTF-8, ragged, or names a column twice.
+        If the file is empty, damaged, not UTF-8, ragged, names a column twice, or lacks one
+        that ``nominal`` names.
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
     file = Path(path)
     if file.suffix in {".parquet", ".pq"}:
-        return read_parquet(file, words=nominal, missing=missing)
-    return read_delimited(file, words=nominal, delimiter=delimiter, missing=missing)
+        table = read_parquet(file, words=nominal, missing=missing)
+    else:
+        table = read_delimited(file, words=nominal, delimiter=delimiter, missing=missing)
+    table.require(sorted(nominal))
+    return table
 
 
 def read_table(

@@ -39,7 +39,7 @@ def dirichlet(
     n_parties : int
         Parties, at most as many as rows.
     alpha : float, default=0.5
-        Concentration, above 0: the smaller, the fewer classes a party has.
+        Concentration, in [1e-9, 1e9]: the smaller, the fewer classes a party has.
     min_rows : int, default=1
         Fewest rows of a party. With 0 a party may own nothing and so not appear.
     max_tries : int, default=100
@@ -74,8 +74,8 @@ def dirichlet(
     """
     classes = checked_labels(y)
     refuse_too_few_rows(len(classes), n_parties, min_rows=min_rows)
-    if not 0 < alpha < np.inf:
-        raise ValueError(f"alpha must be a finite number above 0, got {alpha!r}")
+    if not 1e-9 <= alpha <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
+        raise ValueError(f"alpha must lie in [1e-9, 1e9], got {alpha!r}")
     if max_tries < 1:
         raise ValueError(f"max_tries must be at least 1, got {max_tries}")
     rng = generator(seed)
