@@ -10,7 +10,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, LogLocator, NullFormatter, NullLocator
 
 from fedneighbors.reports.numbers import heading, is_bytes, is_seconds, number, size
-from fedneighbors.reports.series import clean
+from fedneighbors.reports.text import printable
 
 __all__ = ["dress", "name_positions", "use_log"]
 
@@ -48,7 +48,7 @@ class Ticks(Formatter):
 def dress(axis: Axis, column: str, *, log: bool = False) -> None:
     """Label an axis with the column and its unit and format its ticks."""
     unit = " (s)" if is_seconds(column) and column != "seconds" else ""
-    axis.set_label_text(clean(heading(column), 60) + unit)
+    axis.set_label_text(printable(heading(column), 60) + unit)
     axis.set_major_formatter(Ticks(column, log=log))
     if log:
         axis.set_minor_formatter(NullFormatter())
@@ -96,6 +96,6 @@ def name_positions(axis: Axis, names: Sequence[str], *, longest: int = 24) -> No
     """Write the names of categories at positions 0, 1, ...; not all of them if there are many."""
     step = math.ceil(len(names) / _MOST_NAMES)
     shown = range(0, len(names), max(1, step))
-    axis.set_ticks(list(shown), [clean(names[index], longest) for index in shown])
+    axis.set_ticks(list(shown), [printable(names[index], longest) for index in shown])
     axis.set_minor_locator(NullLocator())
     axis.set_tick_params(length=0)

@@ -103,6 +103,7 @@ def _finish(axes: Axes, chart: Chart, *, flat: bool) -> None:
     """Scale, grid and labels of a panel whose bars are drawn."""
     figure = chart.figure
     logs = use_log(axes, x=figure.log_y and flat, y=figure.log_y and not flat, nonpositive="clip")
+    axes.margins(**{"x" if flat else "y": 0.1})  # room for the values beyond the bars
     values, names = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
     axes.grid(True, axis="x" if flat else "y")
     dress(values, figure.y, log=any(logs))

@@ -127,20 +127,22 @@ def grid(table: Table, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -
 def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
     figures = [figure for figure in record.figures if figure.table == table.name]
     pixels = [figure.y for figure in figures if figure.kind == "images"]
+    title = table.title or heading(table.name)
     return Section(
-        title=table.title or heading(table.name),
+        title=title,
         caption=table.caption,
-        drawings=tuple(_drawing(figure, table, draw) for figure in figures),
+        drawings=tuple(_drawing(figure, table, draw, title=title) for figure in figures),
         grid=grid(table, without=pixels),
         folded=bool(pixels) or (bool(figures) and len(table.rows) > _SHORT_TABLE),
     )
 
 
-def _drawing(figure: Figure, table: Table, draw: Draw) -> Drawing:
+def _drawing(figure: Figure, table: Table, draw: Draw, *, title: str) -> Drawing:
+    """Return a picture; its title is left out where the section has the same."""
     content = base64.b64encode(draw(figure, table, "svg")).decode("ascii")
     return Drawing(
         uri=f"data:image/svg+xml;base64,{content}",
-        title=figure.title,
+        title=figure.title if figure.title != title else "",
         caption=figure.caption,
         alt=". ".join(part.rstrip(".") for part in (figure.title, figure.caption) if part) + ".",
     )
@@ -150,7 +152,7 @@ def _rounds(rounds: Sequence[Round]) -> Grid:
     columns = ("round", "request", "replies", "parties", "sent_bytes", "received_bytes", "took_s")
     rows = tuple(
         (
-            entry.index,
+            entry.index + 1,
             entry.request,
             "their sum alone" if entry.reduce == "sum" else "one by one",
             len(entry.upload_bytes),

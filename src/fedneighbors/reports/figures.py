@@ -11,8 +11,8 @@ from fedneighbors.records import Figure, Table
 from fedneighbors.reports.heatmaps import draw_heatmap, heatmap_size
 from fedneighbors.reports.palette import QUIET, RULES
 from fedneighbors.reports.panels import draw_panels
-from fedneighbors.reports.series import clean
 from fedneighbors.reports.sheets import draw_images, sheet_size
+from fedneighbors.reports.text import printable
 
 __all__ = ["picture"]
 
@@ -86,7 +86,7 @@ def _write_title(drawn: Picture, title: str) -> None:
     box = drawn.get_tightbbox()
     width, height = drawn.get_size_inches()
     x, y = box.x0 / width, (box.y1 + 0.12) / height
-    drawn.text(x, y, clean(title, 90), va="bottom", fontsize=11, fontweight="bold")
+    drawn.text(x, y, printable(title, 90), va="bottom", fontsize=11, fontweight="bold")
 
 
 def _draw_nothing() -> Picture:

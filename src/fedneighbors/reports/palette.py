@@ -7,10 +7,11 @@ common colour vision deficiencies can tell apart; markers and dashes repeat what
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["DASHES", "INK", "MARKERS", "QUIET", "RULES", "colors", "darker"]
+__all__ = ["DASHES", "FRAME", "INK", "MARKERS", "QUIET", "RULES", "colors", "darker"]
 
 INK = "#1d2733"
 QUIET = "#5b6775"
+FRAME = "#9aa5b1"
 _GRID = "#e3e8ee"
 
 _BRIGHT = ("#4477AA", "#EE6677", "#228833", "#AA3377", "#CC8800", "#33A5C8", "#777777")
@@ -24,7 +25,7 @@ DASHES = ("-", "--", "-.", ":")
 
 RULES: Mapping[str, Any] = {
     "axes.axisbelow": True,
-    "axes.edgecolor": "#9aa5b1",
+    "axes.edgecolor": FRAME,
     "axes.grid": False,
     "axes.labelcolor": QUIET,
     "axes.labelsize": 9,
@@ -50,11 +51,11 @@ RULES: Mapping[str, Any] = {
     "svg.hashsalt": "fedneighbors",
     "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": "#9aa5b1",
+    "xtick.color": FRAME,
     "xtick.labelcolor": QUIET,
     "xtick.labelsize": 8.5,
     "xtick.major.size": 3,
-    "ytick.color": "#9aa5b1",
+    "ytick.color": FRAME,
     "ytick.labelcolor": QUIET,
     "ytick.labelsize": 8.5,
     "ytick.major.size": 3,

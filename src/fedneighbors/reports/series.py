@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.reports.numbers import cells
+from fedneighbors.reports.text import printable
 
-__all__ = ["Chart", "Floats", "Panel", "Series", "chart", "clean", "column", "floats", "labels"]
+__all__ = ["Chart", "Floats", "Panel", "Series", "chart", "column", "floats", "labels"]
 
 _MOST_PANELS = 24
 _MOST_SERIES = 24
@@ -108,19 +109,7 @@ def column(name: str, table: Table) -> Sequence[Scalar]:
 def labels(name: str, table: Table) -> list[str]:
     """Values of a column as text for a picture; empty text in every row if the name is empty."""
     values = column(name, table)
-    return [clean(text) for text in cells(name, values)] if name else [""] * len(values)
-
-
-def clean(text: str, longest: int = 40) -> str:
-    r"""Text without control characters, cut to a length that a picture can show.
-
-    Examples
-    --------
-    >>> clean("a\tb"), clean("abcdefgh", 5)
-    ('a b', 'abcd…')
-    """
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    return [printable(text) for text in cells(name, values)] if name else [""] * len(values)
 
 
 class _Points:

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from fedneighbors.records import Figure, Scalar, Table, decode_pixels
-from fedneighbors.reports.palette import QUIET, colors, darker
-from fedneighbors.reports.series import clean, column, labels
+from fedneighbors.reports.palette import FRAME, QUIET, colors, darker
+from fedneighbors.reports.series import column, labels
+from fedneighbors.reports.text import printable
 
 __all__ = ["draw_images", "sheet_size"]
 
@@ -49,7 +51,7 @@ def draw_images(axes: Axes, figure: Figure, table: Table) -> None:
         for place, row in enumerate(line.rows):
             _draw_image(axes, pixels[row], left=_PITCH_X * place, top=top)
             middle, color = _PITCH_X * place + 0.5, palette.get(hues[row], QUIET)
-            below = clean(texts[row], 16)
+            below = printable(texts[row], 16)
             axes.text(middle, top + 1.06, below, ha="center", va="top", fontsize=7.5, color=color)
     axes.set(xlim=(-0.05, _PITCH_X * _width(lines)), ylim=(_PITCH_Y * len(lines), -0.05))
     axes.set_aspect("equal")
@@ -83,7 +85,7 @@ def _name_hues(axes: Axes, hues: list[str]) -> dict[str, str]:
         axes.text(
             2 * _PITCH_X * place,
             -0.16,
-            f"\N{BLACK SQUARE} {clean(name, 16)}",
+            f"\N{BLACK SQUARE} {printable(name, 16)}",
             va="bottom",
             fontsize=8.5,
             color=palette[name],
@@ -103,4 +105,7 @@ def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
         vmax=255,
         extent=(left, left + width, top + height, top),
         interpolation="nearest",
+    )
+    axes.add_patch(
+        Rectangle((left, top), width, height, fill=False, edgecolor=FRAME, linewidth=0.6)
     )

@@ -1,0 +1,96 @@
+"""The console entry point: the tree of commands, exit codes, one line per failure.
+
+Exit codes: 0 all went well; 1 the run failed, with one line on standard error that says why;
+2 the command line was not understood.
+"""
+
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from fedneighbors._version import __version__
+from fedneighbors.cli.data import data
+from fedneighbors.cli.demo import demo
+from fedneighbors.cli.experiment import experiment
+from fedneighbors.cli.predict import predict
+from fedneighbors.cli.report import report
+from fedneighbors.cli.run import run
+from fedneighbors.cli.warmup import warmup
+from fedneighbors.errors import FedneighborsError
+
+__all__ = ["app", "main"]
+
+
+class OneLineFailures(TyperGroup):
+    """Turns the failures that a user can mend into one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; let every failure through if tracebacks are wanted."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
+            raise
+        except (FedneighborsError, ValueError, OSError) as error:
+            if ctx.params["traceback"]:
+                raise
+            from fedneighbors.cli.console import complain
+
+            complain(f"error: {error}")
+            raise typer.Exit(1) from error
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedneighbors {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="fedneighbors",
+    cls=OneLineFailures,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: [bold]fedneighbors demo[/bold]",
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback",
+            envvar="FEDNEIGHBORS_TRACEBACK",
+            help="Show where in the code a failure came from.",
+        ),
+    ] = False,
+) -> None:
+    """Nearest-neighbour classification for parties whose data may not leave them."""
+
+
+def _example(text: str) -> str:
+    return f"Example: [bold]fedneighbors {text}[/bold]"
+
+
+app.command(epilog=_example("demo --out results"))(demo)
+app.add_typer(run, name="run")
+app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
+app.command(epilog=_example("experiment --list"))(experiment)
+app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
+app.add_typer(data, name="data")
+app.command(epilog=_example("warmup"))(warmup)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    app()

@@ -1,0 +1,80 @@
+"""``fedneighbors predict``: classifies the rows of a file with a saved model."""
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedneighbors.methods.flynn import FlyNNClassifier
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: Annotated[Path, typer.Option(help="Model file, such as model.fnn.")],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to classify.")],
+    out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
+    proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encoder of the training data; else encoder.json beside the model, if there."
+        ),
+    ] = None,
+) -> None:
+    """Classify the rows of a file, in its order."""
+    from fedneighbors.cli.console import say
+    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.records import replace_file
+
+    classifier = FlyNNClassifier.load(model)
+    rows = _read_rows(data, classifier, encoder or _beside(model))
+    labels = classifier.predict(rows)
+    columns: dict[str, list[Any]] = {"prediction": labels.tolist()}
+    if proba:
+        table = classifier.predict_proba(rows)
+        for label, values in zip(classifier.classes_.tolist(), table.T, strict=True):
+            columns[f"probability of {label}"] = values.tolist()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, _csv(columns))
+    for label in classifier.classes_.tolist():
+        say(f"{columns['prediction'].count(label):>8} rows are {label}")
+    say(f"predictions {out}", "green")
+
+
+def _beside(model: Path) -> Path | None:
+    path = model.with_name("encoder.json")
+    return path if path.is_file() else None
+
+
+def _read_rows(
+    path: Path, classifier: "FlyNNClassifier", encoder: Path | None
+) -> "npt.NDArray[Any]":
+    """Return the features that the model was trained on; by position if it knows no names."""
+    from fedneighbors.datasets import TableEncoder, read_columns, read_features
+    from fedneighbors.errors import DataError
+
+    names = getattr(classifier, "feature_names_in_", None)
+    if names is not None:
+        rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
+        return read_features(path, [str(name) for name in names], encoder=rules)
+    found = read_columns(path).names
+    if len(found) != classifier.n_features_in_:
+        raise DataError(
+            f"the model was trained on {classifier.n_features_in_} columns without names, "
+            f"{path} has {len(found)}; give exactly these columns, in the same order"
+        )
+    return read_features(path, found)
+
+
+def _csv(columns: dict[str, list[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode("utf-8")

@@ -1,0 +1,87 @@
+"""Shows and keeps what a run left: tables on the terminal, record and report in a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Printed
+from rich.text import Text
+
+from fedneighbors.cli.console import complain, say
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.records import RunRecord, Table, write_record
+from fedneighbors.reports import save_figures, write_report
+from fedneighbors.reports.chapters import Grid, grid
+from fedneighbors.reports.text import printable
+
+__all__ = ["keep", "print_grid", "print_tables"]
+
+_MOST_ROWS = 24
+_LONGEST_CELL = 60
+
+
+def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
+    """Print the tables of a record, or only those named; tables of images are left out."""
+    pictures = {figure.table for figure in record.figures if figure.kind == "images"}
+    for table in record.tables:
+        if table.name not in pictures and (names is None or table.name in names):
+            print_grid(table)
+    for note in record.notes:
+        say(f"\N{BULLET} {printable(note, 1000)}")
+
+
+def print_grid(table: Table) -> None:
+    """Print one table with its title above and its caption below."""
+    shown = grid(table, most=_MOST_ROWS)
+    printed = Printed(
+        title=Text(printable(table.title, 100), style="bold"),
+        caption=Text(_caption(table.caption, shown)) if table.caption or shown.left_out else None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        header_style="bold cyan",
+    )
+    for heading, numeric in zip(shown.headings, shown.numeric, strict=True):
+        justify, fold = ("right", "ellipsis") if numeric else ("left", "fold")
+        printed.add_column(
+            Text(printable(heading)),
+            justify=justify,  # type: ignore[arg-type] # a literal of two
+            overflow=fold,  # type: ignore[arg-type]
+        )
+    for row in shown.rows:
+        printed.add_row(*(Text(printable(cell, _LONGEST_CELL)) for cell in row))
+    Console(highlight=False).print(printed)
+
+
+def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
+    """Write record and report of a run into a folder and say where they are.
+
+    Parameters
+    ----------
+    record : RunRecord
+        What the run left.
+    folder : path
+        Made if it is not there.
+    name : str
+        File name of the record, without ending.
+    figures : bool
+        Save each figure as PNG and SVG too.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_record(record, folder / f"{name}.jsonl")
+    say(f"record  {folder / f'{name}.jsonl'}", "green")
+    try:
+        write_report([record], folder / "report.html")
+        saved = save_figures(record, folder / "figures") if figures else []
+    except MissingExtraError as error:
+        complain(f"no report was drawn: {error}")
+        return
+    say(f"report  {folder / 'report.html'}", "green")
+    if saved:
+        say(f"figures {folder / 'figures'}", "green")
+
+
+def _caption(caption: str, shown: Grid) -> str:
+    more = f"{shown.left_out} more rows are in the record." if shown.left_out else ""
+    return printable(f"{caption} {more}".strip(), 1000)

@@ -1,0 +1,84 @@
+"""``fedneighbors run``: trains on a data set split over parties, in this process."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedneighbors.cli.splits import (
+    AlphaOption,
+    ClassesOption,
+    FactorOption,
+    LabelOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    read_data,
+    split_data,
+)
+
+__all__ = ["run"]
+
+run = typer.Typer(no_args_is_help=True, help="Train over parties and keep model, record, report.")
+
+
+@run.command(
+    epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "
+    "--party-column hospital[/bold]"
+)
+def flynn(
+    data: Annotated[str, typer.Option(help="Name of a data set, or a CSV or Parquet file.")],
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 8,
+    alpha: AlphaOption = 0.3,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")
+    ] = 0.25,
+    search: Annotated[
+        bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
+    ] = False,
+    n_units: Annotated[int | None, typer.Option(min=1, help="Units of the hash.")] = None,
+    n_inputs: Annotated[int | None, typer.Option(min=1, help="Features per unit.")] = None,
+    n_active: Annotated[int | None, typer.Option(min=1, help="Active units per row.")] = None,
+    decay: Annotated[float | None, typer.Option(help="Weight per activation, in [0, 1).")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
+        "fedneighbors-run"
+    ),
+    seed: SeedOption = 0,
+) -> None:
+    """Train FlyNN, the one-round federated nearest-neighbour classifier."""
+    from fedneighbors.cli.console import progress_bar, say
+    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.methods.flynn.experiment import run as run_flynn
+    from fedneighbors.records import replace_file
+
+    kind = SplitKind.NATURAL if party_column else partition
+    table = read_data(data, label=label, party_column=party_column)
+    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    given = {"n_units": n_units, "n_inputs": n_inputs, "n_active": n_active, "decay": decay}
+    with progress_bar() as progress:
+        model, record = run_flynn(
+            table.x,
+            table.y,
+            owners,
+            feature_names=table.feature_names,
+            test_size=test_size,
+            seed=seed,
+            search=search,
+            parameters={name: value for name, value in given.items() if value is not None},
+            progress=progress,
+        )
+    print_tables(record, ["summary"])
+    keep(record, out, name="record")
+    model.save(out / "model.fnn")
+    say(f"model   {out / 'model.fnn'}", "green")
+    if table.encoder is not None:
+        replace_file(out / "encoder.json", table.encoder.to_json().encode("utf-8"))
+        say(f"encoder {out / 'encoder.json'}", "green")

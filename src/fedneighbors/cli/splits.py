@@ -1,0 +1,118 @@
+"""How a command line names a data set and its split over parties."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets import Dataset
+    from fedneighbors.partition import Manifest
+    from fedneighbors.partition.assignment import Parties
+
+__all__ = [
+    "AlphaOption",
+    "ClassesOption",
+    "FactorOption",
+    "LabelOption",
+    "PartiesOption",
+    "PartitionOption",
+    "PartyColumnOption",
+    "SeedOption",
+    "Split",
+    "SplitKind",
+    "read_data",
+    "split_data",
+]
+
+
+class SplitKind(StrEnum):
+    """Ways to split, as the command line spells them."""
+
+    DIRICHLET = "dirichlet"
+    IID = "iid"
+    PATHOLOGICAL = "pathological"
+    QUANTITY = "quantity"
+    NATURAL = "natural"
+
+
+LabelOption = Annotated[str, typer.Option(help="Column of the labels, for a file.")]
+PartitionOption = Annotated[SplitKind, typer.Option(help="How rows are dealt to the parties.")]
+PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]
+AlphaOption = Annotated[
+    float, typer.Option(help="Label skew of 'dirichlet': lower is more skewed.")
+]
+FactorOption = Annotated[float, typer.Option(help="Size skew of 'quantity': 0 is none.")]
+ClassesOption = Annotated[int, typer.Option(min=1, help="Classes per party of 'pathological'.")]
+PartyColumnOption = Annotated[
+    str | None, typer.Option(help="Column that names each row's owner; means 'natural'.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the split and of the hash.")]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split as the command line describes it."""
+
+    kind: SplitKind
+    n_parties: int
+    alpha: float
+    factor: float
+    classes_per_party: int
+    seed: int
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Parameters that the kind of split has."""
+        every: Mapping[SplitKind, Mapping[str, float]] = {
+            SplitKind.DIRICHLET: {"alpha": self.alpha},
+            SplitKind.QUANTITY: {"factor": self.factor},
+            SplitKind.PATHOLOGICAL: {"classes_per_party": self.classes_per_party},
+        }
+        return every.get(self.kind, {})
+
+
+def read_data(name: str, *, label: str, party_column: str | None) -> "Dataset":
+    """Return the data set of a name or of a file.
+
+    Raises
+    ------
+    DataError
+        If there is no such set, or the file cannot be used.
+    """
+    from fedneighbors.datasets import load, read_table
+
+    path = Path(name)
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return read_table(path, label, party=party_column)
+    return load(name)
+
+
+def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
+    """Return the party of each row, and the manifest of the split.
+
+    Raises
+    ------
+    ValueError
+        If the split is natural and nothing says who owns a row, or a number is out of range.
+    PartitionError
+        If no such split was found.
+    """
+    from fedneighbors import partition
+
+    if split.kind is SplitKind.NATURAL:
+        if data.parties is None:
+            raise ValueError(
+                f"data set {data.name!r} does not say who owns a row; "
+                "name the column with --party-column, or choose another --partition"
+            )
+        parties = partition.natural(data.parties)
+        return parties, partition.describe(parties, data.y, kind="natural")
+    kind = "quantity_skew" if split.kind is SplitKind.QUANTITY else split.kind.value
+    parties = partition.split(kind, data.y, split.n_parties, seed=split.seed, **split.parameters)
+    return parties, partition.describe(
+        parties, data.y, kind=kind, seed=split.seed, parameters=split.parameters
+    )

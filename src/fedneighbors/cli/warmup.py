@@ -1,0 +1,18 @@
+"""``fedneighbors warmup``: compiles all kernels once, so that no run has to wait for it."""
+
+__all__ = ["warmup"]
+
+
+def warmup() -> None:
+    """Compile every kernel once; the results are kept on disk."""
+    import time
+
+    from fedneighbors.cli.console import progress_bar, say
+    from fedneighbors.methods.flynn.algorithm import warmup as compile_kernels
+    from fedneighbors.reports.numbers import span
+
+    started = time.perf_counter()
+    with progress_bar() as progress:
+        progress(0, 1, "compiling kernels")
+        compile_kernels()
+    say(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")
