@@ -1,5 +1,6 @@
 """FlyNN and FlyNNFL: federated nearest-neighbour classification with fly Bloom filters."""
 
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+from fedneighbors.methods.flynn.selection import FlyNNSearchCV
 
-__all__ = ["FlyNNClassifier"]
+__all__ = ["FlyNNClassifier", "FlyNNSearchCV"]

@@ -35,7 +35,7 @@ __all__ = [
 
 # Decay by default: a class as frequent as the mean meets, on a unit of mean load, the weight
 # exp(-KAPPA). Only this product of decay and load matters, see ``default_decay``.
-KAPPA = 1.0
+KAPPA = 2.0
 MAX_UNITS = 1 << 24
 
 Active = npt.NDArray[np.int32]
@@ -197,12 +197,14 @@ def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
     n_outputs : int
         Hashed features, after the expansion.
     """
-    n_units = int(min(max(2048, 8 * n_rows, 16 * n_outputs), 100_000))
-    n_inputs = max(1, min(n_outputs, round(0.1 * n_outputs)))
-    return n_units, n_inputs, 64
+    n_units = min(max(10_000, 32 * n_rows), 100_000)
+    n_inputs = max(1, min(16, n_outputs // 2))
+    return n_units, n_inputs, 256 if n_rows >= 500 else 128
 
 
-def default_decay(n_rows: int, n_units: int, n_active: int, n_classes: int) -> float:
+def default_decay(
+    n_rows: int, n_units: int, n_active: int, n_classes: int, *, kappa: float = KAPPA
+) -> float:
     """Return gamma = exp(-kappa L m / (n rho)).
 
     A unit is on for n rho / m rows in the mean, n rho / (L m) in each class, so that the exponent
@@ -210,7 +212,7 @@ def default_decay(n_rows: int, n_units: int, n_active: int, n_classes: int) -> f
     """
     if n_rows == 0:
         return 0.0
-    return math.exp(-KAPPA * n_classes * n_units / (n_rows * n_active))
+    return math.exp(-kappa * n_classes * n_units / (n_rows * n_active))
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,12 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     decay : float, optional
         Weight of one activation (gamma), in [0, 1]; 0 keeps whether, not how often. None derives
         it from the mean load of a unit, also after later ``partial_fit`` and ``unlearn``.
-    standardize : bool
-        Centre and scale columns; the constants come from exact sums over all parties.
-    expand : {"auto", "mirror", "thermometer"} or None
-        What is hashed beside the features themselves: their mirror image [z, -z], or indicators
-        of fixed thresholds, which tables of few columns need.
+    standardize : bool, "feature" or "global"
+        Centre and scale columns; the constants come from exact sums over all parties. True
+        divides columns of like spread by one number and others each by its own.
+    expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
+        What is hashed in place of the features, see :func:`~.expansion.expand`; ``"auto"`` is
+        ``"fourier"`` up to five columns, else ``"mirror"``.
     class_normalized : bool
         Weigh counts by class size; keeps a frequent class from winning by its size alone.
     random_state : int, RandomState or None
@@ -108,7 +109,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_inputs: int | None = None,
         n_active: int | None = None,
         decay: float | None = None,
-        standardize: bool = True,
+        standardize: bool | str = True,
         expand: str | None = "auto",
         class_normalized: bool = True,
         random_state: int | np.random.RandomState | None = 0,
@@ -129,7 +130,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
         """Train on a table, or on a federation of the parties that own its rows.
 
         Parameters
@@ -273,7 +274,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_inputs=plan.n_inputs,
             n_active=plan.n_active,
             decay=model.decay,
-            standardize=plan.features.mean is not None,
+            standardize="feature" if plan.features.mean is not None else False,
             expand=None if plan.features.expansion == "none" else plan.features.expansion,
             class_normalized=model.class_normalized,
             random_state=plan.seed,
@@ -286,7 +287,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _train(
-        self, X: Any, y: Any, parties: Sequence[Any] | None, reserved: tuple[Any, ...]
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None,
+        reserved: tuple[Any, ...],
     ) -> Self:
         started, clock = datetime.now(UTC), time.perf_counter()
         x, y = self._rows(X, y, reset=True)
@@ -315,7 +320,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return x, np.array([index[label] for label in own.tolist()], np.int64)[inverse]
 
     def _members(
-        self, x: Any, y: npt.NDArray[Any], parties: Sequence[Any] | None
+        self, x: Any, y: npt.NDArray[Any], parties: Sequence[Any] | npt.NDArray[Any] | None
     ) -> list[FlyNNParty]:
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))

@@ -8,19 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.kernels.exactsum import QUANTUM_BITS, exact_moments
+from fedneighbors.methods.flynn.expansion import EXPANSIONS, expand, n_expanded
 
 __all__ = [
-    "EXPANSIONS",
     "FeatureMap",
     "Moments",
-    "choose_expansion",
+    "check_scaling",
     "column_moments",
     "standardizer",
 ]
 
-EXPANSIONS = ("none", "mirror", "thermometer")
-LOW_DIMENSION = 5
-N_THRESHOLDS = 31
+ALIKE_RATIO = 6.0
 BLOCK_ROWS = 2048
 
 Floats = npt.NDArray[np.float64]
@@ -63,15 +61,21 @@ def column_moments(x: Any) -> Moments:
     return Moments(n_rows, sums, squares)
 
 
-def standardizer(moments: Moments) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of each column, correctly rounded.
+def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, Floats]:
+    """Return the mean of each column and what to divide it by.
 
-    The variance is formed in exact integers, so nothing cancels; a constant column has scale 1.
+    Means and variances are correctly rounded: they are formed in exact integers, where nothing
+    cancels.
 
     Parameters
     ----------
     moments : Moments
         Of at least one row.
+    scaling : {"feature", "global"} or True
+        ``"feature"`` divides each column by its own standard deviation; ``"global"`` divides all
+        by their root mean square, which keeps the relative size of columns that share a unit
+        (pixels, spectra). True decides: global when the largest standard deviation is at most six
+        times the median one. A constant column is divided by 1.
 
     Returns
     -------
@@ -80,34 +84,32 @@ def standardizer(moments: Moments) -> tuple[Floats, Floats]:
     """
     n = moments.n_rows
     mean = np.empty(len(moments.sums))
-    scale = np.empty(len(moments.sums))
+    deviation = np.empty(len(moments.sums))
     for j, (low, high) in enumerate(zip(moments.sums, moments.squares, strict=True)):
         first, second = _integer(low), _integer(high)
         spread = n * second - first * first  # n**2 * variance, in units of 2**-400
         mean[j] = first / (n << QUANTUM_BITS)
-        scale[j] = math.sqrt(spread / (n * n << 2 * QUANTUM_BITS)) or 1.0
-    return mean, scale
+        deviation[j] = math.sqrt(spread / (n * n << 2 * QUANTUM_BITS))
+    varying = deviation[deviation > 0]
+    if len(varying) == 0:
+        return mean, np.ones(len(mean))
+    alike = varying.max() <= ALIKE_RATIO * np.median(varying)
+    if scaling == "global" or (scaling is True and alike):
+        common = math.sqrt(math.fsum(varying * varying) / len(varying))
+        return mean, np.full(len(mean), common)
+    return mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def check_scaling(standardize: bool | str) -> None:
+    """Refuse a ``standardize`` that is neither a boolean, ``"feature"`` nor ``"global"``."""
+    if not isinstance(standardize, bool) and standardize not in ("feature", "global"):
+        raise ValueError(
+            f"expected standardize True, False, 'feature' or 'global', got {standardize!r}"
+        )
 
 
 def _integer(limbs: npt.NDArray[np.int64]) -> int:
     return sum(int(limb) << 32 * k for k, limb in enumerate(limbs))
-
-
-def choose_expansion(expand: str | None, n_features: int) -> str:
-    """Return the expansion that ``expand`` means for a table of ``n_features`` columns.
-
-    Raises
-    ------
-    ValueError
-        If ``expand`` is none of ``"auto"``, ``None`` and the names in ``EXPANSIONS``.
-    """
-    if expand is None:
-        return "none"
-    if expand == "auto":
-        return "thermometer" if n_features <= LOW_DIMENSION else "mirror"
-    if expand not in EXPANSIONS:
-        raise ValueError(f"expected expand 'auto', None or one of {EXPANSIONS}, got {expand!r}")
-    return expand
 
 
 @dataclass(frozen=True)
@@ -119,29 +121,43 @@ class FeatureMap:
     n_features : int
         Columns of the table.
     expansion : str
-        ``"none"``; ``"mirror"``: [z, -z]; ``"thermometer"``: for each column and each of 31 fixed
-        thresholds t, the indicators z > t and z <= t.
+        A name in :data:`~.expansion.EXPANSIONS`.
     mean, scale : float64 arrays of shape (n_features,) or None
         z = (x - mean) / scale; None leaves z = x.
+    seed : int
+        Public seed, for expansions that draw.
+
+    Raises
+    ------
+    ValueError
+        If the expansion is unknown or the constants do not fit.
     """
 
     n_features: int
     expansion: str
     mean: Floats | None = None
     scale: Floats | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.expansion not in EXPANSIONS:
+            raise ValueError(f"expected an expansion among {EXPANSIONS}, got {self.expansion!r}")
+        for constants in (self.mean, self.scale):
+            if constants is not None and constants.shape != (self.n_features,):
+                raise ValueError(
+                    f"expected {self.n_features} standardizing constants, got {constants.shape}"
+                )
 
     @property
     def n_outputs(self) -> int:
         """Number of columns after the expansion."""
-        factor = {"none": 1, "mirror": 2, "thermometer": 2 * N_THRESHOLDS}[self.expansion]
-        return factor * self.n_features
+        return n_expanded(self.expansion, self.n_features)
 
     def same_as(self, other: "FeatureMap") -> bool:
         """Return whether both maps turn every row into the same."""
-        return (self.n_features, self.expansion) == (
-            other.n_features,
-            other.expansion,
-        ) and np.array_equal(self._constants(), other._constants())
+        mine = (self.n_features, self.expansion, self.seed)
+        theirs = (other.n_features, other.expansion, other.seed)
+        return mine == theirs and np.array_equal(self._constants(), other._constants())
 
     def _constants(self) -> Floats:
         if self.mean is None or self.scale is None:
@@ -156,22 +172,7 @@ class FeatureMap:
         z = x
         if self.mean is not None and self.scale is not None:
             z = (np.asarray(x, np.float64) - self.mean) / self.scale
-        if self.expansion == "mirror":
-            wide = z.astype(np.int64) if z.dtype.kind in "ui" else z
-            return np.hstack([wide, -wide])
-        if self.expansion == "thermometer":
-            above = np.asarray(z, np.float64)[:, :, None] > _thresholds()
-            above = above.reshape(len(z), z.shape[1] * N_THRESHOLDS)
-            return np.hstack([above, ~above]).view(np.uint8)
-        return z
-
-
-def _thresholds() -> Floats:
-    """Return quantiles of the standard normal, in equal steps of probability."""
-    from scipy.special import ndtri
-
-    levels = np.arange(1, N_THRESHOLDS + 1) / (N_THRESHOLDS + 1)
-    return np.asarray(ndtri(levels), np.float64)
+        return expand(z, self.expansion, self.seed)
 
 
 def blocks(x: Any) -> Any:

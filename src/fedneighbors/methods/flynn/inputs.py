@@ -36,7 +36,7 @@ def hashable_numbers(x: Any) -> Any:
     return x
 
 
-def rows_by_party(parties: Sequence[Any] | None, n_rows: int) -> dict[str, Any]:
+def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
     """Return the rows of each party, in the order of the names; all rows for None.
 
     Raises

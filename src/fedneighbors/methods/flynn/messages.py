@@ -81,7 +81,7 @@ class CountRequest:
 
     def plan(self) -> HashPlan:
         """Return the plan that the fields describe."""
-        features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale)
+        features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale, self.seed)
         return HashPlan(features, self.n_units, self.n_inputs, self.n_active, self.seed)
 
 

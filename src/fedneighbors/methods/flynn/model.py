@@ -61,9 +61,6 @@ class ModelFrame:
             raise ValueError("counts do not match units and classes")
         if self.losses.shape != (len(SHARPNESS),):
             raise ValueError("calibration has the wrong length")
-        for constants in (self.mean, self.scale):
-            if constants is not None and constants.shape != (self.n_features,):
-                raise ValueError("standardizing constants do not match the features")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise ValueError("feature names do not match the features")
 
@@ -191,7 +188,9 @@ class FlyNNModel:
 
     @classmethod
     def _from_frame(cls, frame: ModelFrame) -> "FlyNNModel":
-        features = FeatureMap(frame.n_features, frame.expansion, frame.mean, frame.scale)
+        features = FeatureMap(
+            frame.n_features, frame.expansion, frame.mean, frame.scale, frame.seed
+        )
         plan = HashPlan(features, frame.n_units, frame.n_inputs, frame.n_active, frame.seed)
         return cls(
             plan=plan,

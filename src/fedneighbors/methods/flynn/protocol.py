@@ -19,10 +19,11 @@ from fedneighbors.federation.roles import Coordinator, Refuse, gather, total
 from fedneighbors.kernels.exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.calibration import calibration_rows, leave_one_out, log_losses
+from fedneighbors.methods.flynn.expansion import choose_expansion
 from fedneighbors.methods.flynn.features import (
     FeatureMap,
     Moments,
-    choose_expansion,
+    check_scaling,
     column_moments,
     standardizer,
 )
@@ -53,10 +54,11 @@ class FlyNNSettings:
         m, s, rho.
     decay : float or None
         gamma, in [0, 1].
-    standardize : bool
-        Centre and scale columns with constants of all parties.
+    standardize : bool, "feature" or "global"
+        Centre and scale columns with constants of all parties, see
+        :func:`~.features.standardizer`.
     expand : str or None
-        ``"auto"``, None, or a name in :data:`~.features.EXPANSIONS`.
+        ``"auto"``, None, or a name in :data:`~.expansion.EXPANSIONS`.
     class_normalized : bool
         Weigh counts by class size.
     seed : int
@@ -69,7 +71,7 @@ class FlyNNSettings:
     n_inputs: int | None = None
     n_active: int | None = None
     decay: float | None = None
-    standardize: bool = True
+    standardize: bool | str = True
     expand: str | None = "auto"
     class_normalized: bool = True
     seed: int = 0
@@ -78,11 +80,13 @@ class FlyNNSettings:
     def __post_init__(self) -> None:
         if self.decay is not None and not 0 <= self.decay <= 1:
             raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
+        check_scaling(self.standardize)
 
     def plan(self, moments: Moments, n_features: int) -> HashPlan:
         """Return the plan for these tables, deriving what was left open."""
-        mean, scale = standardizer(moments) if self.standardize else (None, None)
-        features = FeatureMap(n_features, choose_expansion(self.expand, n_features), mean, scale)
+        mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
+        expansion = choose_expansion(self.expand, n_features)
+        features = FeatureMap(n_features, expansion, mean, scale, self.seed)
         units, inputs, active = default_sizes(moments.n_rows, features.n_outputs)
         n_units = units if self.n_units is None else self.n_units
         return HashPlan(
@@ -256,7 +260,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, settings.classes)
-    replies = yield total(MomentsRequest(settings.standardize))
+    replies = yield total(MomentsRequest(bool(settings.standardize)))
     moments = _checked_moments(replies.complete("the column moments").total)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows

@@ -1,0 +1,102 @@
+"""Tables and figures that FlyNN's runs have in common: who holds what, bytes, calibration."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.metrics import reliability
+from fedneighbors.records import Figure, Round, Table
+
+__all__ = ["holdings", "reliability_curves", "traffic"]
+
+Chapter = tuple[Table, Figure]
+
+
+def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
+    """Return how many rows of each class each party holds."""
+    cells = []
+    for party in np.unique(parties):
+        labels, counts = np.unique(y[parties == party], return_counts=True)
+        held = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        cells += [(str(party), str(label), held.get(label, 0)) for label in np.unique(y).tolist()]
+    table = Table(
+        name="holdings",
+        title="Who holds what",
+        columns=("party", "class", "rows"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="holdings",
+        kind="stacked",
+        title="Training rows of each party, by class",
+        table="holdings",
+        x="party",
+        y="rows",
+        hue="class",
+        caption="The parties' tables differ in size and in the classes that they hold.",
+    )
+    return table, figure
+
+
+def traffic(rounds: Sequence[Round]) -> Chapter:
+    """Return the bytes that a party sends and receives in each round, in the mean."""
+    cells: list[tuple[str, str, float]] = []
+    for entry in rounds:
+        label = f"{entry.index + 1}. {entry.request}"
+        for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
+            cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
+    table = Table(
+        name="traffic",
+        title="Bytes per party and round",
+        columns=("round", "direction", "mean_bytes"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="traffic",
+        kind="bar",
+        title="What travels between a party and the coordinator",
+        table="traffic",
+        x="round",
+        y="mean_bytes",
+        hue="direction",
+        caption="Counts go up once and the model comes down once; rows stay where they are.",
+    )
+    return table, figure
+
+
+def reliability_curves(
+    probabilities: Mapping[str, npt.NDArray[np.float64]],
+    y: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+) -> Chapter:
+    """Return observed frequency over predicted probability for each method."""
+    cells = []
+    for method, proba in probabilities.items():
+        curve = reliability(proba, y, classes)
+        cells += [
+            (method, float(confidence), float(accuracy), int(count))
+            for confidence, accuracy, count in zip(
+                curve.confidence, curve.accuracy, curve.counts, strict=True
+            )
+            if count
+        ]
+    table = Table(
+        name="reliability",
+        title="Calibration on the test rows",
+        columns=("method", "predicted probability", "observed frequency", "rows"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="reliability",
+        kind="reliability",
+        title="How far probabilities can be trusted",
+        table="reliability",
+        x="predicted probability",
+        y="observed frequency",
+        hue="method",
+        diagonal=True,
+        caption="On the diagonal a probability of 80 % is right in 80 % of the cases.",
+    )
+    return table, figure

@@ -1,0 +1,123 @@
+"""The coordinator of a search: counts per fold, then hits per fold, wiring by wiring."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation.messages import Message, encode
+from fedneighbors.federation.roles import Coordinator, gather, total
+from fedneighbors.methods.flynn.algorithm import HashPlan
+from fedneighbors.methods.flynn.candidates import Candidate, Grid
+from fedneighbors.methods.flynn.features import FeatureMap, Moments, standardizer
+from fedneighbors.methods.flynn.messages import CountRequest, MomentsRequest, SchemaRequest
+from fedneighbors.methods.flynn.model import Label
+from fedneighbors.methods.flynn.schema import Agreed, agree
+from fedneighbors.methods.flynn.search import FoldCountRequest, FoldHitRequest
+
+__all__ = ["Scored", "coordinate_search"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a search found out about one candidate.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The wiring.
+    n_active : tuple of int
+        Values of rho that were scored.
+    settings : tuple, one entry for each rho, of (decay, class_normalized) pairs
+        What was scored.
+    hits : int64 array of shape (n_rhos, n_folds, n_settings, n_classes)
+        Rows predicted right.
+    rows : int64 array of shape (n_rhos, n_folds, n_classes)
+        Rows.
+    """
+
+    candidate: Candidate
+    n_active: tuple[int, ...]
+    settings: tuple[tuple[tuple[float, bool], ...], ...]
+    hits: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+def coordinate_search(
+    candidates: Sequence[Candidate],
+    grid: Grid,
+    *,
+    n_folds: int,
+    seed: int,
+    reserved: tuple[Label, ...] = (),
+) -> Coordinator[list[Scored]]:
+    """Score every candidate over all parties.
+
+    Parameters
+    ----------
+    candidates, grid
+        What to try.
+    n_folds : int
+        Folds, or 0 to leave out one row at a time.
+    seed : int
+        Public seed of the hash.
+    reserved : tuple of labels
+        Labels beside those that the parties announce.
+
+    Yields
+    ------
+    Ask
+        Schema, moments, then for each candidate the counts of the folds and their hits.
+
+    Returns
+    -------
+    list of Scored
+        In the order of the candidates.
+    """
+    replies = yield gather(SchemaRequest())
+    schema = agree(replies.complete("the schema").each, reserved)
+    replies = yield total(MomentsRequest(any(c.standardize for c in candidates)))
+    sums = _total(replies.complete("the column moments").total)
+    moments = Moments(sums.n_rows, sums.sums, sums.squares)
+    scored = []
+    for candidate in candidates:
+        plans = _plans(candidate, grid, moments, schema, seed)
+        n_bits = 16 if moments.n_rows < 1 << 16 else 32
+        widest = CountRequest.of(plans[-1], schema.classes, n_bits=n_bits)
+        rhos = tuple(plan.n_active for plan in plans)
+        replies = yield total(FoldCountRequest(encode(widest), rhos, n_folds))
+        counts = _total(replies.complete("the counts of the folds").total).counts
+        settings = tuple(
+            grid.settings(plan, n_rows=moments.n_rows, n_classes=len(schema.classes))
+            for plan in plans
+        )
+        decays = tuple(tuple(decay for decay, _ in row) for row in settings)
+        normalized = tuple(flag for _, flag in settings[0])
+        replies = yield total(FoldHitRequest(counts, decays, normalized))
+        found = _total(replies.complete("the hits of the folds").total)
+        cells = (len(rhos), max(1, n_folds))
+        hits = found.hits.reshape(*cells, len(normalized), len(schema.classes))
+        rows = found.rows.reshape(*cells, len(schema.classes))
+        scored.append(Scored(candidate, rhos, settings, hits, rows))
+    return scored
+
+
+def _plans(
+    candidate: Candidate, grid: Grid, moments: Moments, schema: Agreed, seed: int
+) -> list[HashPlan]:
+    """Return the plans of one wiring, one for each rho that it has units for."""
+    mean, scale = (None, None)
+    if candidate.standardize:
+        mean, scale = standardizer(moments, candidate.standardize)
+    features = FeatureMap(schema.n_features, candidate.expand or "none", mean, scale, seed)
+    n_units = candidate.n_units
+    rhos = [rho for rho in grid.n_active if rho <= n_units] or [min(n_units, grid.n_active[0])]
+    return [HashPlan(features, n_units, candidate.n_inputs, rho, seed) for rho in rhos]
+
+
+def _total(reply: Message | None) -> Message:
+    if reply is None:
+        raise ProtocolError("no party took part in a sum")
+    return reply
