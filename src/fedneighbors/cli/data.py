@@ -106,5 +106,5 @@ def _print_split(manifest: "Manifest") -> None:
             manifest.parties, manifest.rows_per_party, manifest.class_counts, strict=True
         )
     )
-    columns = ("party", "rows", "classes", *(f"of {label}" for label in shown))
-    print_grid(Table("split", "Rows at each party, in all and of each class", columns, rows))
+    columns = ("party", "rows", "classes", *(str(label) for label in shown))
+    print_grid(Table("split", "Rows of each party: in all, then of each class", columns, rows))

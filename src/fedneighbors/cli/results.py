@@ -19,6 +19,8 @@ __all__ = ["keep", "print_grid", "print_tables"]
 
 _MOST_ROWS = 24
 _LONGEST_CELL = 60
+_SHORT_CELL = 20
+_SHORT_NAME = 40  # the first column names its row
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
@@ -38,16 +40,17 @@ def print_grid(table: Table) -> None:
         title=Text(printable(table.title, 100), style="bold"),
         caption=Text(_caption(table.caption, shown)) if table.caption or shown.left_out else None,
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         title_justify="left",
         caption_justify="left",
         header_style="bold cyan",
     )
-    for heading, numeric in zip(shown.headings, shown.numeric, strict=True):
-        justify, fold = ("right", "ellipsis") if numeric else ("left", "fold")
+    for place, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
+        longest = max((len(row[place]) for row in shown.rows), default=0)
         printed.add_column(
             Text(printable(heading)),
-            justify=justify,  # type: ignore[arg-type] # a literal of two
-            overflow=fold,  # type: ignore[arg-type]
+            justify="right" if numeric else "left",
+            no_wrap=numeric or longest <= (_SHORT_CELL if place else _SHORT_NAME),
         )
     for row in shown.rows:
         printed.add_row(*(Text(printable(cell, _LONGEST_CELL)) for cell in row))

@@ -14,6 +14,7 @@ __all__ = ["draw_bars", "draw_stacked", "flat_height", "lies_flat"]
 
 _LONG_NAME = 11
 _FEW_BARS = 16
+_HEADROOM = 0.1  # for the values beyond the bars, as a fraction of the axis
 
 
 def lies_flat(chart: Chart) -> bool:
@@ -75,16 +76,16 @@ def _draw_errors(axes: Axes, positions: Floats, series: Series, *, flat: bool) -
         return
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 2.5}
     if flat:
-        axes.errorbar(series.y, positions, xerr=np.abs(series.error), **style)
+        axes.errorbar(series.y, positions, xerr=series.error, **style)
     else:
-        axes.errorbar(positions, series.y, yerr=np.abs(series.error), **style)
+        axes.errorbar(positions, series.y, yerr=series.error, **style)
 
 
 def _write_values(
     axes: Axes, positions: Floats, series: Series, column: str, *, flat: bool
 ) -> None:
     """Write the value of each bar beyond its end and its error."""
-    ends = series.y + np.nan_to_num(np.abs(series.error))
+    ends = series.y + np.nan_to_num(series.error)
     for position, end, text in zip(positions, ends, cells(column, list(series.y)), strict=True):
         if np.isfinite(position) and np.isfinite(end):
             axes.annotate(
@@ -103,7 +104,10 @@ def _finish(axes: Axes, chart: Chart, *, flat: bool) -> None:
     """Scale, grid and labels of a panel whose bars are drawn."""
     figure = chart.figure
     logs = use_log(axes, x=figure.log_y and flat, y=figure.log_y and not flat, nonpositive="clip")
-    axes.margins(**{"x" if flat else "y": 0.1})  # room for the values beyond the bars
+    if flat:
+        axes.margins(x=_HEADROOM)
+    else:
+        axes.margins(y=_HEADROOM)
     values, names = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
     axes.grid(True, axis="x" if flat else "y")
     dress(values, figure.y, log=any(logs))

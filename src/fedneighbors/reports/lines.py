@@ -131,7 +131,7 @@ def _finish(axes: Axes, chart: Chart) -> None:
     """Scales, diagonal, grid and labels of a panel whose data is drawn."""
     figure = chart.figure
     log_x, log_y = use_log(axes, x=figure.log_x and not chart.categories, y=figure.log_y)
-    if figure.diagonal and not chart.categories:
+    if figure.diagonal and not chart.categories and log_x == log_y:
         _draw_diagonal(axes)
     axes.grid(True, axis="both" if not chart.categories else "y")
     dress(axes.xaxis, figure.x, log=log_x)

@@ -122,7 +122,7 @@ class _Points:
         self.facet = facet
         self.x = x
         self.y = floats(column(figure.y, table))
-        self.error = floats(column(figure.error, table))
+        self.error = np.abs(floats(column(figure.error, table)))
 
     def series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
         """Series of one panel, those without a point left out."""

@@ -1,0 +1,64 @@
+"""A record with a figure of every kind."""
+
+from fedneighbors.records import FIGURE_KINDS, Figure, Round, RunRecord, Table, encode_pixels
+
+ROWS = tuple(
+    (place, 0.5 + 0.1 * place * (1 if method == "FlyNN" else 0.5), method, site, 0.02, 1000 * place)
+    for method in ("FlyNN", "1NN")
+    for site in ("here", "there")
+    for place in (1, 2, 3)
+)
+NUMBERS = Table(
+    "numbers",
+    "Numbers",
+    ("n_units", "accuracy", "method", "site", "half_width", "sent_bytes"),
+    ROWS,
+    "All that was measured.",
+)
+IMAGES = Table(
+    "images",
+    "Images",
+    ("text", "pixels", "verdict"),
+    (
+        ("3, is 8", encode_pixels([[0, 255], [255, 0]]), "wrong"),
+        ("1, is 1", encode_pixels([[0, 99, 255]]), "right"),
+    ),
+)
+
+
+def figure(kind, **changes):
+    described = {
+        "name": kind,
+        "kind": kind,
+        "title": f"A {kind} figure",
+        "table": "numbers",
+        "x": "n_units",
+        "y": "accuracy",
+        "hue": "method",
+        "facet": "site",
+        "error": "half_width",
+        "caption": f"What a {kind} figure shows.",
+    }
+    if kind == "images":
+        described |= {"table": "images", "x": "text", "y": "pixels", "hue": "verdict"}
+        described |= {"facet": "", "error": ""}
+    if kind == "heatmap":
+        described |= {"y": "method", "hue": "accuracy", "facet": "", "error": ""}
+    return Figure(**(described | changes))
+
+
+RECORD = RunRecord(
+    name="flynn.example",
+    parameters={"n_units": 2048, "seed": 20240101, "classes": ["a", "b"]},
+    rounds=(
+        Round(0, "CountRequest", "sum", {"p": 1500, "q": 500}, {"p": 1, "q": 1}, 0.25),
+        Round(1, "Finish", "gather", {"p": 1}, {"p": 1, "q": 1}, 0.5, {"q": "timed out"}),
+    ),
+    tables=(NUMBERS, IMAGES),
+    figures=tuple(figure(kind) for kind in FIGURE_KINDS),
+    notes=("A finding.",),
+    started="2026-11-20T11:12:57+00:00",
+    seconds=75.0,
+    environment={"numpy": "2.4.6"},
+    privacy={"epsilon": 1.0, "delta": 1e-5},
+)

@@ -1,0 +1,189 @@
+"""Every kind of figure becomes a picture, whatever its table holds."""
+
+import dataclasses
+import math
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+
+from fedneighbors.errors import RecordError
+from fedneighbors.records import FIGURE_KINDS, Figure, RunRecord, Table
+from fedneighbors.reports import save_figures
+from fedneighbors.reports.figures import picture
+from fedneighbors.reports.palette import colors
+from fedneighbors.reports.series import chart
+from tests.reports.example import NUMBERS, RECORD, figure
+
+TABLES = {table.name: table for table in RECORD.tables}
+CHARTS = [kind for kind in FIGURE_KINDS if kind != "images"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def is_svg(content):
+    return ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("kind", FIGURE_KINDS)
+def test_every_kind_is_drawn_as_svg(kind):
+    described = figure(kind)
+
+    content = picture(described, TABLES[described.table], "svg")
+
+    assert is_svg(content)
+
+
+@pytest.mark.parametrize("kind", FIGURE_KINDS)
+def test_the_same_data_gives_the_same_bytes(kind):
+    described = figure(kind, facet="")
+
+    first, second = (picture(described, TABLES[described.table], "svg") for _ in range(2))
+
+    assert first == second
+
+
+def test_every_figure_is_saved_as_png_and_svg(tmp_path):
+    record = dataclasses.replace(RECORD, figures=(figure("line"), figure("images")))
+
+    files = save_figures(record, tmp_path / "figures")
+
+    assert [file.name for file in files] == ["line.png", "line.svg", "images.png", "images.svg"]
+    assert all(file.read_bytes().startswith(PNG) for file in files[::2])
+    assert all(is_svg(file.read_bytes()) for file in files[1::2])
+
+
+@pytest.mark.parametrize("kind", FIGURE_KINDS)
+def test_a_figure_of_an_empty_table_says_so(kind):
+    table = dataclasses.replace(TABLES[figure(kind).table], rows=())
+
+    content = picture(figure(kind), table, "svg")
+
+    assert b"<!-- no data -->" in content
+
+
+STRANGE = (None, math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, "text", True, 0.0, -1.0)
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+@pytest.mark.parametrize("log", [False, True])
+def test_strange_cells_never_stop_a_figure(kind, log):
+    rows = [list(row) for row in NUMBERS.rows]
+    for row, cell in zip(rows, STRANGE, strict=False):
+        row[1] = row[4] = cell
+    table = dataclasses.replace(NUMBERS, rows=tuple(tuple(row) for row in rows))
+
+    content = picture(figure(kind, facet="", log_y=log), table, "svg")
+
+    assert is_svg(content)
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_a_table_without_one_number_is_drawn(kind):
+    rows = tuple((None, math.nan, None, "", math.nan, None) for _ in range(3))
+
+    content = picture(
+        figure(kind, log_x=True, log_y=True, diagonal=True),
+        dataclasses.replace(NUMBERS, rows=rows),
+        "svg",
+    )
+
+    assert is_svg(content)
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats()
+    | st.text(st.characters(codec="utf-8"), max_size=8)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(CHARTS),
+    rows=st.lists(st.tuples(scalars, scalars, scalars), min_size=1, max_size=5),
+    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+@pytest.mark.filterwarnings("ignore:Glyph")  # the font lacks some letters of the world
+@pytest.mark.filterwarnings("ignore:Matplotlib currently does not support")
+def test_any_table_can_be_drawn(kind, rows, flags):
+    table = Table("t", "", ("a", "b", "c"), tuple(rows))
+    log_x, log_y, diagonal = flags
+    described = Figure(
+        "f", kind, "", "t", "a", "b", hue="c", log_x=log_x, log_y=log_y, diagonal=diagonal
+    )
+
+    content = picture(described, table, "svg", titled=True)
+
+    assert is_svg(content)
+
+
+@pytest.mark.parametrize(
+    "text", ["$\\frac{", "$x$ and $y", "a_b^c", "{}", "--> <script>", "\x00\x1b["]
+)
+def test_text_is_drawn_as_it_is_and_never_as_a_formula(text):
+    rows = tuple((text, value, text) for value in (1.0, 2.0))
+    table = Table("t", text, ("a", "b", "c"), rows)
+    described = Figure("f", "bar", text, "t", "a", "b", hue="c", caption=text)
+
+    content = picture(described, table, "svg", titled=True)
+
+    assert is_svg(content)
+
+
+def test_a_cell_without_an_image_is_a_record_error():
+    table = Table("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
+
+    with pytest.raises(RecordError, match="expected an image"):
+        picture(figure("images"), table, "svg")
+
+
+def test_series_keep_their_order_of_appearance_and_their_numbers():
+    drawn = chart(figure("line"), NUMBERS)
+
+    here, there = drawn.panels
+    assert (here.title, there.title) == ("here", "there")
+    assert drawn.hues == ("FlyNN", "1NN")
+    assert [series.name for series in here.series] == ["FlyNN", "1NN"]
+    assert here.series[0].x.tolist() == [1, 2, 3]
+    assert here.series[0].y.tolist() == [0.6, 0.7, 0.8]
+    assert here.series[0].error.tolist() == [0.02, 0.02, 0.02]
+
+
+def test_names_on_the_x_axis_become_positions_in_order_of_appearance():
+    table = Table("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
+
+    drawn = chart(Figure("f", "line", "", "t", "a", "b"), table)
+
+    assert drawn.categories == ("z", "a")
+    assert drawn.panels[0].series[0].x.tolist() == [0, 1, 0]
+
+
+def test_what_is_too_much_to_draw_is_said():
+    rows = tuple((1.0, 2.0, f"panel {number}") for number in range(30))
+    table = Table("t", "", ("a", "b", "c"), rows)
+
+    drawn = chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
+
+    assert len(drawn.panels) == 24
+    assert drawn.left_out == ("the first 24 of 30 panels",)
+
+
+@pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12])
+def test_colours_differ(n_colors):
+    assert len({to_rgb(color) for color in colors(n_colors)}) == n_colors
+
+
+def test_a_negative_half_width_is_drawn_as_its_size():
+    table = Table("t", "", ("a", "b", "c"), ((1.0, 2.0, -0.5),))
+
+    drawn = chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
+
+    assert drawn.panels[0].series[0].error.tolist() == [0.5]
+
+
+def test_a_record_without_figures_saves_none(tmp_path):
+    assert save_figures(RunRecord("run", {}), tmp_path) == []
