@@ -26,6 +26,7 @@ __all__ = [
     "add_up",
     "failure",
     "gather",
+    "refusal",
     "serve",
     "serve_apart",
     "total",
@@ -177,9 +178,8 @@ def serve(party: Party, frame: bytes) -> bytes:
         return encode(Refusal("malformed request", ""))
     try:
         return encode(party.answer(request))
-    except Refuse as refusal:
-        code = _printable(refusal.code, MAX_CODE) or "no reason given"
-        return encode(Refusal(code, _printable(refusal.detail, MAX_DETAIL)))
+    except Refuse as refuse:
+        return encode(refusal(refuse))
 
 
 def serve_apart(party: Party, frame: bytes) -> bytes:
@@ -193,6 +193,12 @@ def serve_apart(party: Party, frame: bytes) -> bytes:
         return serve(party, frame)
     except Exception as error:
         return encode(failure(error))
+
+
+def refusal(refuse: Refuse) -> Refusal:
+    """Return what travels of a refusal: its words, cut and made printable."""
+    code = _printable(refuse.code, MAX_CODE) or "no reason given"
+    return Refusal(code, _printable(refuse.detail, MAX_DETAIL))
 
 
 def failure(error: Exception) -> Refusal:
