@@ -3,11 +3,8 @@ import sys
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.app import Message as Envelope
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedneighbors.errors import (
     FederationError,
@@ -20,6 +17,7 @@ from fedneighbors.federation import flower, inprocess
 from fedneighbors.federation.messages import encode
 from fedneighbors.federation.roles import Refuse, gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
+from tests.federation.grid import ProcessGrid
 
 VALUES = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
 
@@ -35,55 +33,8 @@ def build(node_config):
     return kind(node_config["party-name"], values, trouble=str(node_config.get("trouble", "")))
 
 
-class Nodes(Grid):
-    """A grid whose nodes are client apps in this process, one message at a time."""
-
-    run = None
-
-    def __init__(self, *configs, registered=None, silent=(), errors=None, unsent=()):
-        self.configs = dict(enumerate(configs, start=10))
-        self._registered = registered or {}
-        self._silent, self._errors, self._unsent = silent, errors or {}, unsent
-        self._replies = {}
-        self.app = flower.client_app(build)
-        self.carried = []
-
-    def get_nodes(self):
-        return [NodeInfo(node_id=n, name=self._registered.get(n, "")) for n in self.configs]
-
-    def push_messages(self, envelopes):
-        return [self._push(number, envelope) for number, envelope in enumerate(envelopes)]
-
-    def _push(self, number, envelope):
-        node = envelope.metadata.dst_node_id
-        action = envelope.metadata.message_type.removeprefix("query.")
-        if (node, action) in self._unsent:
-            return None
-        name = f"{action} {node} {len(self.carried)}"
-        envelope.metadata.__dict__["_message_id"] = name
-        self.carried.append((node, action, envelope))
-        if (node, action) in self._errors:
-            error = Error(self._errors[node, action], "text of the node with value 4711")
-            self._replies[name] = Envelope(error, reply_to=envelope)
-        elif (node, action) not in self._silent:
-            context = Context(1, node, self.configs[node], RecordDict(), {"secret": "of the run"})
-            self._replies[name] = self.app(envelope, context)
-        return name
-
-    def pull_messages(self, names):
-        return [self._replies.pop(name) for name in names if name in self._replies]
-
-    def set_run(self, run): ...
-    def create_message(self, *args, **kwargs): ...
-    def get_node_ids(self): ...
-    def send_and_receive(self, messages, *, timeout=None): ...
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch):
-    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
-    monkeypatch.setattr(TaskIdentity, "_node_id", 1)
-    monkeypatch.setattr(TaskIdentity, "_task_id", 1)
+def nodes(*configs, **more):
+    return ProcessGrid(flower.client_app(build), *configs, **more)
 
 
 def configs(**more):
@@ -103,7 +54,7 @@ def test_result_rounds_and_bytes_are_those_of_the_runtime_in_one_machine():
     here = inprocess.run(count(3), [Counter(name, VALUES[name]) for name in VALUES])
     records = []
 
-    there = run(count(3), Nodes(*configs()), on_round=records.append)
+    there = run(count(3), nodes(*configs()), on_round=records.append)
 
     assert there.result == here.result
     for a, b in zip(there.rounds, here.rounds, strict=True):
@@ -113,7 +64,7 @@ def test_result_rounds_and_bytes_are_those_of_the_runtime_in_one_machine():
 
 
 def test_one_request_for_all_is_one_record_and_stays_as_it_was_encoded():
-    grid = Nodes(*configs())
+    grid = nodes(*configs())
 
     run(count(3), grid)
 
@@ -124,7 +75,7 @@ def test_one_request_for_all_is_one_record_and_stays_as_it_was_encoded():
 
 
 def test_messages_outlive_the_time_limit_so_that_clocks_may_differ():
-    grid = Nodes(*configs())
+    grid = nodes(*configs())
 
     run(count(3), grid, timeout_s=100_000.0)
 
@@ -134,7 +85,7 @@ def test_messages_outlive_the_time_limit_so_that_clocks_may_differ():
 def test_configuration_of_the_run_does_not_reach_the_party():
     seen = []
     app = flower.client_app(lambda config: seen.append(dict(config)) or build(config))
-    grid = Nodes(*configs())
+    grid = nodes(*configs())
     grid.app = app
 
     run(count(3), grid)
@@ -154,7 +105,7 @@ def test_configuration_of_the_run_does_not_reach_the_party():
     ],
 )
 def test_error_of_flower_makes_the_party_missing_without_the_text_of_the_node(code, reason):
-    grid = Nodes(*configs(), errors={(11, "ask"): code})
+    grid = nodes(*configs(), errors={(11, "ask"): code})
 
     with pytest.raises(PartyMissing, match=f"'bob' \\(.*{reason}") as caught:
         run(count(3), grid)
@@ -164,7 +115,7 @@ def test_error_of_flower_makes_the_party_missing_without_the_text_of_the_node(co
 
 
 def test_node_that_does_not_answer_in_time_is_missing():
-    grid = Nodes(*configs(), silent={(12, "ask")})
+    grid = nodes(*configs(), silent={(12, "ask")})
 
     with pytest.raises(PartyMissing, match=r"'cyd' \(no reply within 0\.5 s\)") as caught:
         run(count(3), grid, timeout_s=0.5)
@@ -174,7 +125,7 @@ def test_node_that_does_not_answer_in_time_is_missing():
 
 @pytest.mark.parametrize("short", [False, True])
 def test_request_that_could_not_be_sent_makes_the_party_missing(short):
-    grid = Nodes(*configs(), unsent={(11, "ask")})
+    grid = nodes(*configs(), unsent={(11, "ask")})
     if short:  # the SuperLink refused the whole push as too large
         push = grid.push_messages
         grid.push_messages = lambda e: [] if "ask" in e[0].metadata.message_type else push(e)
@@ -186,7 +137,7 @@ def test_request_that_could_not_be_sent_makes_the_party_missing(short):
 
 
 def test_refusal_reaches_the_coordinator():
-    grid = Nodes(*configs(cyd={"trouble": "refuse"}))
+    grid = nodes(*configs(cyd={"trouble": "refuse"}))
 
     with pytest.raises(PartyRefused, match=r"'cyd' refused: a column is missing \(age\)"):
         run(count(3), grid)
@@ -196,7 +147,7 @@ def test_refusal_reaches_the_coordinator():
     ("more", "kind"), [({"trouble": "fail"}, "RuntimeError"), ({"broken": True}, "OSError")]
 )
 def test_exception_on_a_node_travels_as_its_type_alone(more, kind, caplog):
-    grid = Nodes(*configs(bob=more))
+    grid = nodes(*configs(bob=more))
 
     with pytest.raises(PartyRefused) as caught:
         run(count(3), grid)
@@ -209,14 +160,14 @@ def test_exception_on_a_node_travels_as_its_type_alone(more, kind, caplog):
 
 
 def test_party_that_cannot_be_built_refuses_with_its_reason():
-    grid = Nodes({"party-name": "ann"})
+    grid = nodes({"party-name": "ann"})
 
     with pytest.raises(PartyRefused, match=r"'ann' refused: a key is not set .* \(values\)"):
         run(count(3), grid, min_parties=1)
 
 
 def test_reply_of_another_type_is_a_wire_error():
-    grid = Nodes(*configs(bob={"impostor": True}))
+    grid = nodes(*configs(bob={"impostor": True}))
 
     with pytest.raises(WireError, match="party 'bob': unexpected message 'NameReply'"):
         run(count(3), grid)
@@ -233,7 +184,7 @@ def test_reply_of_another_type_is_a_wire_error():
     ],
 )
 def test_reply_without_a_frame_is_a_wire_error_and_such_a_request_a_refusal(content):
-    grid = Nodes(*configs())
+    grid = nodes(*configs())
     honest = grid.app
 
     def hollow(envelope, context):
@@ -259,27 +210,27 @@ def _with(envelope, content):
 
 
 def test_two_nodes_of_one_name_are_a_protocol_error():
-    grid = Nodes(*configs(), {"party-name": "bob", "values": "1"})
+    grid = nodes(*configs(), {"party-name": "bob", "values": "1"})
 
     with pytest.raises(ProtocolError, match="two nodes call themselves 'bob'"):
         run(count(3), grid)
 
 
 def test_node_that_takes_the_name_of_another_registered_node_is_a_protocol_error():
-    grid = Nodes(*configs(), registered={10: "ann", 11: "bob", 12: "dan"})
+    grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "dan"})
 
     with pytest.raises(ProtocolError, match="registered as 'dan' calls itself 'cyd'"):
         run(count(3), grid)
 
 
 def test_registered_names_that_are_kept_are_welcome():
-    grid = Nodes(*configs(), registered={10: "ann", 11: "bob", 12: "cyd"})
+    grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "cyd"})
 
     assert run(count(3), grid).result[1:] == (4, [1, 2, 1])
 
 
 def test_name_may_be_a_number():
-    grid = Nodes({"party-name": 7, "values": "1"})
+    grid = nodes({"party-name": 7, "values": "1"})
 
     assert run(count(2), grid, min_parties=1).result == (["hello 7"], 1, [0, 1])
 
@@ -289,11 +240,11 @@ def test_node_without_a_proper_name_is_refused(name):
     with pytest.raises(
         PartyRefused, match=r"'node 10' refused: party-name of the node is not 1 to"
     ):
-        run(count(3), Nodes(name), min_parties=1)
+        run(count(3), nodes(name), min_parties=1)
 
 
 def test_node_that_does_not_introduce_itself_is_left_out_if_enough_others_do(caplog):
-    grid = Nodes(*configs(), errors={(11, "introduce"): 5}, registered={11: "bob"})
+    grid = nodes(*configs(), errors={(11, "introduce"): 5}, registered={11: "bob"})
 
     outcome = run(count(3), grid, min_parties=2)
 
@@ -302,7 +253,7 @@ def test_node_that_does_not_introduce_itself_is_left_out_if_enough_others_do(cap
 
 
 def test_too_few_introductions_are_missing_parties():
-    grid = Nodes(*configs(), errors={(11, "introduce"): 5, (12, "introduce"): 1})
+    grid = nodes(*configs(), errors={(11, "introduce"): 5, (12, "introduce"): 1})
 
     with pytest.raises(PartyMissing, match="no reply to the introduction") as caught:
         run(count(3), grid, min_parties=2)
@@ -312,17 +263,17 @@ def test_too_few_introductions_are_missing_parties():
 
 def test_too_few_connected_nodes_are_an_error_after_the_time_limit():
     with pytest.raises(FederationError, match=r"3 of at least 4 parties .* after 0\.3 s"):
-        run(count(3), Nodes(*configs()), min_parties=4, timeout_s=0.3)
+        run(count(3), nodes(*configs()), min_parties=4, timeout_s=0.3)
 
 
 def test_run_begins_when_enough_nodes_have_come():
-    grid = Nodes(*configs())
+    grid = nodes(*configs())
     everyone, seen = dict(grid.configs), []
     grid.configs = {10: everyone[10]}
 
     def get_nodes():
         seen.append(len(grid.configs))
-        found = Nodes.get_nodes(grid)
+        found = ProcessGrid.get_nodes(grid)
         grid.configs = everyone
         return found
 
@@ -336,7 +287,7 @@ def test_run_begins_when_enough_nodes_have_come():
 @pytest.mark.parametrize("limits", [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
 def test_limits_out_of_range_are_a_mistake_of_the_caller(limits):
     with pytest.raises(ValueError, match="positive min_parties, timeout_s"):
-        run(count(3), Nodes(), min_parties=limits[0], timeout_s=limits[1])
+        run(count(3), nodes(), min_parties=limits[0], timeout_s=limits[1])
 
 
 def test_party_that_left_is_missing_again_while_others_answer():
@@ -345,7 +296,7 @@ def test_party_that_left_is_missing_again_while_others_answer():
         second = yield gather(NameRequest("again"))
         return dict(first.missing), dict(second.missing), sorted(second.each)
 
-    grid = Nodes(*configs(), errors={(10, "ask"): 5})
+    grid = nodes(*configs(), errors={(10, "ask"): 5})
     gone = {"ann": "its node is not connected any more"}
 
     assert run(patient(), grid).result == (gone, gone, ["bob", "cyd"])
@@ -356,7 +307,7 @@ def test_server_app_hands_the_outcome_and_the_configuration_to_the_end():
     ends = []
     app = flower.server_app(lambda c: count(c["n-bins"]), lambda o, c: ends.append((o.result, c)))
 
-    app(Nodes(*configs()), Context(1, 1, {}, RecordDict(), config))
+    app(nodes(*configs()), Context(1, 1, {}, RecordDict(), config))
 
     assert ends == [((["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1]), config)]
 
@@ -367,7 +318,7 @@ def test_server_app_has_no_end_to_come_to_if_the_run_fails():
     app = flower.server_app(lambda c: count(3), lambda *end: ends.append(end))
 
     with pytest.raises(PartyRefused):
-        app(Nodes(*configs(ann={"trouble": "refuse"})), Context(1, 1, {}, RecordDict(), config))
+        app(nodes(*configs(ann={"trouble": "refuse"})), Context(1, 1, {}, RecordDict(), config))
 
     assert ends == []
 

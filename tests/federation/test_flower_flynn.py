@@ -1,0 +1,155 @@
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedneighbors.datasets import read_table
+from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.flynn import flower_app
+from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from tests.federation.grid import ProcessGrid
+
+APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"
+DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
+PARTIES = ("ann", "bob", "cyd")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one table per party and all rows in ``pooled.csv``."""
+    random = np.random.default_rng(3)
+    rows = np.column_stack([random.integers(0, 99, (60, 4)), np.arange(60) % 3])
+    for k, name in enumerate(["pooled", *PARTIES]):
+        part = rows if name == "pooled" else rows[k - 1 :: 3]
+        header = "a,b,c,d,kind"
+        np.savetxt(tmp_path / f"{name}.csv", part, "%d", ",", header=header, comments="")
+    return tmp_path
+
+
+def node(folder, name, **more):
+    files = {"data": str(folder / f"{name}.csv"), "model-path": str(folder / f"{name}.model")}
+    config = {"party-name": name, "label": "kind", **files, **more}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def train(folder, grid, **more):
+    path = str(folder / "coordinator.model")
+    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
+    flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
+
+
+def test_every_party_and_the_coordinator_end_with_the_model_of_the_pooled_table(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    train(folder, grid, **{"n-units": 256, "seed": 5})
+
+    table = read_table(folder / "pooled.csv", label="kind")
+    names = {"feature_names": table.feature_names, "label_name": "kind"}
+    pooled = FlyNNParty("pooled", table.x, table.y, **names)
+    expected = run(coordinate(FlyNNSettings(n_units=256, seed=5)), [pooled]).result.to_bytes()
+    for owner in ("coordinator", *PARTIES):
+        assert (folder / f"{owner}.model").read_bytes() == expected
+
+
+@pytest.mark.parametrize("action", ["ask", "introduce"])
+def test_no_model_is_written_when_a_node_is_gone(folder, action):
+    configs = [node(folder, name) for name in PARTIES]
+    grid = ProcessGrid(flower_app.client, *configs, errors={(11, action): 5})
+
+    with pytest.raises(PartyMissing, match="not connected any more"):
+        train(folder, grid)
+
+    assert not list(folder.glob("*.model*"))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"data": None}, r"a key is not set in the configuration of the node \(data\)"),
+        ({"model-path": None}, r"a key is not set .* \(model-path\)"),
+        ({"data": "/nowhere/at all.csv"}, "its data file does not exist"),
+        ({"label": "colour"}, "its data file cannot be used"),
+    ],
+)
+def test_node_that_cannot_read_its_table_refuses_without_naming_a_path(folder, more, reason):
+    grid = ProcessGrid(flower_app.client, node(folder, "ann"), node(folder, "bob", **more))
+
+    with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
+        train(folder, grid)
+
+    assert "/" not in str(caught.value)
+    assert not list(folder.glob("*.model*"))
+
+
+def test_table_with_other_columns_is_named(folder):
+    text = (folder / "bob.csv").read_text()
+    (folder / "bob.csv").write_text(text.replace("a,b,c,d", "a,b,c,e"))
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    with pytest.raises(SchemaMismatch, match="party 'bob'"):
+        train(folder, grid)
+
+
+def test_run_without_a_folder_for_the_model_ends_before_any_party_is_asked(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    with pytest.raises(ValueError, match="which is not a folder"):
+        train(folder, grid, **{"model-path": str(folder / "missing" / "x.model")})
+
+    assert grid.carried == []
+
+
+def test_defaults_of_the_app_are_those_of_the_settings():
+    assert flower_app.settings_from(DEFAULTS) == FlyNNSettings()
+
+
+def test_every_setting_has_a_key_in_the_app():
+    keys = {field.name.replace("_", "-") for field in fields(FlyNNSettings)}
+
+    assert keys | {"min-parties", "timeout-s", "model-path"} == set(DEFAULTS)
+
+
+def test_every_setting_can_be_set():
+    config = {
+        "n-units": 64,
+        "n-inputs": 3,
+        "n-active": 8,
+        "decay": 0.5,
+        "standardize": "global",
+        "expand": "mirror",
+        "class-normalized": False,
+        "seed": 9,
+        "classes": '["a", 1]',
+    }
+
+    settings = flower_app.settings_from(config)
+
+    assert settings == FlyNNSettings(64, 3, 8, 0.5, "global", "mirror", False, 9, ("a", 1))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n-units", "many"),
+        ("n-units", 1.5),
+        ("n-units", True),
+        ("decay", "half"),
+        ("seed", "0"),
+        ("class-normalized", 1),
+        ("classes", "a, b"),
+        ("classes", '{"a": 1}'),
+        ("classes", "[null]"),
+        ("classes", "[[1]]"),
+    ],
+)
+def test_setting_of_another_type_is_refused_by_its_key(key, value):
+    with pytest.raises(ValueError, match=key):
+        flower_app.settings_from({**DEFAULTS, key: value})
+
+
+def test_nothing_is_expanded_on_request():
+    assert flower_app.settings_from({**DEFAULTS, "expand": "none"}).expand is None
