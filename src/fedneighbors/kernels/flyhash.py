@@ -1,17 +1,25 @@
-"""FlyHash: for each row the units with the largest sums over their inputs."""
+"""FlyHash: for each row the units with the largest sums over their inputs.
+
+This file checks, narrows and shares out the rows; it compiles nothing. The loops are in
+``flylanes``.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedneighbors.kernels.flylanes import LEVELS, hash_rows, sum_units
 
 __all__ = ["winners"]
 
 _EXACT_TYPES = (np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, np.float64)
-_ROWS_PER_TASK = 256
+_ROWS_PER_TASK = 1024
+_BLOCK = 64  # rows that are hashed together
+_SAMPLE = 4096  # units from which the first thresholds come
+_MAX_STORED = 32768  # units whose sums are stored: 4 MiB for each thread
 
 
 def winners(
@@ -53,17 +61,29 @@ def winners(
         If shapes disagree, a unit reads a feature that ``x`` does not have, ``n_active`` is not
         between 1 and ``n_units``, ``x`` is not finite, or sums could leave the range of int64 or
         float64.
+
+    Examples
+    --------
+    >>> x = np.array([[0, 5, 1, 1]])
+    >>> winners(x, np.array([[0, 2], [1, 2], [0, 3], [1, 3]], np.uint16), n_active=2)
+    array([[1, 3]], dtype=int32)
     """
     _check(x, wiring, n_active, n_threads)
-    x_exact_type = np.float64 if x.dtype.kind == "f" else np.int64
+    narrow_index = np.uint16 if x.shape[1] <= 2**16 else np.uint32
+    inputs = np.ascontiguousarray(wiring, narrow_index)
     units = np.empty((x.shape[0], n_active), np.int32)
-    inputs = np.ascontiguousarray(wiring)
 
     def fill(rows: slice) -> None:
-        block = np.ascontiguousarray(x[rows], x_exact_type)
-        sums = np.empty((block.shape[0], n_active), x_exact_type)
-        _scan_rows(block, inputs, units[rows], sums)
-        _order(units[rows], sums, ranked)
+        block = _narrow(x[rows], inputs.shape[1])
+        zero = block.dtype.type(0) if block.dtype == np.float64 else np.int64(0)
+        n_stored = _choose_stored(block, inputs.shape[0], n_active)
+        hash_rows(block, inputs, zero, n_stored, units[rows])
+        units[rows].sort(axis=1)
+        if ranked:
+            sums = np.empty(units[rows].shape, zero.dtype)
+            sum_units(block, inputs, zero, units[rows], sums)
+            order = np.argsort(-sums, axis=1, kind="stable")
+            units[rows] = np.take_along_axis(units[rows], order, axis=1)
 
     _over_row_blocks(fill, x.shape[0], n_threads)
     return units
@@ -75,14 +95,13 @@ def _check(x: NDArray[Any], wiring: NDArray[Any], n_active: int, n_threads: int)
         names = ", ".join(np.dtype(exact).name for exact in _EXACT_TYPES)
         raise TypeError(f"x must be one of {names}; got {x.dtype}, convert it first")
     if wiring.dtype not in (np.uint16, np.uint32):
-        raise TypeError(f"wiring must be uint16 or uint32, got {wiring.dtype}")
-    if x.ndim != 2 or wiring.ndim != 2:
-        raise ValueError(f"x and wiring must be matrices, got shapes {x.shape}, {wiring.shape}")
-    n_units, n_inputs = wiring.shape
-    if n_units < 1 or n_inputs < 1:
-        raise ValueError(f"wiring must have at least one unit and input, got {wiring.shape}")
-    if not 1 <= n_active <= n_units:
-        raise ValueError(f"n_active={n_active} must lie between 1 and n_units={n_units}")
+        raise TypeError(f"wiring must be uint16 or uint32, got {wiring.dtype}; convert it first")
+    if x.ndim != 2 or wiring.ndim != 2 or wiring.size == 0:
+        raise ValueError(
+            f"x and wiring must be matrices and wiring not empty, got {x.shape} and {wiring.shape}"
+        )
+    if not 1 <= n_active <= wiring.shape[0]:
+        raise ValueError(f"n_active={n_active} must lie between 1 and n_units={wiring.shape[0]}")
     if n_threads < 1:
         raise ValueError(f"n_threads must be at least 1, got {n_threads}")
     if wiring.max() >= x.shape[1]:
@@ -90,36 +109,63 @@ def _check(x: NDArray[Any], wiring: NDArray[Any], n_active: int, n_threads: int)
             f"wiring reads feature {wiring.max()} but x has {x.shape[1]} columns; "
             "make the wiring for this many features"
         )
-    _check_sums(x, n_inputs)
+    if x.size:
+        _check_sums(max(abs(x.max().item()), abs(x.min().item())), wiring.shape[1])
 
 
-def _check_sums(x: NDArray[Any], n_inputs: int) -> None:
-    """Refuse values whose sums could leave the range of int64 or float64."""
-    if x.size == 0:
-        return
-    largest = max(abs(x.max().item()), abs(x.min().item()))
-    if x.dtype.kind == "f":
-        if not np.isfinite(largest):
-            raise ValueError("x must be finite; replace NaN and infinite values")
-        if not np.isfinite(largest * n_inputs):
-            raise ValueError(f"sums of {n_inputs} values up to {largest} overflow; scale x down")
-    elif largest * n_inputs >= 2**63:
+def _check_sums(largest: float, n_inputs: int) -> None:
+    """Refuse values whose sums could leave the range of int64, or of float64 with all rounding."""
+    if not abs(largest) < np.inf:
+        raise ValueError("x must be finite; replace NaN and infinite values")
+    limit = 2**63 - 1 if isinstance(largest, int) else np.finfo(np.float64).max / 2
+    if largest > limit // n_inputs:
         raise ValueError(f"sums of {n_inputs} values up to {largest} overflow; scale x down")
 
 
-def _order(units: NDArray[np.int32], sums: NDArray[Any], ranked: bool) -> None:
-    """Sort each row of ``units`` in place: by unit, or by sum descending and then by unit."""
-    if not ranked:
-        units.sort(axis=1)
-        return
-    by_unit = np.argsort(units, axis=1)
-    by_sum = np.argsort(-np.take_along_axis(sums, by_unit, 1), axis=1, kind="stable")
-    units[:] = np.take_along_axis(units, np.take_along_axis(by_unit, by_sum, 1), 1)
+def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
+    """Rows in the smallest type that keeps the order of all sums.
+
+    Whole numbers lose their minimum if that brings them into a byte: the sums, all exact, lose the
+    same amount. int32 promises sums that float64 holds exactly.
+    """
+    if rows.dtype == np.uint8:
+        return np.ascontiguousarray(rows)
+    low, high = rows.min().item(), rows.max().item()
+    largest = max(abs(low), abs(high))
+    exact_as_float = largest * n_inputs < 2**53
+    if exact_as_float and high - low <= 255 and (rows.dtype.kind != "f" or _are_whole(rows)):
+        return (rows.astype(np.float64) - low).astype(np.uint8)
+    if rows.dtype.kind == "f":
+        return np.ascontiguousarray(rows, np.float64)
+    fits = exact_as_float and largest < 2**31
+    return np.ascontiguousarray(rows, np.int32 if fits else np.int64)
+
+
+def _are_whole(rows: NDArray[Any]) -> bool:
+    """Whether all values are whole numbers; most float data fail in the first row."""
+    return all(bool((np.rint(part) == part).all()) for part in (rows[:1], rows))
+
+
+def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
+    """Number of units whose quantized sums are stored, to start with good thresholds.
+
+    None where most units would pass anyway. All where quantized sums are exact and it is cheaper
+    to count them than to hold many winners in heaps. Otherwise a sample.
+    """
+    if 4 * n_active > n_units or 4 * n_active > _MAX_STORED:
+        return 0
+    exact = rows.dtype == np.uint8 and int(rows.max()) - int(rows.min()) <= LEVELS
+    many = n_active * 200 >= n_units or n_units <= 2 * _SAMPLE
+    if exact and many and n_units <= _MAX_STORED:
+        return n_units
+    return min(n_units, max(_SAMPLE, 4 * n_active))
 
 
 def _over_row_blocks(task: Callable[[slice], None], n_rows: int, n_threads: int) -> None:
     """Run ``task`` on consecutive blocks of rows."""
-    blocks = [slice(start, start + _ROWS_PER_TASK) for start in range(0, n_rows, _ROWS_PER_TASK)]
+    blocks_each = -(-n_rows // (n_threads * _BLOCK))
+    size = min(_ROWS_PER_TASK, max(blocks_each, 1) * _BLOCK)
+    blocks = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     if n_threads == 1 or len(blocks) < 2:
         for block in blocks:
             task(block)
@@ -127,74 +173,3 @@ def _over_row_blocks(task: Callable[[slice], None], n_rows: int, n_threads: int)
     with ThreadPoolExecutor(n_threads) as pool:
         for _ in pool.map(task, blocks):
             pass
-
-
-@njit(cache=True, nogil=True)
-def _precedes(sum_a, unit_a, sum_b, unit_b):  # type: ignore[no-untyped-def]
-    """Whether a comes before b in the total order: larger sum first, then lower unit."""
-    return sum_a > sum_b or (sum_a == sum_b and unit_a < unit_b)
-
-
-@njit(cache=True, nogil=True)
-def _keep_best(sums, units, n_held, n_keep):  # type: ignore[no-untyped-def]
-    """Move the ``n_keep`` first of ``n_held`` candidates to the front; return their least sum."""
-    low, high = 0, n_held - 1
-    while low < high:
-        pivot_sum, pivot_unit = sums[(low + high) >> 1], units[(low + high) >> 1]
-        i, j = low, high
-        while i <= j:
-            while _precedes(sums[i], units[i], pivot_sum, pivot_unit):
-                i += 1
-            while _precedes(pivot_sum, pivot_unit, sums[j], units[j]):
-                j -= 1
-            if i <= j:
-                sums[i], sums[j] = sums[j], sums[i]
-                units[i], units[j] = units[j], units[i]
-                i += 1
-                j -= 1
-        if n_keep - 1 <= j:
-            high = j
-        elif n_keep - 1 >= i:
-            low = i
-        else:
-            break
-    least = sums[0]
-    for k in range(1, n_keep):
-        least = min(least, sums[k])
-    return least
-
-
-@njit(cache=True, nogil=True)
-def _sum_inputs(row, inputs):  # type: ignore[no-untyped-def]
-    """Sum of a row over a unit's inputs, from left to right."""
-    total = row[inputs[0]]
-    for k in range(1, inputs.size):
-        total += row[inputs[k]]
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _scan_rows(x, wiring, units, sums):  # type: ignore[no-untyped-def]
-    """Write the winners of each row and their sums, in no particular order."""
-    n_units, n_active = wiring.shape[0], units.shape[1]
-    capacity = 4 * n_active
-    held_sums = np.empty(capacity, x.dtype)
-    held_units = np.empty(capacity, np.int32)
-    for row in range(x.shape[0]):
-        n_held = 0
-        full = False
-        least = x[row, 0]
-        for unit in range(n_units):
-            total = _sum_inputs(x[row], wiring[unit])
-            if full and total <= least:
-                continue
-            held_sums[n_held] = total
-            held_units[n_held] = unit
-            n_held += 1
-            if n_held == capacity:
-                least = _keep_best(held_sums, held_units, n_held, n_active)
-                n_held = n_active
-                full = True
-        _keep_best(held_sums, held_units, n_held, n_active)
-        units[row] = held_units[:n_active]
-        sums[row] = held_sums[:n_active]
