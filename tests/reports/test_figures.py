@@ -101,7 +101,7 @@ scalars = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(CHARTS),
     rows=st.lists(st.tuples(scalars, scalars, scalars), min_size=1, max_size=5),

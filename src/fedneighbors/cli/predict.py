@@ -34,17 +34,28 @@ def predict(
 
     classifier = FlyNNClassifier.load(model)
     rows = _read_rows(data, classifier, encoder or _beside(model))
-    labels = classifier.predict(rows)
-    columns: dict[str, list[Any]] = {"prediction": labels.tolist()}
-    if proba:
-        table = classifier.predict_proba(rows)
-        for label, values in zip(classifier.classes_.tolist(), table.T, strict=True):
-            columns[f"probability of {label}"] = values.tolist()
+    columns = _classify(classifier, rows, proba=proba)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, _csv(columns))
     for label in classifier.classes_.tolist():
         say(f"{columns['prediction'].count(label):>8} rows are {label}")
     say(f"predictions {out}", "green")
+
+
+def _classify(
+    classifier: "FlyNNClassifier", rows: "npt.NDArray[Any]", *, proba: bool
+) -> dict[str, list[Any]]:
+    """Return the columns of the file of predictions."""
+    import warnings
+
+    with warnings.catch_warnings():  # the rows were read by their names, which an array has not
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        columns: dict[str, list[Any]] = {"prediction": classifier.predict(rows).tolist()}
+        if proba:
+            table = classifier.predict_proba(rows)
+            for label, values in zip(classifier.classes_.tolist(), table.T, strict=True):
+                columns[f"probability of {label}"] = values.tolist()
+    return columns
 
 
 def _beside(model: Path) -> Path | None:

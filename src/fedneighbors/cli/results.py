@@ -12,13 +12,14 @@ from fedneighbors.cli.console import complain, say
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import RunRecord, Table, write_record
 from fedneighbors.reports import save_figures, write_report
-from fedneighbors.reports.chapters import Grid, grid
+from fedneighbors.reports.chapters import grid
 from fedneighbors.reports.text import printable
 
 __all__ = ["keep", "print_grid", "print_tables"]
 
 _MOST_ROWS = 24
 _LONGEST_CELL = 60
+_LONGEST_SENTENCE = 1000
 _SHORT_CELL = 20
 _SHORT_NAME = 40  # the first column names its row
 
@@ -30,21 +31,13 @@ def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
         if table.name not in pictures and (names is None or table.name in names):
             print_grid(table)
     for note in record.notes:
-        say(f"\N{BULLET} {printable(note, 1000)}")
+        say(f"\N{BULLET} {printable(note, _LONGEST_SENTENCE)}")
 
 
 def print_grid(table: Table) -> None:
     """Print one table with its title above and its caption below."""
     shown = grid(table, most=_MOST_ROWS)
-    printed = Printed(
-        title=Text(printable(table.title, 100), style="bold"),
-        caption=Text(_caption(table.caption, shown)) if table.caption or shown.left_out else None,
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title_justify="left",
-        caption_justify="left",
-        header_style="bold cyan",
-    )
+    printed = Printed(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
     for place, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
         longest = max((len(row[place]) for row in shown.rows), default=0)
         printed.add_column(
@@ -54,7 +47,12 @@ def print_grid(table: Table) -> None:
         )
     for row in shown.rows:
         printed.add_row(*(Text(printable(cell, _LONGEST_CELL)) for cell in row))
+    say(printable(table.title, _LONGEST_SENTENCE), "bold")
     Console(highlight=False).print(printed)
+    if table.caption:
+        say(printable(table.caption, _LONGEST_SENTENCE))
+    if shown.left_out:
+        say(f"{shown.left_out} more rows are in the record.")
 
 
 def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
@@ -83,8 +81,3 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
     say(f"report  {folder / 'report.html'}", "green")
     if saved:
         say(f"figures {folder / 'figures'}", "green")
-
-
-def _caption(caption: str, shown: Grid) -> str:
-    more = f"{shown.left_out} more rows are in the record." if shown.left_out else ""
-    return printable(f"{caption} {more}".strip(), 1000)

@@ -106,6 +106,7 @@ def _finish(axes: Axes, chart: Chart, *, flat: bool) -> None:
     logs = use_log(axes, x=figure.log_y and flat, y=figure.log_y and not flat, nonpositive="clip")
     if flat:
         axes.margins(x=_HEADROOM)
+        axes.spines["left"].set_visible(False)
     else:
         axes.margins(y=_HEADROOM)
     values, names = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
@@ -113,6 +114,5 @@ def _finish(axes: Axes, chart: Chart, *, flat: bool) -> None:
     dress(values, figure.y, log=any(logs))
     dress(names, figure.x)
     name_positions(names, chart.categories, longest=36 if flat else 24)
-    if flat and not axes.yaxis_inverted():
+    if flat and not axes.yaxis_inverted():  # panels that share the axis turn it once
         axes.invert_yaxis()
-        axes.spines["left"].set_visible(False)

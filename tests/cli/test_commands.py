@@ -1,0 +1,211 @@
+"""The commands do the real work: train, keep, predict, split."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+from fedneighbors.datasets import TableEncoder, load, read_features
+from fedneighbors.methods.flynn import FlyNNClassifier
+from fedneighbors.partition import Manifest, describe, dirichlet
+from fedneighbors.records import read_record
+
+IRIS = load_iris()
+SPECIES = [str(IRIS.target_names[label]) for label in IRIS.target]
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def write_csv(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory):
+    """Iris with a garden per row and a nominal column of its own."""
+    rows = [
+        [*values, ["sun", "shade"][place % 2], f"garden-{place % 3}", species]
+        for place, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
+    ]
+    header = [*COLUMNS, "light", "garden", "species"]
+    return write_csv(tmp_path_factory.mktemp("flowers") / "flowers.csv", header, rows)
+
+
+@pytest.fixture(scope="module")
+def trained(flowers):
+    """The folder that ``run flynn`` leaves, and what it said."""
+    out = flowers.parent / "run"
+    arguments = ["--data", flowers, "--label", "species", "--party-column", "garden"]
+    result = call("run", "flynn", *arguments, "--n-units", 200, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    return out, result
+
+
+def test_demo_prints_a_summary_and_leaves_record_and_report(tmp_path):
+    result = call("demo", "--out", tmp_path / "demo", "--parties", 3)
+
+    assert result.exit_code == 0, result.stderr
+    assert "FlyNN, federated" in result.stdout
+    assert result.stderr == ""
+    record = read_record(tmp_path / "demo" / "demo.jsonl")
+    assert record.parameters["parties"] == 3
+    assert record.figures
+    html = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert html.count("<img") == len(record.figures)
+
+
+def test_run_trains_over_the_parties_that_a_column_names(trained):
+    out, result = trained
+
+    record = read_record(out / "record.jsonl")
+
+    assert "FlyNN, federated" in result.stdout
+    assert set(record.rounds[0].upload_bytes) == {"garden-0", "garden-1", "garden-2"}
+    assert record.parameters["n_units_"] == 200
+    names = ["encoder.json", "model.fnn", "record.jsonl", "report.html"]
+    assert sorted(path.name for path in out.iterdir()) == names
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_predict_writes_what_the_model_predicts(trained, flowers, tmp_path):
+    model = FlyNNClassifier.load(trained[0] / "model.fnn")
+    encoder = TableEncoder.from_json((trained[0] / "encoder.json").read_text("utf-8"))
+    rows = read_features(flowers, encoder.feature_names, encoder=encoder)
+
+    result = call(
+        *("predict", "--model", trained[0] / "model.fnn", "--data", flowers, "--proba"),
+        *("--out", tmp_path / "predictions.csv"),
+    )
+
+    assert result.exit_code == 0, result.stderr
+    header, *lines = read_csv(tmp_path / "predictions.csv")
+    assert header == ["prediction", *(f"probability of {label}" for label in model.classes_)]
+    assert [line[0] for line in lines] == model.predict(rows).tolist()
+    assert np.array_equal(
+        np.array([line[1:] for line in lines], dtype=np.float64), model.predict_proba(rows)
+    )
+    assert np.mean([line[0] == truth for line, truth in zip(lines, SPECIES, strict=True)]) > 0.8
+
+
+def test_predict_names_a_column_that_is_missing_and_writes_nothing(trained, tmp_path):
+    data = write_csv(tmp_path / "new.csv", [*COLUMNS[:3], "light"], [[1, 2, 3, "sun"]])
+
+    result = call(
+        *("predict", "--model", trained[0] / "model.fnn", "--data", data),
+        *("--out", tmp_path / "predictions.csv"),
+    )
+
+    assert result.exit_code == 1
+    assert "petal width" in result.stderr
+    assert not (tmp_path / "predictions.csv").exists()
+
+
+def test_predict_takes_columns_by_position_where_the_model_has_no_names(tmp_path):
+    model = FlyNNClassifier(n_units=100, random_state=0).fit(IRIS.data, IRIS.target)
+    model.save(tmp_path / "model.fnn")
+    data = write_csv(tmp_path / "new.csv", COLUMNS, IRIS.data.tolist())
+    wide = write_csv(tmp_path / "wide.csv", [*COLUMNS, "more"], [[1, 2, 3, 4, 5]])
+    out = tmp_path / "predictions.csv"
+
+    done = call("predict", "--model", tmp_path / "model.fnn", "--data", data, "--out", out)
+    refused = call("predict", "--model", tmp_path / "model.fnn", "--data", wide, "--out", out)
+
+    assert done.exit_code == 0, done.stderr
+    assert [int(line[0]) for line in read_csv(out)[1:]] == model.predict(IRIS.data).tolist()
+    assert refused.exit_code == 1
+    assert "trained on 4 columns without names" in refused.stderr
+
+
+def test_a_model_file_that_was_cut_is_refused_in_one_line(trained, flowers, tmp_path):
+    whole = (trained[0] / "model.fnn").read_bytes()
+    (tmp_path / "model.fnn").write_bytes(whole[:-10])
+
+    result = call("predict", "--model", tmp_path / "model.fnn", "--data", flowers)
+
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--data", "none.csv"], "none.csv"),
+        (["--data", "atlantis"], "atlantis"),
+        (["--data", "iris", "--partition", "natural"], "--party-column"),
+        (["--data", "iris", "--parties", "400", "--partition", "iid"], "parties"),
+        (["--data", "iris", "--decay", "2"], "decay"),
+    ],
+    ids=["no file", "no set", "no owners", "too many parties", "bad decay"],
+)
+def test_run_says_in_one_line_what_is_wrong(arguments, complaint, tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    result = call("run", "flynn", *arguments, "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_sets_are_listed_with_their_size():
+    result = call("data", "list")
+
+    assert result.exit_code == 0
+    assert ["digits", "1797", "64", "10"] in [
+        line.split()[:4] for line in result.stdout.splitlines()
+    ]
+
+
+def test_a_data_set_is_described_by_its_classes():
+    result = call("data", "describe", "iris")
+
+    assert result.exit_code == 0
+    assert "iris: 150 rows, 4 features" in result.stdout
+
+
+def test_the_manifest_of_a_split_is_written(tmp_path):
+    y = load("digits").y
+    parties = dirichlet(y, 4, alpha=0.5, seed=1)
+
+    result = call(
+        *("data", "partition", "digits", "--parties", 4, "--alpha", 0.5, "--seed", 1),
+        *("--out", tmp_path / "manifest.json"),
+    )
+
+    assert result.exit_code == 0, result.stderr
+    written = (tmp_path / "manifest.json").read_text("utf-8")
+    expected = describe(parties, y, kind="dirichlet", seed=1, parameters={"alpha": 0.5})
+    assert Manifest.from_json(written) == expected
+    assert json.loads(written)["digest"] == expected.digest
+
+
+@pytest.mark.parametrize("kind", ["iid", "pathological", "quantity"])
+def test_every_kind_of_split_can_be_chosen(kind, tmp_path):
+    out = tmp_path / "manifest.json"
+
+    result = call("data", "partition", "digits", "--kind", kind, "--out", out)
+
+    assert result.exit_code == 0, result.stderr
+    assert Manifest.from_json(out.read_text("utf-8")).kind.startswith(kind)
+
+
+def test_warmup_says_that_all_kernels_are_compiled():
+    result = call("warmup")
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("all kernels are compiled: ")

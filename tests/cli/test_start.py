@@ -1,0 +1,123 @@
+"""The command line answers at once, teaches by example, and fails in one line."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from click import Group
+from typer.testing import CliRunner
+
+from fedneighbors import __version__
+from fedneighbors.cli.main import app
+
+HEAVY = ("numba", "sklearn", "torch", "flwr", "matplotlib", "scipy", "numpy", "pandas")
+COMMANDS = [
+    ["demo"],
+    ["run", "flynn"],
+    ["predict"],
+    ["experiment"],
+    ["report"],
+    ["data", "list"],
+    ["data", "describe"],
+    ["data", "partition"],
+    ["warmup"],
+]
+
+
+def call(*arguments, **environment):
+    return CliRunner().invoke(app, list(arguments), env=environment)
+
+
+@pytest.mark.parametrize("command", [[], ["run", "flynn"], ["predict"]])
+def test_help_imports_nothing_heavy(command):
+    code = (
+        "import sys\n"
+        "from fedneighbors.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        f"print('loaded:', [name for name in {HEAVY} if name in sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.endswith("loaded: []\n")
+
+
+def test_every_command_is_listed_here():
+    found = []
+    for name, command in typer.main.get_command(app).commands.items():
+        parts = command.commands if isinstance(command, Group) else [None]
+        found += [[name, part] if part else [name] for part in parts]
+
+    assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_of_every_command_shows_an_example(command):
+    result = call(*command, "--help")
+
+    assert result.exit_code == 0
+    assert f"Example: fedneighbors {' '.join(command)}" in " ".join(result.stdout.split())
+
+
+def test_version_is_told():
+    result = call("--version")
+
+    assert (result.exit_code, result.stdout) == (0, f"fedneighbors {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["demo", "--parties", "many"],
+        ["run", "flynn"],
+        ["run", "flynn", "--data", "iris", "--partition", "random"],
+        ["report"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_line_that_is_not_understood_exits_with_2(arguments):
+    assert call(*arguments).exit_code == 2
+
+
+def test_a_failure_is_one_line_on_standard_error(tmp_path):
+    (tmp_path / "bad.jsonl").write_text("no record\n")
+
+    result = call("report", str(tmp_path / "bad.jsonl"), "--out", str(tmp_path / "report.html"))
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: {tmp_path / 'bad.jsonl'}, line 1: no run record;")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--traceback"], {}), ([], {"FEDNEIGHBORS_TRACEBACK": "1"})],
+    ids=["option", "environment"],
+)
+def test_a_traceback_is_shown_to_those_who_ask(arguments, environment, tmp_path):
+    result = call(*arguments, "report", str(tmp_path / "none.jsonl"), **environment)
+
+    assert result.exit_code == 1
+    assert type(result.exception).__name__ == "RecordError"
+
+
+def test_the_process_exits_with_1_and_without_a_traceback(tmp_path):
+    program = [sys.executable, "-c", "from fedneighbors.cli.main import main; main()"]
+
+    done = subprocess.run(
+        [*program, "report", str(tmp_path / "none.jsonl")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "none.jsonl: cannot be read: No such file or directory" in done.stderr
