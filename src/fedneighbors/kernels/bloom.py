@@ -1,4 +1,4 @@
-"""Fly Bloom filters: how often each unit was on in each class, and how novel a row is for a class."""
+"""Fly Bloom filters: counts of active units by class, and the novelty of rows."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -64,8 +64,8 @@ def novelty(
 ) -> NDArray[np.float64]:
     """Novelty of each row for each class; the lowest is the prediction.
 
-    The novelty of row ``i`` for class ``l`` is the sum, over the units ``u`` of ``active[i]`` in the
-    order given, of ``weights[offsets[l] + counts[u, l]]`` [1]_.
+    The novelty of row ``i`` for class ``l`` is the sum of ``weights[offsets[l] + counts[u, l]]``
+    over the units ``u`` of ``active[i]``, in the order given [1]_.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _check_counts(active: NDArray[Any], counts: NDArray[Any]) -> None:
 
 def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
     """Refuse indices outside [0, size)."""
-    if indices.size and not (0 <= indices.min() and indices.max() < size):
+    if indices.size and (indices.min() < 0 or indices.max() >= size):
         raise ValueError(f"{name} must lie in [0, {size}), got {indices.min()} to {indices.max()}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedneighbors.kernels.flylanes import LEVELS, hash_rows, sum_units
+from fedneighbors.kernels.flylanes import LEVELS, hash_rows
 
 __all__ = ["winners"]
 
@@ -80,8 +80,9 @@ def winners(
         hash_rows(block, inputs, zero, n_stored, units[rows])
         units[rows].sort(axis=1)
         if ranked:
-            sums = np.empty(units[rows].shape, zero.dtype)
-            sum_units(block, inputs, zero, units[rows], sums)
+            sums = np.full(units[rows].shape, zero)
+            for k in range(inputs.shape[1]):
+                sums += np.take_along_axis(block, inputs[units[rows], k].astype(np.intp), axis=1)
             order = np.argsort(-sums, axis=1, kind="stable")
             units[rows] = np.take_along_axis(units[rows], order, axis=1)
 
@@ -137,8 +138,10 @@ def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
         return (rows.astype(np.float64) - low).astype(np.uint8)
     if rows.dtype.kind == "f":
         return np.ascontiguousarray(rows, np.float64)
-    fits = exact_as_float and largest < 2**31
-    return np.ascontiguousarray(rows, np.int32 if fits else np.int64)
+    exact: type[np.signedinteger[Any]] = np.int32
+    if largest >= 2**31 or not exact_as_float:
+        exact = np.int64
+    return np.ascontiguousarray(rows, exact)
 
 
 def _are_whole(rows: NDArray[Any]) -> bool:
@@ -147,7 +150,7 @@ def _are_whole(rows: NDArray[Any]) -> bool:
 
 
 def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
-    """Number of units whose quantized sums are stored, to start with good thresholds.
+    """Choose how many units have their quantized sums stored, to start with good thresholds.
 
     None where most units would pass anyway. All where quantized sums are exact and it is cheaper
     to count them than to hold many winners in heaps. Otherwise a sample.

@@ -10,13 +10,17 @@ outcome is exact for any data; how coarse six bits are decides only how many sum
 # mypy: allow-untyped-defs
 # (all functions here are compiled, or emit code: numba infers their types)
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import njit, types, uint64
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as untyped_intrinsic
 
-__all__ = ["LEVELS", "hash_rows", "sum_units"]
+__all__ = ["LEVELS", "hash_rows"]
+
+intrinsic: Any = untyped_intrinsic
 
 LEVELS = 63  # largest quantized value: four of them add up within a byte
 _LANES = 64  # rows that are hashed together, one byte each
@@ -43,7 +47,7 @@ def _load(builder, pointer, kind, alignment):
 
 
 def _load_halves(builder, pointer):
-    """Sums of 64 lanes as two vectors of 32."""
+    """Load the sums of 64 lanes as two vectors of 32."""
     places = (pointer, builder.gep(pointer, [_WORD(32)]))
     return [_load(builder, place, _HALVES, 2) for place in places]
 
@@ -208,17 +212,6 @@ def _quantize(row, n_inputs, lane, lines):
         steps = 0.0 if scale == 0.0 else scale * (float(row[feature]) - floor)
         lines[feature * _LANES + place] = np.uint8(steps + 0.5)
     return scale, origin, slack
-
-
-@njit(cache=True, nogil=True)
-def sum_units(x, wiring, zero, units, sums):
-    """Write to ``sums`` the exact sums of each row's ``units``, in the type of ``zero``."""
-    for row in range(x.shape[0]):
-        for k in range(units.shape[1]):
-            total = zero
-            for feature in wiring[units[row, k]]:
-                total += x[row, feature]
-            sums[row, k] = total
 
 
 @njit(cache=True, nogil=True)

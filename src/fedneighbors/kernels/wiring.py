@@ -8,15 +8,20 @@ References
 .. [1] Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
+# mypy: allow-untyped-defs
+# (functions below the public one are compiled, or emit code: numba infers their types)
+
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types, uint32, uint64
-from numba.extending import intrinsic
+from numba import njit, types, uint64
+from numba.extending import intrinsic as untyped_intrinsic
 from numpy.typing import NDArray
 
 __all__ = ["wiring"]
+
+intrinsic: Any = untyped_intrinsic
 
 _WORD = uint64(0xFFFFFFFF)
 _MULTIPLIER_0, _MULTIPLIER_1 = uint64(0xD2511F53), uint64(0xCD9E8D57)
@@ -28,7 +33,7 @@ _MAX_FEATURES = 2**32 - 1  # a bounded draw takes one 32-bit word
 def wiring(
     n_features: int, n_units: int, n_inputs: int, seed: int
 ) -> NDArray[np.uint16] | NDArray[np.uint32]:
-    """Inputs of every unit: uniform random subsets of the features, independent of one another.
+    """Choose the inputs of every unit: uniform subsets of the features, drawn independently.
 
     Row ``i`` depends on ``(seed, i, n_inputs, n_features)`` alone; two parties that agree on these
     numbers agree on every bit, whatever their machine.
@@ -82,48 +87,30 @@ def _bitmap_pays(n_features: int, n_inputs: int) -> bool:
     return n_features <= 16 * n_inputs * n_inputs
 
 
-@intrinsic  # type: ignore[misc]
-def _trailing_zeros(_typing: Any, _word: Any) -> Any:
-    """Index of the lowest bit that is set; the argument is not 0."""
+@intrinsic
+def _lowest_bit(_typing, word):
+    """Index of the lowest bit that is set; the word is not 0."""
 
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
-    return types.uint64(types.uint64), codegen
+    return types.int64(word), codegen
 
 
 @njit(cache=True, nogil=True)
-def _philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+def _philox(c0, c1, c2, c3, k0, k1):
     """Four 32-bit words for a counter of four words and a key of two."""
     for _ in range(_N_ROUNDS):
-        product_0 = _MULTIPLIER_0 * c0
-        product_1 = _MULTIPLIER_1 * c2
-        c0, c2 = (
-            (product_1 >> uint64(32)) ^ c1 ^ k0,
-            (product_0 >> uint64(32)) ^ c3 ^ k1,
-        )
+        product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
+        c0, c2 = (product_1 >> uint64(32)) ^ c1 ^ k0, (product_0 >> uint64(32)) ^ c3 ^ k1
         c1, c3 = product_1 & _WORD, product_0 & _WORD
-        k0 = (k0 + _KEY_STEP_0) & _WORD
-        k1 = (k1 + _KEY_STEP_1) & _WORD
+        k0, k1 = (k0 + _KEY_STEP_0) & _WORD, (k1 + _KEY_STEP_1) & _WORD
     return c0, c1, c2, c3
 
 
 @njit(cache=True, nogil=True)
-def _refill(words, unit, block, seed):  # type: ignore[no-untyped-def]
-    """Overwrite ``words`` with draw block ``block`` of ``unit``."""
-    words[0], words[1], words[2], words[3] = _philox(
-        uint64(block) & _WORD,
-        uint64(unit) & _WORD,
-        uint64(unit) >> uint64(32),
-        uint64(block) >> uint64(32),
-        seed & _WORD,
-        seed >> uint64(32),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _draw_below(bound, words, drawn, unit, seed):  # type: ignore[no-untyped-def]
-    """Uniform integer in [0, bound) and the number of words drawn so far for this unit.
+def _draw(draws, n_features, unit, seed):
+    """Fill ``draws`` with uniform integers below n_features - size + 1, ..., n_features.
 
     Lemire's method [1]_: the high half of word * bound, rejecting the few low halves that would
     make some results likelier than others.
@@ -132,53 +119,64 @@ def _draw_below(bound, words, drawn, unit, seed):  # type: ignore[no-untyped-def
     ----------
     .. [1] Lemire, "Fast random integer generation in an interval", TOMACS 29(1), 2019.
     """
-    while True:
-        if drawn % 4 == 0:
-            _refill(words, unit, drawn // 4, seed)
-        product = words[drawn % 4] * bound
-        drawn += 1
-        low = product & _WORD
-        if low >= bound or low >= (_WORD + uint64(1) - bound) % bound:
-            return product >> uint64(32), drawn
+    low_unit, high_unit = uint64(unit) & _WORD, uint64(unit) >> uint64(32)
+    low_key, high_key = seed & _WORD, seed >> uint64(32)
+    block, n_left = uint64(0), 0
+    w0, w1, w2, w3 = uint64(0), uint64(0), uint64(0), uint64(0)
+    for k in range(draws.size):
+        bound = uint64(n_features - draws.size + 1 + k)
+        while True:
+            if n_left == 0:
+                w0, w1, w2, w3 = _philox(block, low_unit, high_unit, uint64(0), low_key, high_key)
+                block, n_left = block + uint64(1), 4
+            product = w0 * bound
+            w0, w1, w2, n_left = w1, w2, w3, n_left - 1
+            low = product & _WORD
+            if low >= bound or low >= (_WORD + uint64(1) - bound) % bound:
+                break
+        draws[k] = product >> uint64(32)
 
 
 @njit(cache=True, nogil=True)
-def _draw_dense(inputs, n_features, seed):  # type: ignore[no-untyped-def]
-    """Fill ``inputs`` by Floyd's subset sampling; a bitmap holds the set and sorts it."""
+def _draw_dense(inputs, n_features, seed):
+    """Fill ``inputs`` by Floyd's subset sampling; a bitmap holds the set and sorts it.
+
+    Floyd: where a draw below ``bound`` is already in the set, ``bound - 1`` cannot be and goes in.
+    """
     n_units, n_inputs = inputs.shape
-    words = np.empty(4, np.uint64)
+    draws = np.empty(n_inputs, np.uint64)
     taken = np.zeros((n_features + 63) // 64, np.uint64)
     for unit in range(n_units):
-        drawn = 0
-        for last in range(n_features - n_inputs, n_features):
-            draw, drawn = _draw_below(uint64(last + 1), words, drawn, unit, seed)
-            if taken[draw >> uint64(6)] >> (draw & uint64(63)) & uint64(1):
-                draw = uint64(last)
-            taken[draw >> uint64(6)] |= uint64(1) << (draw & uint64(63))
+        _draw(draws, n_features, unit, seed)
+        for k in range(n_inputs):
+            feature = draws[k]
+            if taken[feature >> uint64(6)] >> (feature & uint64(63)) & uint64(1):
+                feature = uint64(n_features - n_inputs + k)
+            taken[feature >> uint64(6)] |= uint64(1) << (feature & uint64(63))
         position = 0
         for word in range(taken.size):
             bits = taken[word]
             taken[word] = uint64(0)
             while bits != uint64(0):
-                inputs[unit, position] = uint32(word * 64) + uint32(_trailing_zeros(bits))
+                inputs[unit, position] = word * 64 + _lowest_bit(bits)
                 bits &= bits - uint64(1)
                 position += 1
 
 
 @njit(cache=True, nogil=True)
-def _draw_sparse(inputs, n_features, seed):  # type: ignore[no-untyped-def]
-    """Fill ``inputs`` like ``_draw_dense``, keeping the set as a sorted list instead of a bitmap."""
+def _draw_sparse(inputs, n_features, seed):
+    """Fill ``inputs`` like ``_draw_dense``, with a sorted list in place of the bitmap."""
     n_units, n_inputs = inputs.shape
-    words = np.empty(4, np.uint64)
+    draws = np.empty(n_inputs, np.uint64)
     for unit in range(n_units):
-        row = inputs[unit]
-        drawn = 0
-        for size in range(n_inputs):
-            last = n_features - n_inputs + size
-            draw, drawn = _draw_below(uint64(last + 1), words, drawn, unit, seed)
-            place = np.searchsorted(row[:size], draw)
-            if place < size and uint64(row[place]) == draw:
-                place, draw = size, uint64(last)  # larger than all before it
-            for position in range(size, place, -1):
-                row[position] = row[position - 1]
-            row[place] = draw
+        _draw(draws, n_features, unit, seed)
+        for k in range(n_inputs):
+            feature = draws[k]
+            place = k
+            while place > 0 and inputs[unit, place - 1] > feature:
+                place -= 1
+            if place > 0 and inputs[unit, place - 1] == feature:
+                place, feature = k, uint64(n_features - n_inputs + k)  # larger than all before it
+            for position in range(k, place, -1):
+                inputs[unit, position] = inputs[unit, position - 1]
+            inputs[unit, place] = feature
