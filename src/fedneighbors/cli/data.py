@@ -47,7 +47,9 @@ def list_sets() -> None:
 
 
 @data.command(epilog="Example: [bold]fedneighbors data describe digits[/bold]")
-def describe(name: NameArgument, label: LabelOption = "target") -> None:
+def describe(
+    name: NameArgument, label: LabelOption = "target", party_column: PartyColumnOption = None
+) -> None:
     """Say how many rows, features and classes the data set or file NAME has."""
     import numpy as np
 
@@ -56,7 +58,7 @@ def describe(name: NameArgument, label: LabelOption = "target") -> None:
     from fedneighbors.datasets import Dataset
     from fedneighbors.records import Table
 
-    found: Dataset = read_data(name, label=label, party_column=None)
+    found: Dataset = read_data(name, label=label, party_column=party_column)
     say(f"{found.name}: {found.n_rows} rows, {found.n_features} features", "bold")
     say(found.source)
     labels, counts = np.unique(found.y, return_counts=True)

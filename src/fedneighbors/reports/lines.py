@@ -13,6 +13,7 @@ from fedneighbors.reports.series import Chart, Panel, Series
 __all__ = ["draw_lines", "draw_points", "draw_reliability", "label_ends"]
 
 _MANY_POINTS = 2_000
+_UNIT = (-0.015, 1.015)  # the unit interval, with room for markers at its ends
 _TEXT_LINE = 0.068  # height of a label, as a fraction of a panel that stands alone
 
 
@@ -67,7 +68,7 @@ def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
             **_style(series),
         )
     axes.plot([0, 1], [0, 1], color=QUIET, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlim=_UNIT, ylim=_UNIT, aspect="equal")
     axes.grid(True)
     dress(axes.xaxis, chart.figure.x)
     dress(axes.yaxis, chart.figure.y)
