@@ -1,7 +1,7 @@
 """Score one row, one setting, one class at a time."""
 
 
-def grid_hits(active, labels, counts, weights, offsets, leave_one_out):
+def grid_hits(active, labels, counts, held_out, weights, offsets, leave_one_out):
     n_settings, n_classes = len(weights[0]), len(counts[0])
     hits = [[0] * n_classes for _ in range(n_settings)]
     for units, label in zip(active, labels, strict=True):
@@ -13,7 +13,7 @@ def grid_hits(active, labels, counts, weights, offsets, leave_one_out):
                 novelty = 0.0
                 for unit in units:
                     own = 1 if leave_one_out and c == label else 0
-                    novelty += weights[offsets[c] + counts[unit][c] - own][t]
+                    novelty += weights[offsets[c] + counts[unit][c] - held_out[unit][c] - own][t]
                 novelties.append((novelty, c))
             if novelties and min(novelties)[1] == label:
                 hits[t][label] += 1

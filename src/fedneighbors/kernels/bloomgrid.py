@@ -11,12 +11,19 @@ __all__ = ["grid_hits"]
 
 @njit(cache=True, nogil=True)
 def _hits(
-    active: Any, labels: Any, counts: Any, weights: Any, offsets: Any, own: int, hits: Any
+    active: Any,
+    labels: Any,
+    counts: Any,
+    held_out: Any,
+    weights: Any,
+    offsets: Any,
+    own: int,
+    hits: Any,
 ) -> bool:
     n_rows, n_active = active.shape
     n_classes = counts.shape[1]
     n_settings = weights.shape[1]
-    novelty = np.empty((n_classes, n_settings))
+    novelty: Any = np.empty((n_classes, n_settings))
     for i in range(n_rows):
         label = labels[i]
         novelty[:] = 0.0
@@ -25,7 +32,7 @@ def _hits(
             for c in range(n_classes):
                 if offsets[c] < 0:
                     continue
-                count = counts[unit, c]
+                count = np.int64(counts[unit, c]) - np.int64(held_out[unit, c])
                 if c == label:
                     count -= own
                 place = offsets[c] + count
@@ -46,7 +53,8 @@ def _hits(
 def grid_hits(
     active: npt.NDArray[np.int32],
     labels: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int32],
+    counts: npt.NDArray[np.integer[Any]],
+    held_out: npt.NDArray[np.integer[Any]],
     weights: npt.NDArray[np.float64],
     offsets: npt.NDArray[np.int64],
     *,
@@ -55,8 +63,8 @@ def grid_hits(
     """Return how many rows of each class are predicted right under each setting.
 
     The novelty of a row for class l under setting t is the sum, over its active units u in the
-    order given, of ``weights[offsets[l] + counts[u, l], t]``; the lowest wins, ties go to the
-    lower class.
+    order given, of ``weights[offsets[l] + counts[u, l] - held_out[u, l], t]``; the lowest wins,
+    ties go to the lower class.
 
     Parameters
     ----------
@@ -64,8 +72,10 @@ def grid_hits(
         Active units of each row, within ``counts``.
     labels : int64 array of shape (n_rows,)
         Class of each row.
-    counts : int32 array of shape (n_units, n_classes)
-        Activations seen in training.
+    counts : integer array of shape (n_units, n_classes)
+        Activations of all rows.
+    held_out : integer array of shape (n_units, n_classes)
+        Activations of the rows that were not trained on.
     weights : float64 array of shape (n_weights, n_settings)
         Weight of each count under each setting.
     offsets : int64 array of shape (n_classes,)
@@ -87,6 +97,8 @@ def grid_hits(
             f"shapes do not fit: active {active.shape}, labels {labels.shape}, "
             f"counts {counts.shape}, offsets {offsets.shape}"
         )
+    if held_out.shape != counts.shape:
+        raise ValueError(f"expected held_out of shape {counts.shape}, got {held_out.shape}")
     for name, values, size in (
         ("active", active, counts.shape[0]),
         ("labels", labels, counts.shape[1]),
@@ -94,6 +106,6 @@ def grid_hits(
         if values.size and not 0 <= values.min() <= values.max() < size:
             raise ValueError(f"{name} reach outside [0, {size})")
     hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
-    if not _hits(active, labels, counts, weights, offsets, int(leave_one_out), hits):
+    if not _hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
         raise ValueError("a count lies outside the weights; draw the table for the largest count")
     return hits

@@ -251,14 +251,13 @@ def decay_table(
     class_normalized : bool
         Use the exponent c * n_mean / n_l, which keeps a frequent class from winning by its size.
     """
-    offsets = np.concatenate([[0], np.cumsum(largest + 1)[:-1]]).astype(np.int64)
-    parts = []
-    for top, size in zip(largest, sizes, strict=True):
-        exponents = np.arange(top + 1, dtype=np.float64)
-        if class_normalized and size > 0:
-            exponents *= sizes.sum() / (len(sizes) * int(size))
-        parts.append(np.power(decay, exponents))
-    return DecayTable(np.concatenate(parts), offsets)
+    ends = np.cumsum(largest + 1)
+    offsets = (ends - largest - 1).astype(np.int64)
+    exponents = np.arange(ends[-1], dtype=np.float64) - np.repeat(offsets, largest + 1)
+    if class_normalized:
+        slopes = sizes.sum() / (len(sizes) * np.maximum(sizes, 1))
+        exponents *= np.repeat(slopes, largest + 1)
+    return DecayTable(np.power(decay, exponents), offsets)
 
 
 def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: int = 1) -> Floats:

@@ -13,6 +13,7 @@ __all__ = ["Candidate", "Grid", "draw_candidates"]
 
 LARGEST_UNITS = 100_000
 LARGEST_INPUTS = 64
+UNITS_PER_ROW = 32
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Grid:
 
 def draw_candidates(
     n_candidates: int,
+    n_rows: int,
     n_features: int,
     *,
     standardize: Sequence[bool | str],
@@ -83,14 +85,16 @@ def draw_candidates(
 ) -> list[Candidate]:
     """Return random wirings over the ranges of the paper's section 4, wider where it pays.
 
-    Units are drawn between 2 and 2048 per hashed feature, at least 512 and at most 100,000; inputs
-    between 2 and half of the hashed features; both evenly on a logarithmic scale. Scalings and
-    expansions take turns.
+    Units are drawn between 512 and 2048 per hashed feature, at most 32 per row and 100,000; inputs
+    between 2 and half of the hashed features, at most 64; both evenly on a logarithmic scale.
+    Scalings and expansions take turns.
 
     Parameters
     ----------
     n_candidates : int
         How many.
+    n_rows : int
+        Rows of all parties together.
     n_features : int
         Columns of the table.
     standardize, expand : sequences
@@ -104,8 +108,8 @@ def draw_candidates(
     for k in range(n_candidates):
         scaling, kind = kinds[k % len(kinds)]
         width = n_expanded(kind or "none", n_features)
-        most = min(max(2048 * width, 4096), LARGEST_UNITS)
-        n_units = _log_uniform(rng, max(512, min(2 * width, most)), most)
+        most = min(max(UNITS_PER_ROW * n_rows, 4096), 2048 * max(width, 2), LARGEST_UNITS)
+        n_units = _log_uniform(rng, min(512, most), most)
         most_inputs = max(min(2, width), min(width // 2, LARGEST_INPUTS))
         n_inputs = _log_uniform(rng, min(2, width), most_inputs)
         result.append(Candidate(scaling, kind, n_units, n_inputs))

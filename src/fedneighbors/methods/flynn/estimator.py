@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.flynn.algorithm import class_sizes, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import count_rows, hash_table
 from fedneighbors.methods.flynn.calibration import (
     calibration_rows,
     leave_one_out,
@@ -249,6 +249,21 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._novelty(X)
         return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
 
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Give the columns names, which tables with names are then checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        check_is_fitted(self)
+        if len(names) != self.n_features_in_:
+            raise ValueError(f"expected {self.n_features_in_} names, got {len(names)}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        self._set_model(replace(self.model_, feature_names=tuple(map(str, names))))
+        return self
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file; an interrupted write leaves nothing behind."""
         check_is_fitted(self)
@@ -361,22 +376,19 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_inputs_ = model.plan.n_inputs
         self.n_active_ = model.plan.n_active
         self.decay_ = model.gamma
-        self.class_sizes_ = class_sizes(model.counts, model.plan.n_active)
 
     def _record(self, rounds: tuple[Round, ...], started: datetime, seconds: float) -> RunRecord:
-        settings = {
-            name: value
-            for name, value in self.get_params().items()
-            if value is None or isinstance(value, str | int | float | bool)
-        }
         return RunRecord(
             name="flynn.fit",
             parameters={
-                **settings,
                 "n_units_": self.n_units_,
                 "n_inputs_": self.n_inputs_,
                 "n_active_": self.n_active_,
                 "decay_": self.decay_,
+                "standardize": self.standardize,
+                "expansion": self.model_.plan.features.expansion,
+                "class_normalized": self.class_normalized,
+                "seed": self.model_.plan.seed,
             },
             rounds=rounds,
             started=started.isoformat(timespec="seconds"),

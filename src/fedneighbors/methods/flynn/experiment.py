@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.pictures import holdings, reliability_curves, traffic
+from fedneighbors.methods.flynn.selection import FlyNNSearchCV
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
@@ -89,7 +90,12 @@ def demo(
         parameters={"data": "digits", "parties": n_parties, "alpha": alpha, "seed": seed},
         rounds=federated.run_record_.rounds,
         tables=(summary, *(table for table, _ in chapters)),
-        figures=(_accuracy_figure(), *(figure for _, figure in chapters)),
+        figures=(
+            _accuracy_figure(
+                "Joining the federation is worth the step from the last bar to the first."
+            ),
+            *(figure for _, figure in chapters),
+        ),
         notes=_demo_notes(federated, pooled, probabilities, y_test),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
@@ -154,7 +160,7 @@ def _summary(
     )
 
 
-def _accuracy_figure() -> Figure:
+def _accuracy_figure(caption: str) -> Figure:
     return Figure(
         name="accuracy",
         kind="bar",
@@ -162,7 +168,7 @@ def _accuracy_figure() -> Figure:
         table="summary",
         x="method",
         y="accuracy",
-        caption="Joining the federation is worth the distance from the last bar to the first.",
+        caption=caption,
     )
 
 
@@ -275,17 +281,16 @@ def run(
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = _split(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **(parameters or {})}
-    table = _named(x, feature_names)
     progress(0, 2, "training over all parties")
     if search:
-        settings |= _searched(take(table, rows), y[rows], parties[rows], settings)
+        settings |= _searched(x[rows], y[rows], parties[rows], settings)
     model = FlyNNClassifier(**settings)
-    model.fit(take(table, rows), y[rows], parties=parties[rows])
+    model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
     rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
-    summary = _run_summary(model, rival, table, x, y, held_out)
+    summary = _run_summary(model, rival, x, y, held_out)
     probabilities = {
-        "FlyNN, federated": model.predict_proba(take(table, held_out)),
+        "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": rival.predict_proba(x[held_out]),
     }
     chapters = [
@@ -293,13 +298,18 @@ def run(
         traffic(model.run_record_.rounds),
         reliability_curves(probabilities, y[held_out], model.classes_),
     ]
+    if feature_names is not None:
+        model.name_features(feature_names)
     progress(2, 2, "done")
     return model, RunRecord(
         name="flynn.run",
         parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
         rounds=model.run_record_.rounds,
         tables=(summary, *(table for table, _ in chapters)),
-        figures=(_accuracy_figure(), *(figure for _, figure in chapters)),
+        figures=(
+            _accuracy_figure("The federation never pools the rows; its rival here does."),
+            *(figure for _, figure in chapters),
+        ),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
@@ -315,39 +325,22 @@ def _split(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
     return rows, held_out
 
 
-def _named(x: npt.NDArray[Any], feature_names: tuple[str, ...] | None) -> Any:
-    """Return the table as a DataFrame where columns have names."""
-    if feature_names is None:
-        return x
-    from pandas import DataFrame
-
-    return DataFrame(x, columns=list(feature_names))
-
-
-def take(table: Any, rows: Labels) -> Any:
-    """Return rows of an array or a DataFrame by position."""
-    return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
-
-
 def _searched(
-    table: Any, y: Labels, parties: Labels, settings: Mapping[str, Any]
+    x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    from fedneighbors.methods.flynn.selection import FlyNNSearchCV
-
     chosen = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
-    best: dict[str, Any] = chosen.fit(table, y, parties=parties).best_params_
+    best: dict[str, Any] = chosen.fit(x, y, parties=parties).best_params_
     return best
 
 
 def _run_summary(
     model: FlyNNClassifier,
     rival: Any,
-    table: Any,
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
 ) -> Table:
-    ours, theirs = model.predict(take(table, held_out)), rival.predict(x[held_out])
+    ours, theirs = model.predict(x[held_out]), rival.predict(x[held_out])
     truth = y[held_out]
     frequent = np.full(len(truth), _most_frequent(y))
     rows = tuple(

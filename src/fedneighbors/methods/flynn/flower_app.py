@@ -87,7 +87,7 @@ def _party(node: Config) -> FlyNNParty:
     label = str(node.get("label", "target"))
     data = _read(Path(_path(node, "data")), label)
     return FlyNNParty(
-        str(node["party-name"]),
+        str(node.get("party-name", "this party")),
         data.x,
         data.y,
         feature_names=data.feature_names,

@@ -76,7 +76,7 @@ def reliability_curves(
     for method, proba in probabilities.items():
         curve = reliability(proba, y, classes)
         cells += [
-            (method, float(confidence), float(accuracy), int(count))
+            (method, float(confidence), float(accuracy), _half_width(accuracy, count), int(count))
             for confidence, accuracy, count in zip(
                 curve.confidence, curve.accuracy, curve.counts, strict=True
             )
@@ -85,7 +85,7 @@ def reliability_curves(
     table = Table(
         name="reliability",
         title="Calibration on the test rows",
-        columns=("method", "predicted probability", "observed frequency", "rows"),
+        columns=("method", "predicted probability", "observed frequency", "half-width", "rows"),
         rows=tuple(cells),
     )
     figure = Figure(
@@ -96,7 +96,16 @@ def reliability_curves(
         x="predicted probability",
         y="observed frequency",
         hue="method",
+        error="half-width",
         diagonal=True,
-        caption="On the diagonal a probability of 80 % is right in 80 % of the cases.",
+        caption="On the diagonal a probability of 80 % is right in 80 % of the cases. "
+        "Bars show 95 % confidence; few rows make them long.",
     )
     return table, figure
+
+
+def _half_width(share: float, n_rows: int) -> float:
+    """Return half the width of the 95 % confidence interval of a share (Agresti and Coull)."""
+    total = n_rows + 4
+    middle = (share * n_rows + 2) / total
+    return float(1.96 * np.sqrt(middle * (1 - middle) / total))

@@ -5,7 +5,7 @@ active units; counts of a fold are subtracted from the total. So a party hashes 
 wiring and adds up, per fold, counts and then hits. Only these sums leave it, never rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,6 @@ from fedneighbors.kernels.bloomgrid import grid_hits
 from fedneighbors.kernels.flyhash import winners
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
-    class_sizes,
     count_rows,
     decay_table,
 )
@@ -25,7 +24,7 @@ from fedneighbors.methods.flynn.features import blocks
 from fedneighbors.methods.flynn.messages import CountRequest
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 
-__all__ = ["FoldCountRequest", "FoldHitRequest", "SearchParty", "hits_by_fold"]
+__all__ = ["FoldCountRequest", "FoldHitRequest", "SearchParty", "GridScorer"]
 
 LEAVE_ONE_OUT = 0
 """Number of folds that stands for leaving out one row at a time."""
@@ -33,9 +32,14 @@ LEAVE_ONE_OUT = 0
 
 @message
 class FoldCounts:
-    """Activations per value of rho and per fold, shape (n_rhos * n_folds, n_units, n_classes)."""
+    """Counts of each rho and fold, and rows of each fold and class.
+
+    ``counts`` is an unsigned array of shape (n_rhos * n_folds, n_units, n_classes), rho outermost;
+    ``rows`` an int64 array of shape (n_folds, n_classes).
+    """
 
     counts: npt.NDArray[np.unsignedinteger]
+    rows: npt.NDArray[np.int64]
 
 
 @message
@@ -50,18 +54,21 @@ class FoldCountRequest:
 
 @message
 class FoldHits:
-    """Rows predicted right, and rows, per rho, fold, setting and class."""
+    """Rows predicted right, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
 
     hits: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
 
 
 @message
 class FoldHitRequest:
-    """Send the counts of all parties; ask for hits under each pair of decay and normalization."""
+    """Send the sums over all parties; ask for hits under pairs of decay and normalization.
+
+    ``decays`` holds one row of settings for each rho.
+    """
 
     reply: ClassVar[type] = FoldHits
     counts: npt.NDArray[np.unsignedinteger]
+    rows: npt.NDArray[np.int64]
     decays: tuple[tuple[float, ...], ...]
     normalized: tuple[bool, ...]
 
@@ -103,59 +110,47 @@ class SearchParty(FlyNNParty):
 
     def _fold_counts(self, request: FoldCountRequest) -> FoldCounts:
         wanted = decode(request.plan, (CountRequest,))
-        plan = wanted.plan()
+        plan, n_classes = wanted.plan(), len(wanted.classes)
         self._asked = request
         self._classes = self._labels(wanted.classes)
         self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
-        n_folds = max(1, request.n_folds)
-        counts = np.zeros(
-            (len(request.n_active) * n_folds, plan.n_units, len(wanted.classes)),
-            f"u{wanted.n_bits // 8}",
-        )
-        for position, (active, fold, rows) in enumerate(self._cells(request)):
-            part = count_rows(
-                active[rows],
-                self._classes[rows],
-                n_units=plan.n_units,
-                n_classes=len(wanted.classes),
-            )
-            counts[position] = part
-            assert fold == position % n_folds
-        return FoldCounts(counts)
+        groups = self._groups()
+        shape = (len(request.n_active) * len(groups), plan.n_units, n_classes)
+        counts = np.empty(shape, f"u{wanted.n_bits // 8}")
+        for k, active in enumerate(self._hashes()):
+            for fold, rows in enumerate(groups):
+                counts[k * len(groups) + fold] = count_rows(
+                    active[rows], self._classes[rows], n_units=plan.n_units, n_classes=n_classes
+                )
+        held = [np.bincount(self._classes[rows], minlength=n_classes) for rows in groups]
+        return FoldCounts(counts, np.stack(held).astype(np.int64))
 
-    def _cells(self, request: FoldCountRequest) -> Any:
-        """Yield hashes, fold number and rows for every rho and fold, rho outermost."""
-        for n_active in request.n_active:
-            active = np.sort(self._ranked[:, :n_active], axis=1)
-            if request.n_folds == LEAVE_ONE_OUT:
-                yield active, 0, np.arange(len(active))
-            else:
-                for fold in range(request.n_folds):
-                    yield active, fold, np.flatnonzero(self._folds == fold)
+    def _groups(self) -> list[npt.NDArray[np.int64]]:
+        """Return the rows of each fold; all rows when one at a time is left out."""
+        n_folds = self._asked.n_folds if self._asked is not None else LEAVE_ONE_OUT
+        if n_folds == LEAVE_ONE_OUT:
+            return [np.arange(len(self._classes))]
+        return [np.flatnonzero(self._folds == fold) for fold in range(n_folds)]
+
+    def _hashes(self) -> Iterator[npt.NDArray[np.int32]]:
+        """Yield the hashes for each rho, out of the ranked ones of the largest."""
+        for n_active in self._asked.n_active if self._asked is not None else ():
+            yield np.sort(self._ranked[:, :n_active], axis=1)
 
     def _fold_hits(self, request: FoldHitRequest) -> FoldHits:
-        asked = self._asked
-        if asked is None:
+        if self._asked is None:
             raise Refuse("hits were asked for before counts")
-        n_folds = max(1, asked.n_folds)
-        hits, rows_seen = [], []
-        n_classes = request.counts.shape[2]
-        for position, (active, fold, rows) in enumerate(self._cells(asked)):
-            k = position // n_folds
-            of_rho = request.counts[k * n_folds : (k + 1) * n_folds]
-            settings = list(zip(request.decays[k], request.normalized, strict=True))
-            hits.append(
-                hits_by_fold(
-                    active[rows],
-                    self._classes[rows],
-                    of_rho,
-                    fold,
-                    settings,
-                    leave_one_out=asked.n_folds == LEAVE_ONE_OUT,
-                )
-            )
-            rows_seen.append(np.bincount(self._classes[rows], minlength=n_classes))
-        return FoldHits(np.stack(hits), np.stack(rows_seen).astype(np.int64))
+        groups = self._groups()
+        alone = self._asked.n_folds == LEAVE_ONE_OUT
+        hits = []
+        for k, active in enumerate(self._hashes()):
+            counts = request.counts[k * len(groups) : (k + 1) * len(groups)]
+            settings = tuple(zip(request.decays[k], request.normalized, strict=True))
+            grid = GridScorer(counts, request.rows, settings)
+            for fold, rows in enumerate(groups):
+                score = grid.leave_one_out if alone else grid.leave_fold_out
+                hits.append(score(active[rows], self._classes[rows], fold))
+        return FoldHits(np.stack(hits))
 
 
 def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.int32]:
@@ -172,66 +167,66 @@ def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
 
 
-def hits_by_fold(
-    active: npt.NDArray[np.int32],
-    labels: npt.NDArray[np.int64],
-    counts: npt.NDArray[Any],
-    fold: int,
-    settings: Sequence[tuple[float, bool]],
-    *,
-    leave_one_out: bool,
-) -> npt.NDArray[np.int64]:
-    """Return the hits of a fold's rows under filters that have not seen the fold.
+class GridScorer:
+    """Scores rows under filters that have not seen them, for a whole grid of settings.
 
     Parameters
     ----------
-    active : int32 array of shape (n, n_active)
-        Hashes of the rows of the fold, or of all rows.
-    labels : int64 array of shape (n,)
-        Their classes.
     counts : integer array of shape (n_folds, n_units, n_classes)
         Counts of each fold, over all parties.
-    fold : int
-        The fold to leave out.
+    rows : int64 array of shape (n_folds, n_classes)
+        Rows of each fold and class, over all parties.
     settings : sequence of (decay, class_normalized)
         What to score.
-    leave_one_out : bool
-        Leave out each row by itself instead.
-
-    Returns
-    -------
-    int64 array of shape (n_settings, n_classes)
     """
-    learned = counts.sum(axis=0, dtype=np.int32)
-    n_active = active.shape[1]
-    if not leave_one_out:
-        learned -= counts[fold].astype(np.int32)
-        weights, offsets = _grid_tables(learned, class_sizes(learned, n_active), settings)
-        return grid_hits(active, labels, learned, weights, offsets)
-    hits = np.zeros((len(settings), learned.shape[1]), np.int64)
-    for label in np.unique(labels):
-        sizes = class_sizes(learned, n_active)
-        sizes[label] -= 1
-        weights, offsets = _grid_tables(learned, sizes, settings)
-        own = labels == label
-        hits += grid_hits(active[own], labels[own], learned, weights, offsets, leave_one_out=True)
-    return hits
 
+    def __init__(
+        self,
+        counts: npt.NDArray[Any],
+        rows: npt.NDArray[np.int64],
+        settings: Sequence[tuple[float, bool]],
+    ) -> None:
+        self._folds = counts
+        self._rows = rows
+        self._settings = settings
+        self._all = counts.sum(axis=0, dtype=np.int32)
+        self._largest = self._all.max(axis=0).astype(np.int64)
 
-def _grid_tables(
-    counts: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int64],
-    settings: Sequence[tuple[float, bool]],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return weights for every setting; a class without rows cannot be predicted."""
-    present = sizes > 0
-    largest = counts.max(axis=0).astype(np.int64)
-    offsets = np.full(len(sizes), -1, np.int64)
-    columns = []
-    for decay, normalized in settings:
-        table = decay_table(
-            largest[present], sizes[present], decay=decay, class_normalized=normalized
-        )
-        columns.append(table.weights)
-        offsets[present] = table.offsets
-    return np.ascontiguousarray(np.stack(columns, axis=1)), offsets
+    def leave_fold_out(
+        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
+    ) -> npt.NDArray[np.int64]:
+        """Return the hits of a fold's rows, shape (n_settings, n_classes)."""
+        weights, offsets = self._tables(self._rows.sum(axis=0) - self._rows[fold])
+        return grid_hits(active, labels, self._all, self._folds[fold], weights, offsets)
+
+    def leave_one_out(
+        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
+    ) -> npt.NDArray[np.int64]:
+        """Return the hits of rows, each scored without itself."""
+        nothing = np.zeros_like(self._all)
+        hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
+        for label in np.unique(labels):
+            sizes = self._rows.sum(axis=0)
+            sizes[label] -= 1
+            weights, offsets = self._tables(sizes)
+            own = labels == label
+            hits += grid_hits(
+                active[own], labels[own], self._all, nothing, weights, offsets, leave_one_out=True
+            )
+        return hits
+
+    def _tables(
+        self, sizes: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return weights for every setting; a class without rows cannot be predicted."""
+        present = sizes > 0
+        tables = [
+            decay_table(
+                self._largest[present], sizes[present], decay=decay, class_normalized=normalized
+            )
+            for decay, normalized in self._settings
+        ]
+        offsets = np.full(len(sizes), -1, np.int64)
+        offsets[present] = tables[0].offsets
+        weights = np.stack([table.weights for table in tables], axis=1)
+        return np.ascontiguousarray(weights), offsets

@@ -34,7 +34,7 @@ class Scored:
         What was scored.
     hits : int64 array of shape (n_rhos, n_folds, n_settings, n_classes)
         Rows predicted right.
-    rows : int64 array of shape (n_rhos, n_folds, n_classes)
+    rows : int64 array of shape (n_folds, n_classes)
         Rows.
     """
 
@@ -88,19 +88,17 @@ def coordinate_search(
         widest = CountRequest.of(plans[-1], schema.classes, n_bits=n_bits)
         rhos = tuple(plan.n_active for plan in plans)
         replies = yield total(FoldCountRequest(encode(widest), rhos, n_folds))
-        counts = _total(replies.complete("the counts of the folds").total).counts
+        folds = _total(replies.complete("the counts of the folds").total)
         settings = tuple(
             grid.settings(plan, n_rows=moments.n_rows, n_classes=len(schema.classes))
             for plan in plans
         )
         decays = tuple(tuple(decay for decay, _ in row) for row in settings)
         normalized = tuple(flag for _, flag in settings[0])
-        replies = yield total(FoldHitRequest(counts, decays, normalized))
+        replies = yield total(FoldHitRequest(folds.counts, folds.rows, decays, normalized))
         found = _total(replies.complete("the hits of the folds").total)
-        cells = (len(rhos), max(1, n_folds))
-        hits = found.hits.reshape(*cells, len(normalized), len(schema.classes))
-        rows = found.rows.reshape(*cells, len(schema.classes))
-        scored.append(Scored(candidate, rhos, settings, hits, rows))
+        shape = (len(rhos), len(folds.rows), len(normalized), len(schema.classes))
+        scored.append(Scored(candidate, rhos, settings, found.hits.reshape(shape), folds.rows))
     return scored
 
 

@@ -148,7 +148,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         members, n_folds = self._members(hashable_numbers(x), labels, parties)
         outcome = run(
             coordinate_search(
-                self._candidates(x.shape[1], seed), self._grid(), n_folds=n_folds, seed=seed
+                self._candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
             ),
             members,
             n_workers=int(effective_n_jobs(self.n_jobs)),
@@ -184,12 +184,14 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             decay=tuple(self.decay),
         )
 
-    def _candidates(self, n_features: int, seed: int) -> list[Candidate]:
+    def _candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
         if self.candidates is not None:
             return list(self.candidates)
+        n_rows, n_features = shape
         expand = default_expansions(n_features) if self.expand is None else self.expand
         return draw_candidates(
             self.n_candidates,
+            n_rows,
             n_features,
             standardize=self.standardize,
             expand=expand,
@@ -241,7 +243,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         scores: list[Floats] = []
         for found in scored:
             for k, n_active in enumerate(found.n_active):
-                by_fold = _fold_scores(found.hits[k], found.rows[k], self.scoring)
+                by_fold = _fold_scores(found.hits[k], found.rows, self.scoring)
                 for setting, (decay, normalized) in enumerate(found.settings[k]):
                     params.append(
                         {
