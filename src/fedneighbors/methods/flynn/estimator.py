@@ -167,7 +167,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, labels = self._known_rows(X, y, "partial_fit")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
         added = self._count(active, labels)
-        self._set_counts(self.model_.counts + added)
+        self._set_model(replace(self.model_, counts=self.model_.counts + added))
         rows = calibration_rows(active, self.model_.n_rows)
         scores = leave_one_out(active[rows], labels[rows], self.model_.counts, self.model_.table)
         losses = self.model_.losses + log_losses(scores, labels[rows], self.n_active_)
@@ -196,7 +196,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "expected rows that were learned before; these take more out of the filters than "
                 "was put in. Nothing was changed: check rows and labels"
             )
-        self._set_counts(left)
+        self._set_model(replace(self.model_, counts=left))
         return self
 
     def merge(self, other: "FlyNNClassifier") -> Self:
@@ -365,9 +365,6 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int32]:
         return count_rows(active, labels, n_units=self.n_units_, n_classes=len(self.model_.classes))
-
-    def _set_counts(self, counts: npt.NDArray[np.int32]) -> None:
-        self._set_model(replace(self.model_, counts=counts))
 
     def _set_model(self, model: FlyNNModel) -> None:
         self.model_ = model

@@ -1,0 +1,57 @@
+# fedneighbors: `make` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FEDNEIGHBORS_DATA ?= $(abspath ../shared/data)
+export FEDNEIGHBORS_DATA
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report]'
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@ $(VENV)/.demo
+
+.PHONY: demo
+demo: $(VENV)/.demo ## Install, train on real digits over 8 parties, write a report
+	$(BIN)/fedneighbors demo
+
+.PHONY: install
+install: $(VENV)/.test ## Install everything that tests and benchmarks need
+
+.PHONY: lint
+lint: $(VENV)/.test ## Format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
+	$(BIN)/pytest -q -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(VENV)/.test ## The long campaigns
+	$(BIN)/pytest -q -m slow
+
+.PHONY: coverage
+coverage: $(VENV)/.test ## Line coverage, kernels run as plain Python where they can
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q --no-header tests/kernels/test_exactsum.py tests/kernels/test_bloomgrid.py
+
+.PHONY: benchmark
+benchmark: $(VENV)/.test ## Speed of the kernels against numpy and scipy, in one run
+	$(BIN)/python benchmarks/flyhash.py
+
+.PHONY: clean
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache fedneighbors-demo
