@@ -1,0 +1,41 @@
+"""Wiring with Python integers: Philox4x32-10, Lemire's bounded draws, Floyd's subsets."""
+
+from itertools import count
+
+WORD = 2**32
+
+
+def philox(counter, key):
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        high_0, low_0 = divmod(0xD2511F53 * c[0], WORD)
+        high_1, low_1 = divmod(0xCD9E8D57 * c[2], WORD)
+        c = [high_1 ^ c[1] ^ k[0], low_1, high_0 ^ c[3] ^ k[1], low_0]
+        k = [(k[0] + 0x9E3779B9) % WORD, (k[1] + 0xBB67AE85) % WORD]
+    return c
+
+
+def words(seed, unit):
+    """The endless stream of 32-bit words of one unit."""
+    for block in count():
+        yield from philox([block, unit % WORD, unit // WORD, 0], [seed % WORD, seed // WORD])
+
+
+def below(bound, stream):
+    for word in stream:
+        high, low = divmod(word * bound, WORD)
+        if low >= WORD % bound:
+            return high
+    raise AssertionError("the stream is endless")
+
+
+def wiring(n_features, n_units, n_inputs, seed):
+    return [inputs(n_features, n_inputs, words(seed, unit)) for unit in range(n_units)]
+
+
+def inputs(n_features, n_inputs, stream):
+    chosen = set()
+    for last in range(n_features - n_inputs, n_features):
+        feature = below(last + 1, stream)
+        chosen.add(last if feature in chosen else feature)
+    return sorted(chosen)
