@@ -123,5 +123,5 @@ def _log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
 def default_expansions(n_features: int) -> tuple[str | None, ...]:
     """Return the expansions worth trying for a table of this many columns."""
     if n_features <= LOW_DIMENSION:
-        return ("fourier", "population")
+        return ("fourier", "population", "mirror")
     return ("mirror", "population", None)

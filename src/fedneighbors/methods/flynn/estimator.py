@@ -60,7 +60,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         divides columns of like spread by one number and others each by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
         What is hashed in place of the features, see :func:`~.expansion.expand`; ``"auto"`` is
-        ``"fourier"`` up to five columns, else ``"mirror"``.
+        ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
         Weigh counts by class size; keeps a frequent class from winning by its size alone.
     random_state : int, RandomState or None

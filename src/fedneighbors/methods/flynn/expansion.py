@@ -15,11 +15,12 @@ import numpy.typing as npt
 __all__ = ["EXPANSIONS", "choose_expansion", "expand", "n_expanded"]
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
-LOW_DIMENSION = 5
+LOW_DIMENSION = 8
+MIDDLE_DIMENSION = 24
 N_CENTRES = 8
 N_THRESHOLDS = 7
 N_WAVES = 256
-LENGTH_SCALE = 0.5
+LENGTH_SCALE = 0.2
 _PHASES = 1 << 16
 _AMPLITUDE = 1 << 10
 
@@ -36,13 +37,15 @@ def choose_expansion(wanted: str | None, n_features: int) -> str:
 
     Examples
     --------
-    >>> choose_expansion("auto", 2), choose_expansion("auto", 64), choose_expansion(None, 2)
-    ('fourier', 'mirror', 'none')
+    >>> [choose_expansion("auto", n) for n in (2, 12, 64)]
+    ['fourier', 'population', 'mirror']
     """
     if wanted is None:
         return "none"
     if wanted == "auto":
-        return "fourier" if n_features <= LOW_DIMENSION else "mirror"
+        if n_features <= LOW_DIMENSION:
+            return "fourier"
+        return "population" if n_features <= MIDDLE_DIMENSION else "mirror"
     if wanted not in EXPANSIONS:
         raise ValueError(f"expected expand 'auto', None or one of {EXPANSIONS}, got {wanted!r}")
     return wanted
@@ -73,7 +76,7 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
         ones. ``"population"``: -(z - u)**2 / 2 for 8 fixed centres u, so that a unit is a
         prototype in a random subspace. ``"thermometer"``: for 7 fixed thresholds t the indicators
         of z > t and of z <= t. ``"fourier"``: 256 random cosines of the whole row, which make up
-        a Gaussian kernel; for few columns.
+        a Gaussian kernel of width n_features / 5; for few columns.
     seed : int
         Public seed of the random cosines.
 
@@ -119,8 +122,8 @@ def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
     words = np.random.Philox(key=seed).random_raw((n_features + 1) * N_WAVES)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     normal = [NormalDist().inv_cdf(u) for u in uniform[: n_features * N_WAVES].tolist()]
-    unit = 2 * math.pi * LENGTH_SCALE * math.sqrt(n_features)
-    frequencies = np.array(normal).reshape(n_features, N_WAVES) / unit
+    wavelength = 2 * math.pi * LENGTH_SCALE * n_features  # the kernel widens with the dimension
+    frequencies = np.array(normal).reshape(n_features, N_WAVES) / wavelength
     return frequencies, uniform[n_features * N_WAVES :]
 
 
