@@ -138,8 +138,8 @@ def _summary(
     per_party = record.upload_bytes / len(alone)
     rows: list[tuple[Any, ...]] = []
     for method, model, needs in (
-        ("FlyNN, federated", federated, "rows stay with their party"),
-        ("FlyNN, pooled", pooled, "all rows in one place"),
+        ("FlyNN, federated", federated, "rows stay put"),
+        ("FlyNN, pooled", pooled, "pooled rows"),
     ):
         run = model.run_record_
         score = accuracy(y_test, model.predict(x_test))
@@ -148,9 +148,9 @@ def _summary(
         rows.append((method, score, needs, sent, rounds, run.seconds))
     for method, model in rivals.items():
         score = accuracy(y_test, model.predict(x_test))
-        rows.append((method, score, "all rows in one place", None, None, None))
+        rows.append((method, score, "pooled rows", None, None, None))
     mean = float(np.mean(list(alone.values())))
-    rows.append(("FlyNN, one party alone (mean)", mean, "nothing but its own rows", 0, 0, None))
+    rows.append(("one party alone (mean)", mean, "own rows", 0, 0, None))
     return Table(
         name="summary",
         title="Accuracy on rows that no method has seen",

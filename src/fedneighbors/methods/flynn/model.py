@@ -54,11 +54,13 @@ class ModelFrame:
     decay: float | None
     class_normalized: bool
     losses: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.unsignedinteger]
 
     def __post_init__(self) -> None:
-        if self.counts.shape != (self.n_units, len(self.classes)) or self.counts.min(initial=0) < 0:
+        if self.counts.shape != (self.n_units, len(self.classes)):
             raise ValueError("counts do not match units and classes")
+        if self.counts.max(initial=0) > np.iinfo(np.int32).max:
+            raise ValueError("a count is out of range")
         if self.losses.shape != (len(SHARPNESS),):
             raise ValueError("calibration has the wrong length")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
@@ -157,7 +159,7 @@ class FlyNNModel:
                 decay=self.decay,
                 class_normalized=self.class_normalized,
                 losses=self.losses,
-                counts=self.counts,
+                counts=self.counts.astype(np.min_scalar_type(self.counts.max(initial=0))),
             )
         )
         return _MAGIC + hashlib.sha256(frame).digest() + frame
@@ -195,7 +197,7 @@ class FlyNNModel:
         return cls(
             plan=plan,
             classes=frame.classes,
-            counts=np.array(frame.counts),
+            counts=frame.counts.astype(np.int32),
             decay=frame.decay,
             class_normalized=frame.class_normalized,
             feature_names=frame.feature_names,
