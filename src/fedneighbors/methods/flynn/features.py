@@ -1,6 +1,7 @@
 """From a table to what is hashed: standardizing with exact constants, then expanding."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedneighbors.methods.flynn.expansion import EXPANSIONS, expand, n_expanded
 __all__ = [
     "FeatureMap",
     "Moments",
+    "blocks",
     "check_scaling",
     "column_moments",
     "standardizer",
@@ -175,7 +177,7 @@ class FeatureMap:
         return expand(z, self.expansion, self.seed)
 
 
-def blocks(x: Any) -> Any:
+def blocks(x: Any) -> Iterator[npt.NDArray[Any]]:
     """Yield consecutive dense blocks of rows of a dense or sparse table."""
     for start in range(0, x.shape[0], BLOCK_ROWS):
         part = x[start : start + BLOCK_ROWS]

@@ -23,6 +23,7 @@ from fedneighbors.methods.flynn.expansion import choose_expansion
 from fedneighbors.methods.flynn.features import (
     FeatureMap,
     Moments,
+    blocks,
     check_scaling,
     column_moments,
     standardizer,
@@ -173,10 +174,9 @@ class FlyNNParty:
         if not with_columns:
             nothing = np.zeros((0, 0), np.int64)
             return MomentsReply(self._x.shape[0], nothing, nothing)
-        largest = abs(self._x).max(axis=0) if self._x.shape[0] else np.zeros(0)
-        largest = largest.toarray().ravel() if hasattr(largest, "toarray") else largest
-        for column in np.flatnonzero(largest >= MAX_MAGNITUDE):
-            raise Refuse("a value is too large to standardize", self._column(int(column)))
+        for block in blocks(self._x) if self._x.dtype.kind == "f" else ():
+            for column in np.flatnonzero((np.abs(block) >= MAX_MAGNITUDE).any(axis=0)):
+                raise Refuse("a value is too large to standardize", self._column(int(column)))
         moments = column_moments(self._x)
         return MomentsReply(moments.n_rows, moments.sums, moments.squares)
 
