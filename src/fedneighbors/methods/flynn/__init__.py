@@ -2,5 +2,6 @@
 
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
+from fedneighbors.methods.flynn.simhash import SimHashBloomClassifier
 
-__all__ = ["FlyNNClassifier", "FlyNNSearchCV"]
+__all__ = ["FlyNNClassifier", "FlyNNSearchCV", "SimHashBloomClassifier"]
