@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 ALIKE_RATIO = 6.0
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 512
 
 Floats = npt.NDArray[np.float64]
 
