@@ -6,6 +6,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
+
 
 class ProcessGrid(Grid):
     """A grid whose nodes are client apps in this process, one message at a time."""
@@ -13,7 +15,6 @@ class ProcessGrid(Grid):
     run = None
 
     def __init__(self, app, *configs, registered=None, silent=(), errors=None, unsent=()):
-        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self.configs = dict(enumerate(configs, start=10))
         self._registered = registered or {}
         self._silent, self._errors, self._unsent = silent, errors or {}, unsent

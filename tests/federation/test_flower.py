@@ -6,6 +6,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.app import Message as Envelope
 
+from fedneighbors import __version__
 from fedneighbors.errors import (
     FederationError,
     PartyMissing,
@@ -15,7 +16,7 @@ from fedneighbors.errors import (
 )
 from fedneighbors.federation import flower, inprocess
 from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import Refuse, gather
+from fedneighbors.federation.roles import Refusal, Refuse, gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
 from tests.federation.grid import ProcessGrid
 
@@ -204,29 +205,56 @@ def test_reply_without_a_frame_is_a_wire_error_and_such_a_request_a_refusal(cont
 
 
 def _with(envelope, content):
-    changed = Envelope(content, envelope.metadata.dst_node_id, envelope.metadata.message_type)
+    sender = {"sender": envelope.content["sender"]}
+    changed = Envelope(
+        RecordDict({**content, **sender}),
+        envelope.metadata.dst_node_id,
+        envelope.metadata.message_type,
+    )
     changed.metadata.__dict__["_message_id"] = envelope.metadata.message_id
     return changed
+
+
+@pytest.mark.parametrize("sender", [{}, {"sender": ConfigRecord({"version": "0.0.0"})}])
+def test_coordinator_of_another_version_is_refused(sender):
+    app = flower.client_app(build)
+    request = {"frame": ArrayRecord({"frame": Array("uint8", (1,), "fedneighbors.frame", b"x")})}
+    envelope = Envelope(RecordDict({**request, **sender}), 10, "query.ask")
+
+    reply = app(envelope, Context(1, 10, configs()[0], RecordDict(), {}))
+
+    refusal = Refusal("its fedneighbors is of another version than the coordinator's", __version__)
+    assert reply.content["frame"]["frame"].data == encode(refusal)
 
 
 def test_two_nodes_of_one_name_are_a_protocol_error():
     grid = nodes(*configs(), {"party-name": "bob", "values": "1"})
 
-    with pytest.raises(ProtocolError, match="two nodes call themselves 'bob'"):
+    with pytest.raises(ProtocolError, match="two nodes are called 'bob'"):
+        run(count(3), grid)
+
+
+def test_two_nodes_registered_under_one_name_are_a_protocol_error():
+    grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "bob"})
+
+    with pytest.raises(ProtocolError, match="two nodes are called 'bob'"):
         run(count(3), grid)
 
 
 def test_node_that_takes_the_name_of_another_registered_node_is_a_protocol_error():
-    grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "dan"})
+    grid = nodes(*configs(), registered={11: "bob", 12: "dan"})
 
     with pytest.raises(ProtocolError, match="registered as 'dan' calls itself 'cyd'"):
         run(count(3), grid)
 
 
-def test_registered_names_that_are_kept_are_welcome():
-    grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "cyd"})
+def test_nodes_that_are_all_registered_under_names_need_no_introduction():
+    grid = nodes(*configs(), registered={10: "dan", 11: "eve", 12: "flo"})
 
-    assert run(count(3), grid).result[1:] == (4, [1, 2, 1])
+    outcome = run(count(3), grid)
+
+    assert set(outcome.rounds[0].upload_bytes) == {"dan", "eve", "flo"}
+    assert {action for _, action, _ in grid.carried} == {"ask"}
 
 
 def test_name_may_be_a_number():

@@ -4,6 +4,10 @@ The frames are those of every other runtime; Flower carries them as they are. A 
 process for each message, so a party is built anew from the configuration of its node each time and
 keeps what it needs from round to round in its own files. Nothing but requests passes from the
 coordinator to a party: which file a party reads is for its own node to say.
+
+A party is called what its node was registered as (``flwr supernode register --name``), which is
+bound to the node's key. Nodes without a registered name are asked for the ``party-name`` of their
+configuration, which costs one more exchange and which nothing vouches for.
 """
 
 import logging
@@ -11,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from fedneighbors._version import __version__
 from fedneighbors.errors import (
     FederationError,
     MissingExtraError,
@@ -30,7 +35,7 @@ from fedneighbors.federation.roles import (
 from fedneighbors.records import Round
 
 try:
-    from flwr.app import DEFAULT_TTL, Array, ArrayRecord, Context, RecordDict
+    from flwr.app import DEFAULT_TTL, Array, ArrayRecord, ConfigRecord, Context, RecordDict
     from flwr.app import Message as Envelope
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -49,6 +54,7 @@ POLL_S = 0.2
 MAX_NAME = 100
 
 _FRAME = "frame"
+_SENDER = "sender"
 _KIND = "fedneighbors.frame"
 _REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an exception of the node
     1: "its node could not load the app; install the same fedneighbors there",
@@ -96,7 +102,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     Returns
     -------
     ClientApp
-        The node's configuration must name the party: ``party-name="..."``.
+        A node that is not registered under a name must have one in its configuration:
+        ``party-name="..."``.
     """
     app = ClientApp()
 
@@ -114,12 +121,21 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
     """Put a reply into an envelope; an exception that Flower sees would travel with its text."""
     try:
+        _check_version(envelope.content)
         frame = reply(_unpacked(envelope.content))
     except Refuse as refuse:
         frame = encode(refusal(refuse))
     except Exception as error:
         frame = encode(failure(error))
     return Envelope(_packed(frame), reply_to=envelope)
+
+
+def _check_version(content: RecordDict) -> None:
+    """Refuse a coordinator of another version, whose results might differ in their last bits."""
+    record: Any = content.get(_SENDER)
+    version = record.get("version") if isinstance(record, ConfigRecord) else None
+    if version != __version__:
+        raise Refuse("its fedneighbors is of another version than the coordinator's", __version__)
 
 
 def _party_name(node_config: Config) -> str:
@@ -200,7 +216,7 @@ def run(
         raise ValueError(
             f"expected positive min_parties, timeout_s; got {min_parties}, {timeout_s}"
         )
-    nodes = _introduce(grid, min_parties=min_parties, timeout_s=timeout_s)
+    nodes = _named(grid, min_parties=min_parties, timeout_s=timeout_s)
     names = {node: name for name, node in nodes.items()}
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -214,9 +230,18 @@ def run(
     return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round)
 
 
-def _introduce(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
+def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
     """Return the node of each party's name."""
     registered = _connected(grid, min_parties=min_parties, timeout_s=timeout_s)
+    if not all(registered.values()):
+        return _introduce(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
+    return _each_once(registered)
+
+
+def _introduce(
+    grid: Grid, registered: Mapping[int, str], *, min_parties: int, timeout_s: float
+) -> dict[str, int]:
+    """Return the node of each party's name, having asked for it."""
     request = IntroductionRequest()
     frames = dict.fromkeys(registered, encode(request))
     answers, missing = _carry(grid, "introduce", frames, timeout_s=timeout_s)
@@ -225,16 +250,22 @@ def _introduce(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, i
         raise PartyMissing(unnamed, "the introduction")
     for who, reason in unnamed.items():
         log.warning("the run goes on without %s: %s", who, reason)
-    nodes: dict[str, int] = {}
+    names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
-        name = read_reply(registered[node] or f"node {node}", request, frame).name
-        if registered[node] not in ("", name):
+        names[node] = read_reply(registered[node] or f"node {node}", request, frame).name
+        if registered[node] not in ("", names[node]):
             raise ProtocolError(
-                f"the node registered as {registered[node]!r} calls itself {name!r}; "
+                f"the node registered as {registered[node]!r} calls itself {names[node]!r}; "
                 "set its party-name to the registered name"
             )
+    return _each_once(names)
+
+
+def _each_once(names: Mapping[int, str]) -> dict[str, int]:
+    nodes: dict[str, int] = {}
+    for node, name in names.items():
         if name in nodes:
-            raise ProtocolError(f"two nodes call themselves {name!r}; give one another party-name")
+            raise ProtocolError(f"two nodes are called {name!r}; give one of them another name")
         nodes[name] = node
     return nodes
 
@@ -294,7 +325,8 @@ def _send(
 def _packed(frame: bytes) -> RecordDict:
     """Return a record with the frame as it is: no copy, no header, sent in chunks."""
     array = Array(dtype="uint8", shape=(len(frame),), stype=_KIND, data=frame)
-    return RecordDict({_FRAME: ArrayRecord({_FRAME: array})})
+    sender = ConfigRecord({"version": __version__})
+    return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
 
 
 def _unpacked(content: RecordDict) -> bytes:

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from fedneighbors.datasets import read_table
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from tests.e2e.network import Network, wait_until, write_node_key
+
+pytestmark = pytest.mark.e2e
+APP = Path(__file__).parents[2] / "examples" / "flower-flynn"
+LIMIT_S = 240
+
+
+@pytest.fixture
+def network(tmp_path):
+    with Network(tmp_path) as network:
+        yield network
+
+
+def write_digits(folder, parties):
+    """Write each party's part of the digits, and all of them as the pooled table."""
+    x, y = load_digits(return_X_y=True)
+    rows = np.column_stack([x, y]).astype(int)
+    header = ",".join([*(f"pixel_{j}" for j in range(64)), "digit"])
+    np.savetxt(folder / "pooled.csv", rows, "%d", ",", header=header, comments="")
+    for k, party in enumerate(parties):
+        part = rows[k :: len(parties)]
+        np.savetxt(folder / f"{party}.csv", part, "%d", ",", header=header, comments="")
+
+
+def join(network, party, *, named):
+    write_node_key(network.folder / party)
+    network.register(party, named=named)
+    network.start_node(
+        party,
+        data=str(network.folder / f"{party}.csv"),
+        label="digit",
+        model_path=str(network.folder / f"{party}.model"),
+    )
+
+
+def pooled_model(folder):
+    table = read_table(folder / "pooled.csv", label="digit")
+    party = FlyNNParty(
+        "pooled", table.x, table.y, feature_names=table.feature_names, label_name="digit"
+    )
+    return run(coordinate(FlyNNSettings(n_units=2048, seed=7)), [party]).result
+
+
+def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(network):
+    parties = ("ann", "bob", "cyd")
+    write_digits(network.folder, parties)
+    expected = pooled_model(network.folder).to_bytes()  # compiles what the nodes then load
+    for party in parties:
+        join(network, party, named=True)
+
+    model_path = str(network.folder / "coordinator.model")
+    process = network.start_run(
+        APP, min_parties=3, timeout_s=120.0, model_path=model_path, n_units=2048, seed=7
+    )
+    printed = process.communicate(timeout=LIMIT_S)[0]
+
+    assert network.status()[0] == "finished:completed", printed
+    assert printed.count("3 parties answered") == 5
+    for owner in ("coordinator", *parties):
+        assert (network.folder / f"{owner}.model").read_bytes() == expected
+    assert not list(network.folder.glob("*.pending"))
+
+
+def test_node_killed_in_mid_round_is_named_and_no_model_is_written(network):
+    write_digits(network.folder, ("ann", "bob"))
+    for party in ("ann", "bob"):
+        join(network, party, named=False)
+
+    model_path = str(network.folder / "coordinator.model")
+    process = network.start_run(APP, min_parties=2, timeout_s=180.0, model_path=model_path)
+    log = network.log("bob")
+    wait_until(lambda: "query.ask" in log.read_text(), "bob is asked", log, limit_s=120)
+    network.kill_node("bob")
+    printed = process.communicate(timeout=LIMIT_S)[0]
+
+    status, details = network.status()
+    assert status == "finished:failed"
+    assert "Sending: query.ask" not in log.read_text()
+    reason = "from party 'bob' (its node is not connected any more); no result was written"
+    assert reason in details
+    assert f"fedneighbors.errors.PartyMissing: no reply to the schema {reason}" in printed
+    assert not list(network.folder.glob("*.model*"))
+
+
+def test_node_is_turned_away_until_its_key_is_registered(network):
+    write_node_key(network.folder / "eve")
+    log = network.log("eve")
+
+    stranger = network.start_node("eve")
+    exit_code = stranger.wait(timeout=60)
+
+    assert exit_code != 0
+    assert "Failed to activate SuperNode" in log.read_text()
+    network.register("eve", named=True)
+    network.start_node("eve")
+    wait_until(lambda: "SuperNode ID:" in log.read_text(), "eve is let in", log)
