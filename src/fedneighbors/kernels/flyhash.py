@@ -69,7 +69,7 @@ def winners(
     array([[1, 3]], dtype=int32)
     """
     _check(x, wiring, n_active, n_threads)
-    narrow_index = np.uint16 if x.shape[1] <= 2**16 else np.uint32
+    narrow_index = np.uint16 if x.shape[1] <= 2**13 else np.uint32
     inputs = np.ascontiguousarray(wiring, narrow_index)
     units = np.empty((x.shape[0], n_active), np.int32)
 
@@ -135,7 +135,8 @@ def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
     largest = max(abs(low), abs(high))
     exact_as_float = largest * n_inputs < 2**53
     if exact_as_float and high - low <= 255 and (rows.dtype.kind != "f" or _are_whole(rows)):
-        return (rows.astype(np.float64) - low).astype(np.uint8)
+        shifted: NDArray[np.float64] = rows.astype(np.float64) - low
+        return shifted.astype(np.uint8)
     if rows.dtype.kind == "f":
         return np.ascontiguousarray(rows, np.float64)
     exact: type[np.signedinteger[Any]] = np.int32

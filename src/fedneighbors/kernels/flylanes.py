@@ -74,20 +74,20 @@ def _sum_lines(context, builder, signature, args):
     inputs, n_inputs = builder.gep(wiring, [args[2]]), args[3]
     both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
 
-    def indices(first, size):
+    def eighths(first, size):
+        """Offsets of lines in words of 8 bytes: x86 multiplies an index by 8 at no cost."""
         place = builder.gep(inputs, [first])
-        if size == 4 and place.type.pointee == _HALF:  # one load brings four of them
-            four = _load(builder, place, _WORD, 2)
-            return [
-                builder.and_(builder.lshr(four, _WORD(16 * k)), _WORD(0xFFFF)) for k in range(4)
-            ]
+        if size == 4 and place.type.pointee == _HALF:  # four of 13 bits come and shift together
+            four = builder.shl(_load(builder, place, _WORD, 2), _WORD(3))
+            fields = [builder.lshr(four, _WORD(16 * k)) for k in range(4)]
+            return [builder.and_(field, _WORD(0xFFFF)) for field in fields]
         single = [builder.load(builder.gep(place, [_WORD(k)])) for k in range(size)]
-        return [builder.zext(index, _WORD) for index in single]
+        return [builder.shl(builder.zext(index, _WORD), _WORD(3)) for index in single]
 
     def add_group(first, size):
         group = _BYTES(None)
-        for index in indices(first, size):
-            line = builder.gep(lines, [builder.shl(index, _WORD(6))])
+        for offset in eighths(first, size):
+            line = builder.gep(builder.bitcast(lines, _WORD.as_pointer()), [offset])
             group = builder.add(group, _load(builder, line, _BYTES, _LANES))
         pairs = builder.bitcast(group, _HALVES)
         builder.store(builder.add(builder.load(both), pairs), both)
@@ -198,8 +198,8 @@ def _quantize(row, n_inputs, lane, lines):
     levels = min(LEVELS, _MAX_SUM // n_inputs)
     floor, top = float(row.min()), float(row.max())
     spread = top - floor
-    whole = spread == 0.0 or (spread <= levels and row.itemsize <= 4)
-    scale = 1.0 if whole else levels / spread
+    whole = row.min() == row.max() or (spread <= levels and row.itemsize <= 4)
+    scale = 1.0 if whole else (levels / spread if spread > 0.0 else np.inf)
     float_error = (n_inputs + 4.0) * n_inputs * 4e-16 * max(abs(floor), abs(top))
     slack = 0.0 if whole else n_inputs * (0.5 + 1e-9) + 1e-6 + scale * float_error
     if not 0.0 < scale < np.inf or not slack < _MAX_SUM:
@@ -279,21 +279,14 @@ def _collect(sums, n_units, thresholds, units):
 
 
 @njit(cache=True, nogil=True)
-def _pass_stored(sums, start, stop, thresholds, hits, masks):
-    """Note the units that reach a threshold with the sums stored for them; return how many."""
+def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
+    """Note which units of a chunk reach a threshold in any lane; return how many."""
     n_hits = 0
-    for unit in range(start, stop):
-        hits[n_hits], masks[n_hits] = unit, _compare(sums, unit * _LANES, thresholds)
-        n_hits += masks[n_hits] != uint64(0)
-    return n_hits
-
-
-@njit(cache=True, nogil=True)
-def _pass(lines, wiring, n_inputs, start, stop, thresholds, hits, masks):
-    """Note the units that reach a threshold; return how many."""
-    n_hits = 0
-    for unit in range(start, stop):
-        mask = _filter_unit(lines, wiring, unit * n_inputs, n_inputs, thresholds)
+    for unit in range(start, min(start + _CHUNK, wiring.size // n_inputs)):
+        if unit * _LANES < stored.size:
+            mask = _compare(stored, unit * _LANES, thresholds)
+        else:
+            mask = _filter_unit(lines, wiring, unit * n_inputs, n_inputs, thresholds)
         hits[n_hits], masks[n_hits] = unit, mask
         n_hits += mask != uint64(0)
     return n_hits
@@ -368,7 +361,7 @@ def _hash_block(x, wiring, zero, lines, stored, units):
     """Write the winners of up to 64 rows, in no order."""
     (n_units, n_inputs), inputs, n_stored = wiring.shape, wiring.reshape(-1), stored.size // _LANES
     affine, n_held = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64)
-    held_sums, thresholds = np.empty(units.shape, type(zero)), np.zeros(_LANES, np.uint16)
+    sums, thresholds = np.empty(units.shape, type(zero)), np.zeros(_LANES, np.uint16)
     hits, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
     for lane in range(x.shape[0]):
         affine[lane] = _quantize(x[lane], n_inputs, lane, lines)
@@ -380,18 +373,14 @@ def _hash_block(x, wiring, zero, lines, stored, units):
             _collect(stored, n_units, thresholds, units)
             return
     thresholds[x.shape[0] :] = _NEVER
-    for start in range(0, n_stored, _CHUNK):
-        stop = min(start + _CHUNK, n_stored)
-        n_hits = _pass_stored(stored, start, stop, thresholds, hits, masks)
-        _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, held_sums, units, n_held)
-    if n_stored > 0:  # what is held now only bounds the winners' sums: begin again
-        for lane in range(x.shape[0]):
-            thresholds[lane] = _threshold(affine, lane, held_sums[lane, 0], False)
+    for end in (n_stored, n_units):
         n_held[:] = 0
-    for start in range(0, n_units, _CHUNK):
-        stop = min(start + _CHUNK, n_units)
-        n_hits = _pass(lines, inputs, n_inputs, start, stop, thresholds, hits, masks)
-        _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, held_sums, units, n_held)
+        for start in range(0, end, _CHUNK):
+            n_hits = _pass(lines, inputs, n_inputs, stored, start, thresholds, hits, masks)
+            _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, sums, units, n_held)
+        for lane in range(x.shape[0]):
+            if n_held[lane] == units.shape[1]:  # at first, it only bounds what the winners reach
+                thresholds[lane] = _threshold(affine, lane, sums[lane, 0], False)
 
 
 @njit(cache=True, nogil=True)
