@@ -1,9 +1,13 @@
-"""Where the tests of data sets find the data folder."""
+"""How hypothesis draws, the same in every run however slow the machine; where real data lies."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fedneighbors", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("fedneighbors")
 
 
 @pytest.fixture(scope="session")
