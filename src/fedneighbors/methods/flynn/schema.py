@@ -26,6 +26,12 @@ class Schema:
     label_kind: str
     labels: tuple[str | int | float | bool, ...]
 
+    def __post_init__(self) -> None:
+        if self.feature_names is not None and len(self.feature_names) != len(self.kinds):
+            raise ValueError("names and kinds of columns differ in number")
+        if self.label_kind != _label_kind(self.labels):
+            raise ValueError("labels are not of the announced type")
+
 
 @dataclass(frozen=True)
 class Agreed:
@@ -54,13 +60,15 @@ def describe(
     Raises
     ------
     Refuse
-        If a column is not numeric or holds a value that is not finite; the column is named.
+        If a column is not numeric or holds a value that is not finite, or if labels are missing or
+        of a type that a frame cannot carry; the column is named.
     """
     kind = _KINDS.get(x.dtype.kind, "text")
     names = tuple(feature_names) if feature_names is not None else None
     values = x.data if hasattr(x, "toarray") else x
     if kind == "text":
-        raise Refuse("a column is not numeric", names[0] if names else "column 0")
+        column = next((j for j in range(x.shape[1]) if not _is_numeric(x[:, j])), 0)
+        raise Refuse("a column is not numeric", names[column] if names else f"column {column}")
     if x.dtype.kind == "f" and not np.isfinite(values).all():
         dense = x.tocsc() if hasattr(x, "tocsc") else x
         for column in range(x.shape[1]):
@@ -68,8 +76,27 @@ def describe(
             if not np.isfinite(part.data if hasattr(part, "toarray") else part).all():
                 where = names[column] if names else f"column {column}"
                 raise Refuse("a value is missing or not finite", where)
-    labels = tuple(np.unique(y).tolist())
+    labels = _labels(y, label_name)
     return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
+
+
+def _is_numeric(column: npt.NDArray[Any]) -> bool:
+    return all(isinstance(value, int | float | np.number | np.bool_) for value in column.tolist())
+
+
+def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | bool, ...]:
+    """Return the labels that occur, ascending, as plain Python values."""
+    own = y.tolist() if y.dtype == object else np.unique(y).tolist()
+    if any(label is None or label != label for label in own):
+        raise Refuse("a label is missing", label_name)
+    plain = {label.item() if isinstance(label, np.generic) else label for label in own}
+    if any(not isinstance(label, str | int | float) for label in plain):
+        raise Refuse("a label is neither text, number nor boolean", label_name)
+    if len({type(label) for label in plain}) > 1:
+        raise Refuse("labels are of different types", label_name)
+    if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
+        raise Refuse("a label does not fit into 64 bits", label_name)
+    return tuple(sorted(plain))
 
 
 def _label_kind(labels: tuple[Any, ...]) -> str:
@@ -98,8 +125,8 @@ def agree(
     classes = set(reserved).union(*(schema.labels for schema in schemas.values()))
     if len(classes) < 2:
         raise DataError(
-            f"expected at least two classes over all parties, got {sorted(map(str, classes))}; "
-            "add rows of another class"
+            "expected at least two classes over all parties, got "
+            f"{f'one class {min(classes)!r}' if classes else 'none'}; add rows of another class"
         )
     return Agreed(len(first.kinds), first.feature_names, tuple(sorted(classes)))
 
@@ -109,6 +136,9 @@ def _compare_columns(party: str, first: Schema, other: Schema) -> None:
         raise SchemaMismatch(
             party, "(all)", f"{len(first.kinds)} columns", f"{len(other.kinds)} columns"
         )
+    if (first.feature_names is None) != (other.feature_names is None):
+        expected, found = ("no names", "names") if other.feature_names else ("names", "no names")
+        raise SchemaMismatch(party, "(all)", f"columns with {expected}", f"columns with {found}")
     names = first.feature_names or tuple(f"column {k}" for k in range(len(first.kinds)))
     others = other.feature_names or names
     for position, (expected, found) in enumerate(zip(names, others, strict=True)):
