@@ -129,6 +129,8 @@ class HashPlan:
 
     def __post_init__(self) -> None:
         width = self.features.n_outputs
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"expected a seed in [0, 2**63), got {self.seed}")
         if not 1 <= self.n_units <= MAX_UNITS:
             raise ValueError(f"expected n_units in [1, {MAX_UNITS}], got {self.n_units}")
         if not 1 <= self.n_inputs <= width:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.errors import ProtocolError
 from fedneighbors.kernels.exactsum import QUANTUM_BITS, exact_moments
 from fedneighbors.methods.flynn.expansion import EXPANSIONS, expand, n_expanded
 
@@ -83,6 +84,11 @@ def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, 
     -------
     mean, scale : float64 arrays of shape (n_features,)
         In the unit of the columns.
+
+    Raises
+    ------
+    ProtocolError
+        If no table has such moments.
     """
     n = moments.n_rows
     mean = np.empty(len(moments.sums))
@@ -90,6 +96,8 @@ def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, 
     for j, (low, high) in enumerate(zip(moments.sums, moments.squares, strict=True)):
         first, second = _integer(low), _integer(high)
         spread = n * second - first * first  # n**2 * variance, in units of 2**-400
+        if spread < 0:
+            raise ProtocolError("column moments contradict each other; a party sent wrong sums")
         mean[j] = first / (n << QUANTUM_BITS)
         deviation[j] = math.sqrt(spread / (n * n << 2 * QUANTUM_BITS))
     varying = deviation[deviation > 0]
@@ -149,6 +157,12 @@ class FeatureMap:
                 raise ValueError(
                     f"expected {self.n_features} standardizing constants, got {constants.shape}"
                 )
+            if constants is not None and not np.isfinite(constants).all():
+                raise ValueError("expected finite standardizing constants")
+        if (self.mean is None) != (self.scale is None):
+            raise ValueError("expected mean and scale, or neither of them")
+        if self.scale is not None and not (self.scale > 0).all():
+            raise ValueError("expected positive scales")
 
     @property
     def n_outputs(self) -> int:

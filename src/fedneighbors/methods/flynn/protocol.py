@@ -5,8 +5,8 @@ the counts, how sharp are the scores, and the finished model. Only sums of count
 the coordinator's mathematics; rows never leave a party.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Coordinator, Refuse, gather, total
-from fedneighbors.kernels.exactsum import MAX_MAGNITUDE
+from fedneighbors.kernels.exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.calibration import calibration_rows, leave_one_out, log_losses
 from fedneighbors.methods.flynn.expansion import choose_expansion
@@ -79,8 +79,18 @@ class FlyNNSettings:
     classes: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.decay is not None and not 0 <= self.decay <= 1:
-            raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
+        for name in ("n_units", "n_inputs", "n_active"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+                raise TypeError(f"expected {name} as an integer or None, got {value!r}")
+        if self.decay is not None:
+            if isinstance(self.decay, bool) or not isinstance(self.decay, Real):
+                raise TypeError(f"expected decay as a number or None, got {self.decay!r}")
+            if not 0 <= self.decay <= 1:
+                raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
+            object.__setattr__(self, "decay", float(self.decay))  # 0 and 1 may come as integers
+        if not isinstance(self.class_normalized, bool | np.bool_):
+            raise TypeError(f"expected class_normalized True or False, got {self.class_normalized}")
         check_scaling(self.standardize)
 
     def plan(self, moments: Moments, n_features: int) -> HashPlan:
@@ -145,8 +155,11 @@ class FlyNNParty:
         n_threads: int = 1,
         model_path: str | Path | None = None,
     ) -> None:
+        if len(y) != x.shape[0]:
+            raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
         self.name = name
         self.model: FlyNNModel | None = None
+        self._released: FlyNNModel | None = None
         self._x = x
         self._y = np.asarray(y)
         self._feature_names = feature_names
@@ -174,7 +187,8 @@ class FlyNNParty:
         if not with_columns:
             nothing = np.zeros((0, 0), np.int64)
             return MomentsReply(self._x.shape[0], nothing, nothing)
-        for block in blocks(self._x) if self._x.dtype.kind == "f" else ():
+        can_be_too_large = self._x.dtype.kind == "f" and self._x.dtype.itemsize >= 8
+        for block in blocks(self._x) if can_be_too_large else ():
             for column in np.flatnonzero((np.abs(block) >= MAX_MAGNITUDE).any(axis=0)):
                 raise Refuse("a value is too large to standardize", self._column(int(column)))
         moments = column_moments(self._x)
@@ -212,7 +226,7 @@ class FlyNNParty:
         rows = calibration_rows(active, model.n_rows)
         labels = self._labels(model.classes)[rows]
         scores = leave_one_out(active[rows], labels, model.counts, model.table)
-        self.model = model
+        self._released = model
         if self._path is not None:
             model.save(self._pending)
         return CalibrationReply(log_losses(scores, labels, model.plan.n_active))
@@ -223,13 +237,15 @@ class FlyNNParty:
         return path.with_name(path.name + ".pending")
 
     def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:
-        model = self.model
+        model = self._released
         if model is None and self._path is not None and self._pending.exists():
             model = FlyNNModel.load(self._pending)
         if model is None:
             raise Refuse("there is no model to finish")
+        if losses.shape != model.losses.shape:
+            raise Refuse("the losses do not fit the model")
         self.model = replace(model, losses=np.array(losses))
-        self._hashed = None
+        self._released = self._hashed = None
         if self._path is not None:
             self.model.save(self._path)
             self._pending.unlink(missing_ok=True)
@@ -257,15 +273,19 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
         If a party does not answer; no model is made.
     DataError
         If there are no rows or fewer than two classes in all.
+    ProtocolError
+        If sums are not what tables can give.
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, settings.classes)
     replies = yield total(MomentsRequest(bool(settings.standardize)))
-    moments = _checked_moments(replies.complete("the column moments").total)
+    reply = replies.complete("the column moments").total
+    moments = _checked_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
     replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits))
-    counts = _checked_counts(replies.complete("the counts").total, plan, moments.n_rows)
+    reply = replies.complete("the counts").total
+    counts = _checked_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
     model = FlyNNModel(
         plan=plan,
         classes=schema.classes,
@@ -275,7 +295,10 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
         feature_names=schema.feature_names,
     )
     replies = yield total(ModelRelease(model.to_bytes()))
-    model = replace(model, losses=_total(replies.complete("the calibration").total).losses)
+    losses = _total(replies.complete("the calibration").total).losses
+    if losses.shape != model.losses.shape or losses.min() < 0:
+        raise ProtocolError("the summed losses are not such; a party sent something else")
+    model = replace(model, losses=losses)
     replies = yield gather(Finish(model.losses))
     replies.complete("the farewell")
     return model
@@ -287,19 +310,32 @@ def _total(reply: Message | None) -> Message:
     return reply
 
 
-def _checked_moments(reply: Message | None) -> Moments:
+def _checked_moments(reply: Message | None, n_columns: int) -> Moments:
+    """Return the summed moments, with sums of ``n_columns`` columns."""
     reply = _total(reply)
     if reply.n_rows < 1:
         raise DataError("expected at least one row over all parties, got none; add data")
+    shapes = ((n_columns, N_SUM_LIMBS), (n_columns, N_SQUARE_LIMBS))
+    if n_columns and (reply.sums.shape, reply.squares.shape) != shapes:
+        raise ProtocolError(
+            f"expected column moments of shapes {shapes}, got {reply.sums.shape} and "
+            f"{reply.squares.shape}; a party sent moments of another table"
+        )
     return Moments(reply.n_rows, reply.sums, reply.squares)
 
 
-def _checked_counts(reply: Message | None, plan: HashPlan, n_rows: int) -> npt.NDArray[np.int32]:
-    counts: Mapping[str, Any] | npt.NDArray[Any] = _total(reply).counts
-    counts = np.ascontiguousarray(counts).astype(np.int32)
-    if counts.sum(dtype=np.int64) != n_rows * plan.n_active:
+def _checked_counts(
+    reply: Message | None, shape: tuple[int, int], plan: HashPlan, n_rows: int
+) -> npt.NDArray[np.int32]:
+    counts: npt.NDArray[Any] = _total(reply).counts
+    if counts.shape != shape:
+        raise ProtocolError(f"expected counts of shape {shape}, got {counts.shape}")
+    by_class = counts.sum(axis=0, dtype=np.int64)
+    if by_class.sum() != n_rows * plan.n_active or (by_class % plan.n_active).any():
         raise ProtocolError(
-            f"counts add up to {counts.sum(dtype=np.int64)}, expected {n_rows} rows x "
+            f"counts add up to {by_class.sum()}, expected {n_rows} rows x "
             f"{plan.n_active} active units; a party counted other rows than it announced"
         )
-    return counts
+    if counts.max(initial=0) > n_rows:
+        raise ProtocolError("a unit was counted more often than there are rows")
+    return np.ascontiguousarray(counts, np.int32)
