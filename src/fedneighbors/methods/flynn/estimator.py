@@ -25,6 +25,7 @@ from fedneighbors.methods.flynn.inputs import (
     hashable_numbers,
     label_array,
     public_seed,
+    reserved_labels,
     rows_by_party,
 )
 from fedneighbors.methods.flynn.model import FlyNNModel, label_index
@@ -162,16 +163,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             All labels that will ever come; needed at the first call if ``y`` lacks some.
         """
         if not hasattr(self, "model_"):
-            reserved = () if classes is None else tuple(np.unique(np.asarray(classes)).tolist())
-            return self._train(X, y, None, reserved)
+            return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
         x, labels = self._known_rows(X, y, "partial_fit")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
-        added = self._count(active, labels)
-        self._set_model(replace(self.model_, counts=self.model_.counts + added))
-        rows = calibration_rows(active, self.model_.n_rows)
-        scores = leave_one_out(active[rows], labels[rows], self.model_.counts, self.model_.table)
-        losses = self.model_.losses + log_losses(scores, labels[rows], self.n_active_)
-        self._set_model(replace(self.model_, losses=losses))
+        model = replace(self.model_, counts=self.model_.counts + self._count(active, labels))
+        rows = calibration_rows(active, model.n_rows)
+        scores = leave_one_out(active[rows], labels[rows], model.counts, model.table)
+        losses = model.losses + log_losses(scores, labels[rows], self.n_active_)
+        self._set_model(replace(model, losses=losses))
         return self
 
     def unlearn(self, X: Any, y: Any) -> Self:
@@ -205,29 +204,19 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If sizes, seed or standardizing constants differ.
+            If sizes, seed, standardizing constants, column names or the type of labels differ.
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        mine, theirs = self.model_, other.model_
-        if not mine.plan.same_as(theirs.plan):
-            raise ValueError(
-                "expected classifiers with the same sizes, seed and standardizing constants; "
-                "train both from the same first call, or fit a federation with parties="
-            )
-        classes = tuple(sorted({*mine.classes, *theirs.classes}))
-        counts = np.zeros((self.n_units_, len(classes)), np.int32)
-        index = label_index(classes)
-        for model in (mine, theirs):
-            counts[:, [index[label] for label in model.classes]] += model.counts
-        self.classes_ = np.unique(np.concatenate([self.classes_, other.classes_]))
-        losses = mine.losses + theirs.losses
-        self._set_model(replace(mine, classes=classes, counts=counts, losses=losses))
+        merged = self.model_.merged(other.model_)
+        self.classes_ = label_array(merged.classes, like=self.classes_)
+        self._set_model(merged)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of least novelty for each row; ties go to the lower class."""
-        return np.asarray(self.classes_[np.argmin(self._novelty(X), axis=1)])
+        scores = self._novelty(X)
+        return np.asarray(self.classes_[np.argmin(scores, axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return calibrated probabilities, shape (n_rows, n_classes).
@@ -258,8 +247,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If there is not one name for each column.
         """
         check_is_fitted(self)
-        if len(names) != self.n_features_in_:
-            raise ValueError(f"expected {self.n_features_in_} names, got {len(names)}")
+        if isinstance(names, str) or len(names) != self.n_features_in_:
+            raise ValueError(f"expected a list of {self.n_features_in_} names, got {names!r}")
         self.feature_names_in_ = np.array(list(names), dtype=object)
         self._set_model(replace(self.model_, feature_names=tuple(map(str, names))))
         return self

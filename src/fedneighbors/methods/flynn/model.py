@@ -6,8 +6,9 @@ strings and arrays only, so that opening a foreign file cannot run code.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ class ModelFrame:
     counts: npt.NDArray[np.unsignedinteger]
 
     def __post_init__(self) -> None:
+        if self.decay is not None and not 0 <= self.decay <= 1:
+            raise ValueError("the decay is out of range")
+        if len({type(label) for label in self.classes}) > 1 or not _ascend(self.classes):
+            raise ValueError("classes are not labels of one type in ascending order")
         if self.counts.shape != (self.n_units, len(self.classes)):
             raise ValueError("counts do not match units and classes")
         if self.counts.max(initial=0) > np.iinfo(np.int32).max:
@@ -141,6 +146,29 @@ class FlyNNModel:
         """Return calibrated class probabilities for novelties."""
         return probabilities(novelty, self.sharpness, self.plan.n_active)
 
+    def merged(self, other: "FlyNNModel") -> "FlyNNModel":
+        """Return the model of the rows of both.
+
+        Raises
+        ------
+        ValueError
+            If they hash differently, or name their columns or classes in different ways.
+        """
+        if not self.plan.same_as(other.plan) or self.feature_names != other.feature_names:
+            raise ValueError(
+                "expected models with the same sizes, seed, column names and standardizing "
+                "constants; train both from the same first call, or fit a federation"
+            )
+        kinds = {type(label).__name__ for label in (*self.classes, *other.classes)}
+        if len(kinds) > 1:
+            raise ValueError(f"expected labels of one type in both models, got {sorted(kinds)}")
+        classes = tuple(sorted({*self.classes, *other.classes}))
+        counts = np.zeros((self.plan.n_units, len(classes)), np.int32)
+        index = label_index(classes)
+        for model in (self, other):
+            counts[:, [index[label] for label in model.classes]] += model.counts
+        return replace(self, classes=classes, counts=counts, losses=self.losses + other.losses)
+
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
         plan = self.plan
@@ -222,6 +250,10 @@ class FlyNNModel:
         except OSError as error:
             raise ModelFileError(f"cannot read the model {path}: {error.strerror}") from error
         return cls.from_bytes(raw, source=str(path))
+
+
+def _ascend(labels: tuple[Any, ...]) -> bool:
+    return all(low < high for low, high in pairwise(labels))
 
 
 def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
