@@ -3,11 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
 from fedneighbors.methods.flynn.algorithm import HashPlan, default_decay
-from fedneighbors.methods.flynn.expansion import LOW_DIMENSION, n_expanded
+from fedneighbors.methods.flynn.expansion import (
+    LOW_DIMENSION,
+    choose_expansion,
+    n_expanded,
+)
 
 __all__ = ["Candidate", "Grid", "draw_candidates"]
 
@@ -50,12 +55,29 @@ class Grid:
         Exponents to try.
     decay : tuple of float
         Values of gamma to try beside those that ``load`` gives.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to try or a value is out of range.
     """
 
     n_active: tuple[int, ...]
     load: tuple[float, ...]
     class_normalized: tuple[bool, ...]
     decay: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.n_active or not all(isinstance(n, Integral) and n > 0 for n in self.n_active):
+            raise ValueError(f"expected n_active as positive integers to try, got {self.n_active}")
+        if not all(isinstance(flag, bool | np.bool_) for flag in self.class_normalized):
+            raise ValueError(f"expected True and False to try, got {self.class_normalized}")
+        if not self.load + self.decay or not self.class_normalized:
+            raise ValueError("expected a load or decay and a class_normalized to try, got none")
+        if not all(kappa >= 0 for kappa in self.load):
+            raise ValueError(f"expected values of load from 0 on, got {self.load}")
+        if not all(0 <= gamma <= 1 for gamma in self.decay):
+            raise ValueError(f"expected values of decay in [0, 1], got {self.decay}")
 
     def settings(
         self, plan: HashPlan, *, n_rows: int, n_classes: int
@@ -101,9 +123,20 @@ def draw_candidates(
         What to try, see :class:`Candidate`.
     seed : int
         Seed of the draw.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw from, or an expansion is unknown.
     """
+    if not isinstance(n_candidates, Integral) or n_candidates < 1 or not standardize or not expand:
+        raise ValueError(
+            "expected at least one candidate, scaling and expansion, got "
+            f"n_candidates={n_candidates}, standardize={standardize}, expand={expand}"
+        )
     rng = np.random.default_rng(seed)
-    kinds = [(scaling, kind) for kind in expand for scaling in standardize]
+    chosen = [kind and choose_expansion(kind, n_features) for kind in expand]
+    kinds = [(scaling, kind) for kind in chosen for scaling in standardize]
     result = []
     for k in range(n_candidates):
         scaling, kind = kinds[k % len(kinds)]

@@ -1,6 +1,7 @@
 """Cross-validated choice of FlyNN's settings as a scikit-learn estimator."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -178,23 +179,26 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     def _grid(self) -> Grid:
         return Grid(
-            n_active=tuple(sorted(set(self.n_active))),
-            load=tuple(self.load),
-            class_normalized=tuple(self.class_normalized),
-            decay=tuple(self.decay),
+            n_active=tuple(sorted(set(_several("n_active", self.n_active)))),
+            load=_several("load", self.load),
+            class_normalized=_several("class_normalized", self.class_normalized),
+            decay=tuple(map(float, _several("decay", self.decay))),
         )
 
     def _candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
         if self.candidates is not None:
-            return list(self.candidates)
+            candidates = list(_several("candidates", self.candidates))
+            if not candidates or not all(isinstance(c, Candidate) for c in candidates):
+                raise ValueError(f"expected candidates as Candidate objects, got {candidates}")
+            return candidates
         n_rows, n_features = shape
         expand = default_expansions(n_features) if self.expand is None else self.expand
         return draw_candidates(
             self.n_candidates,
             n_rows,
             n_features,
-            standardize=self.standardize,
-            expand=expand,
+            standardize=_several("standardize", self.standardize),
+            expand=_several("expand", expand),
             seed=seed,
         )
 
@@ -205,12 +209,17 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         threads = int(effective_n_jobs(self.n_jobs)) if len(owned) == 1 else 1
         members = []
         n_folds = LEAVE_ONE_OUT
-        shared = None if parties is not None and isinstance(self.cv, int) else self._folds(x, y)
+        apart = parties is not None and isinstance(self.cv, Integral)
+        if apart and self.cv < 2:
+            raise ValueError(
+                f"expected cv of at least 2, got {self.cv!r}; 'loo' leaves out one row"
+            )
+        shared = None if apart else self._folds(x, y)
         for name, rows in owned.items():
             if shared is not None:
                 folds, n_folds = shared[0][rows], shared[1]
             else:
-                folds, n_folds = _deal(y[rows], self.cv), self.cv
+                folds, n_folds = _deal(y[rows], int(self.cv)), int(self.cv)
             members.append(
                 SearchParty(
                     name,
@@ -271,6 +280,13 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             "std_test_score": table.std(axis=1),
             "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
         }
+
+
+def _several(name: str, values: Any) -> tuple[Any, ...]:
+    """Return values to try as a tuple; a single one in place of a sequence is refused."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"expected {name} as a sequence of values to try, got {values!r}")
+    return tuple(values)
 
 
 def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
