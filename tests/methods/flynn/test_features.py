@@ -1,0 +1,201 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from fedneighbors.methods.flynn.expansion import EXPANSIONS, choose_expansion, expand, n_expanded
+from fedneighbors.methods.flynn.features import (
+    BLOCK_ROWS,
+    FeatureMap,
+    blocks,
+    check_scaling,
+    column_moments,
+    standardizer,
+)
+from tests.naive import flynn as naive
+
+# Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.
+VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 1e-40 else 0.0)
+TABLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=VALUES)
+
+
+def square_is_nearest(root, square):
+    """Return whether a float is the square root of a rational to within one unit in its place."""
+    low, high = (Fraction(float(np.nextafter(root, bound))) for bound in (-np.inf, np.inf))
+    return low < 0 or low * low <= square <= high * high
+
+
+@given(TABLES)
+def test_mean_and_deviation_are_those_of_rational_arithmetic(x):
+    mean, scale = standardizer(column_moments(x), "feature")
+
+    for j in range(x.shape[1]):
+        exact_mean, variance = naive.mean_and_deviation(x[:, j])
+        assert mean[j] == float(exact_mean)
+        if variance == 0:
+            assert scale[j] == 1.0
+        else:
+            assert square_is_nearest(scale[j], variance)
+
+
+@given(TABLES)
+def test_global_scaling_divides_by_the_root_mean_square_of_the_deviations(x):
+    _, each = standardizer(column_moments(x), "feature")
+    varying = np.array([(x[:, j] != x[0, j]).any() for j in range(x.shape[1])])
+
+    _, scale = standardizer(column_moments(x), "global")
+
+    expected = np.sqrt((each[varying] ** 2).mean()) if varying.any() else 1.0
+    assert len(set(scale.tolist())) == 1
+    np.testing.assert_allclose(scale, expected, rtol=1e-12)
+
+
+@given(TABLES)
+def test_scaling_true_is_global_up_to_a_ratio_of_six(x):
+    moments = column_moments(x)
+    _, each = standardizer(moments, "feature")
+    varying = each[[(x[:, j] != x[0, j]).any() for j in range(x.shape[1])]]
+
+    _, scale = standardizer(moments, True)
+
+    alike = len(varying) == 0 or varying.max() <= 6 * np.median(varying)
+    wanted = standardizer(moments, "global" if alike else "feature")[1]
+    assert scale.tolist() == wanted.tolist()
+
+
+def spread(*deviations):
+    """Columns with these standard deviations exactly."""
+    return np.array([[-1.0], [1.0]]) * np.array(deviations)
+
+
+def test_a_ratio_of_six_is_still_global_and_more_is_not():
+    at, beyond = spread(1, 1, 6), spread(1, 1, np.nextafter(6, 7))
+
+    scales = [standardizer(column_moments(x), True)[1] for x in (at, beyond)]
+
+    assert scales[0].tolist() == [np.sqrt(38 / 3)] * 3
+    assert scales[1].tolist() == [1, 1, np.nextafter(6, 7)]
+
+
+def test_constant_columns_do_not_take_part_in_the_choice_of_scaling():
+    x = np.hstack([spread(2, 12), np.full((2, 50), 7.0)])
+
+    mean, scale = standardizer(column_moments(x), True)
+
+    assert mean.tolist() == [0, 0] + [7] * 50
+    assert len(set(scale.tolist())) == 1
+
+
+def test_nothing_cancels_in_a_column_far_from_zero():
+    rng = np.random.default_rng(0)
+    x = 1e9 + 1e-3 * rng.normal(size=(1_000, 1))
+    exact_mean, variance = naive.mean_and_deviation(x[:, 0])
+
+    mean, scale = standardizer(column_moments(x), "feature")
+
+    assert mean[0] == float(exact_mean)
+    assert square_is_nearest(scale[0], variance)
+    assert 0.9e-3 < scale[0] < 1.1e-3
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.1, 1e50, -1e-30, 2.0**199])
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 1_000])
+def test_a_constant_column_is_centred_exactly_and_divided_by_one(value, n_rows):
+    x = np.full((n_rows, 1), value)
+
+    mean, scale = standardizer(column_moments(x), "feature")
+
+    assert mean.tolist() == [value]
+    assert scale.tolist() == [1.0]
+    assert FeatureMap(1, "none", mean, scale).apply(x).tolist() == [[0.0]] * n_rows
+
+
+def test_moments_of_sparse_tables_and_of_many_blocks_are_those_of_the_dense_table():
+    rng = np.random.default_rng(1)
+    x = np.where(rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0)
+
+    dense, sparse = column_moments(x), column_moments(scipy.sparse.csr_array(x))
+
+    assert len(list(blocks(x))) == 3
+    assert standardizer(dense)[0].tolist() == standardizer(sparse)[0].tolist()
+    assert (dense.sums == sparse.sums).all()
+    assert (dense.squares == sparse.squares).all()
+    assert float(naive.mean_and_deviation(x[:, 0])[0]) == standardizer(dense)[0][0]
+
+
+@pytest.mark.parametrize("wrong", ["Feature", "", None, 2, "true", np.inf])
+def test_an_unknown_scaling_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected standardize True, False, 'feature' or 'global'"):
+        check_scaling(wrong)
+
+
+@pytest.mark.parametrize("kind", EXPANSIONS)
+def test_an_expansion_has_the_announced_width_and_acts_on_each_row_alone(kind):
+    z = np.random.default_rng(2).normal(size=(9, 4))
+
+    wide = expand(z, kind, 5)
+
+    assert wide.shape == (9, n_expanded(kind, 4))
+    for k in range(9):
+        assert expand(z[[k]], kind, 5).tobytes() == wide[[k]].tobytes()
+
+
+def test_mirror_does_not_wrap_small_integers():
+    z = np.array([[200, 3]], np.uint8)
+
+    wide = expand(z, "mirror", 0)
+
+    assert wide.tolist() == [[200, 3, -200, -3]]
+
+
+def test_thermometer_tells_above_from_not_above():
+    z = np.array([[-9.0], [0.0], [9.0]])
+
+    wide = expand(z, "thermometer", 0)
+
+    assert wide[:, :7].tolist() == [[0] * 7, [1] * 3 + [0] * 4, [1] * 7]
+    assert (wide[:, 7:] == 1 - wide[:, :7]).all()
+
+
+def test_population_is_highest_at_the_centre_nearest_to_the_value():
+    z = np.array([[-2.0], [0.1], [2.0]])
+
+    wide = expand(z, "population", 0)
+
+    assert wide.argmax(axis=1).tolist() == [0, 4, 7]
+    assert (wide <= 0).all()
+
+
+def test_fourier_depends_on_the_seed_and_stays_within_eleven_bits():
+    z = np.random.default_rng(3).normal(size=(50, 2)) * 100
+
+    first, second = expand(z, "fourier", 0), expand(z, "fourier", 1)
+
+    assert (first != second).any()
+    assert np.abs(first).max() <= 1024
+    assert first.dtype == np.int16
+
+
+@pytest.mark.parametrize("wrong", ["Mirror", "", "sqrt", "AUTO"])
+def test_an_unknown_expansion_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected expand 'auto', None or one of"):
+        choose_expansion(wrong, 3)
+    with pytest.raises(ValueError, match="expected an expansion among"):
+        FeatureMap(3, wrong)
+
+
+def test_constants_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="expected 3 standardizing constants"):
+        FeatureMap(3, "none", np.zeros(2), np.ones(3))
+
+
+def test_untouched_rows_keep_their_dtype():
+    x = np.array([[1, 2]], np.uint8)
+
+    rows = FeatureMap(2, "none").apply(x)
+
+    assert rows is x

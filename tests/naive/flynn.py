@@ -1,0 +1,64 @@
+"""Algorithm 1 of the FlyNN paper, line by line, in rational numbers.
+
+Nothing is fast and nothing is shared with the library but the wiring, which is public data.
+"""
+
+import math
+from fractions import Fraction
+
+
+def dense_matrix(wiring, n_features):
+    """Return M: one row of zeros and ones for each unit."""
+    return [[int(j in set(inputs)) for j in range(n_features)] for inputs in wiring.tolist()]
+
+
+def fly_hash(x, matrix, n_active):
+    """Return the units with the largest M x, in order of their index; ties to the lower index.
+
+    Floats are added in float64 from left to right, integers exactly.
+    """
+    values = [sum((v for v, one in zip(x, row, strict=True) if one), start=0) for row in matrix]
+    by_value = sorted(range(len(matrix)), key=lambda unit: (-values[unit], unit))
+    return sorted(by_value[:n_active])
+
+
+def train(rows, labels, matrix, *, n_active, gamma, classes):
+    """Return the filters w, one list for each class, and how often each unit was decayed."""
+    filters = {label: [Fraction(1)] * len(matrix) for label in classes}
+    counts = {label: [0] * len(matrix) for label in classes}
+    for x, y in zip(rows, labels, strict=True):
+        for unit in fly_hash(x, matrix, n_active):
+            filters[y][unit] = Fraction(gamma) * filters[y][unit]
+            counts[y][unit] += 1
+    return filters, counts
+
+
+def novelty(x, matrix, filters, *, n_active, classes):
+    """Return w_l . h(x) for each class."""
+    units = fly_hash(x, matrix, n_active)
+    return [sum(filters[label][unit] for unit in units) for label in classes]
+
+
+def infer(x, matrix, filters, *, n_active, classes):
+    """Return the class of least novelty; ties to the lower class."""
+    scores = novelty(x, matrix, filters, n_active=n_active, classes=classes)
+    return classes[scores.index(min(scores))]
+
+
+def normalized_novelty(x, matrix, counts, *, n_active, classes, gamma, sizes):
+    """Return the sum of gamma ** (c * n_mean / n_l) over the active units, for each class."""
+    mean = sum(sizes.values()) / len(classes)
+    return [
+        math.fsum(
+            gamma ** (counts[label][unit] * mean / sizes[label])
+            for unit in fly_hash(x, matrix, n_active)
+        )
+        for label in classes
+    ]
+
+
+def mean_and_deviation(column):
+    """Return the mean and the variance of a column as rational numbers."""
+    values = [Fraction(v) for v in column]
+    mean = sum(values) / len(values)
+    return mean, sum((v - mean) ** 2 for v in values) / len(values)
