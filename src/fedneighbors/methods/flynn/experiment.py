@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedneighbors.datasets import load
+from fedneighbors.methods.flynn.algorithm import warmup
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.pictures import holdings, reliability_curves, traffic
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
@@ -56,18 +57,20 @@ def demo(
         ``images``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
+    progress(0, 5, "compiling the kernels, the first time only")
+    warmup()
     digits = load("digits")
     x, x_test, y, y_test = train_test_split(
         digits.x, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
     )
     parties = dirichlet(y, n_parties, alpha=alpha, min_rows=10, seed=seed)
-    progress(0, 4, "training over all parties")
+    progress(1, 5, "training over all parties")
     federated = FlyNNClassifier(random_state=seed, n_jobs=-1).fit(x, y, parties=parties)
-    progress(1, 4, "training on the pooled table")
+    progress(2, 5, "training on the pooled table")
     pooled = clone(federated).fit(x, y)
-    progress(2, 4, "training each party alone")
+    progress(3, 5, "training each party alone")
     alone = _each_alone(federated, x, y, parties, x_test, y_test)
-    progress(3, 4, "comparing with nearest neighbours on pooled data")
+    progress(4, 5, "comparing with nearest neighbours on pooled data")
     rivals = {
         "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
         "1NN, pooled": _neighbors(1).fit(x, y),
@@ -84,7 +87,7 @@ def demo(
         reliability_curves(probabilities, y_test, federated.classes_),
         _images(federated, x_test, y_test),
     ]
-    progress(4, 4, "done")
+    progress(5, 5, "done")
     return RunRecord(
         name="flynn.demo",
         parameters={"data": "digits", "parties": n_parties, "alpha": alpha, "seed": seed},
