@@ -167,8 +167,8 @@ def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
 
 def _over_row_blocks(task: Callable[[slice], None], n_rows: int, n_threads: int) -> None:
     """Run ``task`` on consecutive blocks of rows."""
-    blocks_each = -(-n_rows // (n_threads * _BLOCK))
-    size = min(_ROWS_PER_TASK, max(blocks_each, 1) * _BLOCK)
+    n_shares = 1 if n_threads == 1 else 4 * n_threads  # so that no thread waits long for the last
+    size = min(_ROWS_PER_TASK, max(1, -(-n_rows // (n_shares * _BLOCK))) * _BLOCK)
     blocks = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     if n_threads == 1 or len(blocks) < 2:
         for block in blocks:
