@@ -18,16 +18,36 @@ from fedneighbors.methods.flynn.algorithm import warmup
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.pictures import holdings, reliability_curves, traffic
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
+from fedneighbors.methods.flynn.studies import (
+    bundled,
+    hyperparameters,
+    openml,
+    scaling,
+    synthetic,
+)
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
 
-__all__ = ["Progress", "demo", "run"]
+__all__ = ["EXPERIMENTS", "Progress", "demo", "run"]
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and what is going on."""
 
 Labels = npt.NDArray[Any]
+
+EXPERIMENTS = {
+    study.name: study
+    for study in (
+        synthetic.STUDY,
+        openml.STUDY,
+        scaling.STUDY,
+        hyperparameters.STUDY,
+        bundled.BUNDLED,
+        bundled.IMBALANCE,
+    )
+}
+"""The experiments of the paper by name."""
 
 
 def silent(done: int, total: int, message: str) -> None:

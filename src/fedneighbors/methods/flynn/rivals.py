@@ -40,8 +40,11 @@ MOST_NEIGHBORS = 64
 MOST_BITS = 4096
 PAPER_DECAYS = (0.0, 0.2, 0.4, 0.6, 0.8)
 LOADS = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-LOGISTIC_GRID = {"C": [2.0**-8, 2.0**-4, 1.0, 2.0**4], "class_weight": [None, "balanced"]}
-NETWORK_GRID = {
+LOGISTIC_GRID: Mapping[str, Sequence[Any]] = {
+    "C": [2.0**-8, 2.0**-4, 1.0, 2.0**4],
+    "class_weight": [None, "balanced"],
+}
+NETWORK_GRID: Mapping[str, Sequence[Any]] = {
     "hidden_layer_sizes": [(64,), (128,)],
     "learning_rate_init": [0.001, 0.01],
     "batch_size": [16, 64],

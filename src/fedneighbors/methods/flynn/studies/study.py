@@ -1,0 +1,131 @@
+"""What the experiments have in common: how one is described, run, timed and turned to a record."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from joblib import Parallel, delayed
+
+from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+
+__all__ = ["Findings", "Progress", "Study", "Work", "run_each", "silent"]
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and what is going on."""
+
+
+def silent(done: int, total: int, message: str) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an experiment found out.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Settings of the run.
+    tables, figures : tuple
+        Results and the pictures to draw from them.
+    notes : tuple of str
+        Sentences for the reader: what was reached, what was left out, and why.
+    """
+
+    parameters: Mapping[str, Scalar | list[Scalar]]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+class Work(Protocol):
+    """The measuring function of an experiment."""
+
+    def __call__(self, *, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+        """Return what was found out."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A named experiment.
+
+    Parameters
+    ----------
+    name : str
+        What a user types, such as ``"flynn.synthetic"``.
+    title, description : str
+        What a list of experiments shows.
+    work : callable
+        Does the measuring.
+    """
+
+    name: str
+    title: str
+    description: str
+    work: Work
+
+    def run(
+        self,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        n_jobs: int = 1,
+        progress: Progress = silent,
+    ) -> RunRecord:
+        """Return the record of one run.
+
+        Parameters
+        ----------
+        quick : bool
+            Fewer repetitions and smaller tables.
+        seed : int
+            Seed of data, splits, folds and hashes.
+        n_jobs : int
+            Processes; scores do not depend on it.
+        progress : callable
+            Told what is going on.
+        """
+        started, clock = datetime.now(UTC), time.perf_counter()
+        found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress)
+        return RunRecord(
+            name=self.name,
+            parameters={"quick": quick, "seed": seed, **found.parameters},
+            tables=found.tables,
+            figures=found.figures,
+            notes=found.notes,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+            environment=environment(),
+        )
+
+
+def run_each(
+    task: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    *,
+    n_jobs: int,
+    progress: Progress,
+    label: Callable[..., str],
+) -> list[Any]:
+    """Return ``task(*job)`` of every job, in order.
+
+    Parameters
+    ----------
+    task : callable
+        A function of a module, so that other processes find it.
+    jobs : sequence of tuple
+        Arguments.
+    n_jobs : int
+        Processes.
+    progress, label : callable
+        Told how many are done, and the name of the job that was.
+    """
+    results = []
+    for result in Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(task)(*job) for job in jobs
+    ):
+        results.append(result)
+        progress(len(results), len(jobs), label(*jobs[len(results) - 1]))
+    return results
