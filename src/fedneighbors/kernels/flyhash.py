@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from fedneighbors.kernels.flylanes import LEVELS, hash_rows
@@ -80,11 +81,7 @@ def winners(
         hash_rows(block, inputs, zero, n_stored, units[rows])
         units[rows].sort(axis=1)
         if ranked:
-            sums = np.full(units[rows].shape, zero)
-            for k in range(inputs.shape[1]):
-                sums += np.take_along_axis(block, inputs[units[rows], k].astype(np.intp), axis=1)
-            order = np.argsort(-sums, axis=1, kind="stable")
-            units[rows] = np.take_along_axis(units[rows], order, axis=1)
+            _rank_rows(block, inputs, zero, units[rows])
 
     _over_row_blocks(fill, x.shape[0], n_threads)
     return units
@@ -177,3 +174,17 @@ def _over_row_blocks(task: Callable[[slice], None], n_rows: int, n_threads: int)
     with ThreadPoolExecutor(n_threads) as pool:
         for _ in pool.map(task, blocks):
             pass
+
+
+@njit(cache=True, nogil=True)
+def _rank_rows(rows, inputs, zero, units):  # type: ignore[no-untyped-def]
+    """Order the winners of each row, ascending so far, by sum; ties stay as they are."""
+    n_rows, n_active = units.shape
+    lost = np.empty(n_active, np.asarray(zero).dtype)
+    for i in range(n_rows):
+        for k in range(n_active):
+            total = zero + rows[i, inputs[units[i, k], 0]]
+            for j in range(1, inputs.shape[1]):
+                total += rows[i, inputs[units[i, k], j]]
+            lost[k] = -total
+        units[i] = units[i][np.argsort(lost, kind="mergesort")]

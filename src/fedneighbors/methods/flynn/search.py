@@ -191,6 +191,7 @@ class GridScorer:
         self._settings = settings
         self._all = counts.sum(axis=0, dtype=np.int32)
         self._largest = self._all.max(axis=0).astype(np.int64)
+        self._plain: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
 
     def leave_fold_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
@@ -220,13 +221,22 @@ class GridScorer:
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return weights for every setting; a class without rows cannot be predicted."""
         present = sizes > 0
-        tables = [
-            decay_table(
-                self._largest[present], sizes[present], decay=decay, class_normalized=normalized
-            )
-            for decay, normalized in self._settings
-        ]
-        offsets = np.full(len(sizes), -1, np.int64)
-        offsets[present] = tables[0].offsets
-        weights = np.stack([table.weights for table in tables], axis=1)
-        return np.ascontiguousarray(weights), offsets
+        columns = [self._column(decay, normalized, sizes) for decay, normalized in self._settings]
+        largest = np.where(present, self._largest + 1, 0)
+        offsets = np.where(present, np.cumsum(largest) - largest, -1)
+        return np.stack(columns, axis=1), offsets
+
+    def _column(
+        self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Return the weights of one setting; without normalization they serve every fold."""
+        present = sizes > 0
+        key = (decay, present.tobytes())
+        if not normalized and key in self._plain:
+            return self._plain[key]
+        weights = decay_table(
+            self._largest[present], sizes[present], decay=decay, class_normalized=normalized
+        ).weights
+        if not normalized:
+            self._plain[key] = weights
+        return weights
