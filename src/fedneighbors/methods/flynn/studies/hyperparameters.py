@@ -55,7 +55,7 @@ CASES = (
     Case("digits", "digits"),
     Case("letter", "letter", 4000),
     Case("segment", "segment", 2310),
-    Case("MNIST (for gina-prior2)", "mnist", 1500, 1 << 17),
+    Case("MNIST (for gina-prior2)", "mnist", 1500),
     Case("USPS", "USPS"),
     Case("madelon (for madeline)", "madelon", 1500),
 )
