@@ -17,7 +17,9 @@ Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific P
         └── ProtocolError         a party or coordinator broke the order of the protocol
 """
 
+import copyreg
 from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
     "FedneighborsError",
@@ -38,6 +40,10 @@ __all__ = [
 
 class FedneighborsError(Exception):
     """Base of every error that is not a plain bad argument."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception would call the constructor with the message as its only argument.
+        return copyreg.__newobj__, (type(self), *self.args), dict(self.__dict__)  # type: ignore[attr-defined]
 
 
 class DataError(FedneighborsError, ValueError):

@@ -1,0 +1,91 @@
+import pickle
+import re
+
+import pytest
+
+from fedneighbors import errors
+
+
+def every_error():
+    return [getattr(errors, name) for name in errors.__all__]
+
+
+def test_every_error_derives_from_one_base():
+    for error in every_error():
+        assert issubclass(error, errors.FedneighborsError)
+        assert error.__doc__
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
+    drawn = re.findall(r"^    ([│ ├└─]*)(\w+)", errors.__doc__, flags=re.MULTILINE)
+    path = []
+    parents = {}
+    for branch, name in drawn:
+        depth = len(branch) // 4
+        path[depth:] = [name]
+        parents[name] = path[depth - 1] if depth else None
+
+    assert set(parents) == set(errors.__all__)
+    for name, parent in parents.items():
+        if parent:
+            assert getattr(errors, parent) in getattr(errors, name).__bases__
+
+
+def test_errors_that_are_also_builtin_ones_can_be_caught_as_such():
+    assert issubclass(errors.DataError, ValueError)
+    assert issubclass(errors.MissingDataError, ValueError)
+    assert issubclass(errors.MissingExtraError, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            errors.MissingExtraError("flwr", "flower"),
+            "'flwr' is not installed; install it with: pip install 'fedneighbors[flower]'",
+        ),
+        (
+            errors.SchemaMismatch("north", "age", "number", "text"),
+            "party 'north', column 'age': expected number, found text; "
+            "bring the party's table in line with the others before training",
+        ),
+        (
+            errors.PartyMissing({"b": "timed out", "a": "gone"}, "the counts"),
+            "no reply to the counts from party 'a' (gone), 'b' (timed out); no result was written. "
+            "Start the party again, or run without it, then repeat the run",
+        ),
+        (errors.PartyRefused("north", "no rows", "age"), "party 'north' refused: no rows (age)"),
+        (errors.PartyRefused("north", "no rows"), "party 'north' refused: no rows"),
+    ],
+)
+def test_an_error_says_who_what_and_what_to_do(error, words):
+    assert str(error) == words
+
+
+def test_what_an_error_knows_can_be_read_from_it():
+    mismatch = errors.SchemaMismatch("north", "age", "number", "text")
+    missing = errors.PartyMissing({"b": "gone"}, "the counts")
+    refused = errors.PartyRefused("north", "no rows", "age")
+
+    known = (mismatch.party, mismatch.column, mismatch.expected, mismatch.found)
+    assert known == ("north", "age", "number", "text")
+    assert (missing.missing, missing.during) == ({"b": "gone"}, "the counts")
+    assert (refused.party, refused.code, refused.detail) == ("north", "no rows", "age")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.DataError("bad"),
+        errors.MissingExtraError("flwr", "flower"),
+        errors.SchemaMismatch("north", "age", "number", "text"),
+        errors.PartyMissing({"b": "gone"}, "the counts"),
+        errors.PartyRefused("north", "no rows", "age"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_survives_the_way_out_of_a_worker_process(error):
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - written in the same line
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
