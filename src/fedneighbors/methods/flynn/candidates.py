@@ -13,12 +13,13 @@ from fedneighbors.methods.flynn.expansion import (
     choose_expansion,
     n_expanded,
 )
+from fedneighbors.methods.flynn.features import check_scaling
 
 __all__ = ["Candidate", "Grid", "draw_candidates"]
 
 LARGEST_UNITS = 100_000
 LARGEST_INPUTS = 64
-UNITS_PER_ROW = 32
+UNITS_PER_ROW = 20
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Candidate:
     expand: str | None
     n_units: int
     n_inputs: int
+
+    def __post_init__(self) -> None:
+        check_scaling(self.standardize)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def draw_candidates(
 ) -> list[Candidate]:
     """Return random wirings over the ranges of the paper's section 4, wider where it pays.
 
-    Units are drawn between 512 and 2048 per hashed feature, at most 32 per row and 100,000; inputs
+    Units are drawn between 512 and 2048 per hashed feature, at most 20 per row and 100,000; inputs
     between 2 and half of the hashed features, at most 64; both evenly on a logarithmic scale.
     Scalings and expansions take turns.
 

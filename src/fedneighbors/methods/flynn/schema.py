@@ -89,14 +89,14 @@ def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | b
     own = y.tolist() if y.dtype == object else np.unique(y).tolist()
     if any(label is None or label != label for label in own):
         raise Refuse("a label is missing", label_name)
-    plain = {label.item() if isinstance(label, np.generic) else label for label in own}
+    plain = [label.item() if isinstance(label, np.generic) else label for label in own]
     if any(not isinstance(label, str | int | float) for label in plain):
         raise Refuse("a label is neither text, number nor boolean", label_name)
     if len({type(label) for label in plain}) > 1:
         raise Refuse("labels are of different types", label_name)
     if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
         raise Refuse("a label does not fit into 64 bits", label_name)
-    return tuple(sorted(plain))
+    return tuple(sorted(set(plain)))
 
 
 def _label_kind(labels: tuple[Any, ...]) -> str:

@@ -92,7 +92,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         n_candidates: int = 60,
         cv: Any = 10,
         scoring: str = "accuracy",
-        n_active: Sequence[int] = (16, 32, 64, 128, 256),
+        n_active: Sequence[int] = (8, 16, 32, 64, 128),
         load: Sequence[float] = (0.2, 0.4, 0.8, 1.6, 3.2),
         decay: Sequence[float] = (),
         class_normalized: Sequence[bool] = (True, False),
@@ -237,8 +237,13 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         folds = np.full(len(y), -1, np.int64)
         if self.cv == "loo":
             return folds, LEAVE_ONE_OUT
+        rows = np.arange(len(y))
         splits = list(check_cv(self.cv, y, classifier=True).split(x, y))
-        for number, (_, held_out) in enumerate(splits):
+        for number, (trained, held_out) in enumerate(splits):
+            if not np.array_equal(np.sort(rows[trained]), np.delete(rows, held_out)):
+                raise ValueError(
+                    "expected folds that train on all other rows; give a k-fold splitter"
+                )
             if (folds[held_out] >= 0).any():
                 raise ValueError("expected folds that do not overlap; give a k-fold splitter")
             folds[held_out] = number
