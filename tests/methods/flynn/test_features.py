@@ -116,7 +116,9 @@ def test_a_constant_column_is_centred_exactly_and_divided_by_one(value, n_rows):
 
 def test_moments_of_sparse_tables_and_of_many_blocks_are_those_of_the_dense_table():
     rng = np.random.default_rng(1)
-    x = np.where(rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0)
+    x = np.where(
+        rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0
+    )
 
     dense, sparse = column_moments(x), column_moments(scipy.sparse.csr_array(x))
 

@@ -1,0 +1,524 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fedneighbors.errors import (
+    DataError,
+    FederationError,
+    PartyMissing,
+    PartyRefused,
+    ProtocolError,
+    SchemaMismatch,
+    WireError,
+)
+from fedneighbors.federation.loop import run_rounds
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation.roles import Refuse, serve
+from fedneighbors.methods.flynn.calibration import SHARPNESS
+from fedneighbors.methods.flynn.messages import (
+    CalibrationReply,
+    CountReply,
+    CountRequest,
+    Finish,
+    ModelRelease,
+    MomentsReply,
+    MomentsRequest,
+    Receipt,
+    SchemaRequest,
+)
+from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn.schema import Schema, agree
+from tests.methods.flynn.federations import train
+
+HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
+SECRET = 123456.789
+
+
+def table(n_rows=12, n_columns=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_rows, n_columns)), np.arange(n_rows) % 2
+
+
+def party(name, *, x=None, y=None, **options):
+    rows, labels = table()
+    return FlyNNParty(name, rows if x is None else x, labels if y is None else y, **options)
+
+
+# Tables that differ.
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "words"),
+    [
+        (("age", "mass", "size"), "weight", "expected 'weight' at position 1, found 'mass'"),
+        (("weight", "age", "size"), "age", "expected 'age' at position 0, found 'weight'"),
+        (("age", "weight", "Size"), "size", "expected 'size' at position 2, found 'Size'"),
+        (None, "(all)", "expected columns with names, found columns with no names"),
+    ],
+)
+def test_columns_of_other_names_are_refused_with_party_and_column(names, column, words):
+    first = party("north", feature_names=("age", "weight", "size"))
+    second = party("south", feature_names=names)
+
+    with pytest.raises(SchemaMismatch, match=words) as caught:
+        train([second, first], HOW)
+
+    assert (caught.value.party, caught.value.column) == ("south", column)
+    assert "party 'south'" in str(caught.value)
+
+
+def test_a_table_with_names_is_refused_beside_one_without():
+    named = party("south", feature_names=("a", "b", "c"))
+
+    with pytest.raises(
+        SchemaMismatch, match="expected columns with no names, found columns with n"
+    ):
+        train([party("north"), named], HOW)
+
+
+def test_another_number_of_columns_is_refused():
+    with pytest.raises(SchemaMismatch, match="expected 3 columns, found 4 columns") as caught:
+        train([party("north"), party("south", x=table(n_columns=4)[0])], HOW)
+
+    assert caught.value.party == "south"
+
+
+def test_columns_of_another_kind_are_refused():
+    flags = table()[0] > 0
+
+    with pytest.raises(SchemaMismatch, match=r"column 0.*expected number, found boolean") as caught:
+        train([party("north"), party("south", x=flags)], HOW)
+
+    assert caught.value.party == "south"
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.array(["no", "yes"]), "expected labels of type int, found str"),
+        (np.array([0.0, 1.0]), "expected labels of type int, found float"),
+        (np.array([False, True]), "expected labels of type int, found bool"),
+    ],
+)
+def test_labels_of_another_type_are_refused(labels, words):
+    other = party("south", y=labels[table()[1]], label_name="outcome")
+
+    with pytest.raises(SchemaMismatch, match=words) as caught:
+        train([party("north"), other], HOW)
+
+    assert (caught.value.party, caught.value.column) == ("south", "outcome")
+
+
+def test_labels_that_differ_from_the_named_classes_are_refused():
+    with pytest.raises(SchemaMismatch, match="expected labels of type str, found int"):
+        train([party("north")], replace(HOW, classes=("no", "yes")))
+
+
+# Values that cannot be used.
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array, scipy.sparse.csc_matrix])
+@pytest.mark.parametrize("names", [None, ("age", "weight", "size")])
+def test_a_value_that_is_not_finite_is_refused_with_its_column_and_without_values(bad, kind, names):
+    x, _ = table()
+    x[7, 1] = bad
+    x[7, 2] = SECRET
+
+    with pytest.raises(PartyRefused, match="a value is missing or not finite") as caught:
+        train(
+            [party("north", feature_names=names), party("south", x=kind(x), feature_names=names)],
+            HOW,
+        )
+
+    assert caught.value.party == "south"
+    assert caught.value.detail == ("weight" if names else "column 1")
+    assert not any(word in str(caught.value) for word in ("123456", "nan", "inf ", "7"))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("value", [2.0**200, -(2.0**200), 1e300])
+def test_a_value_too_large_to_standardize_is_refused_with_its_column(kind, value):
+    x, _ = table()
+    x[3, 2] = value
+
+    with pytest.raises(PartyRefused, match="too large to standardize") as caught:
+        train([party("north"), party("south", x=kind(x))], HOW)
+
+    assert (caught.value.party, caught.value.detail) == ("south", "column 2")
+
+
+def test_the_largest_value_that_can_be_standardized_is_taken():
+    x, _ = table()
+    x[3, 2] = np.nextafter(2.0**200, 0)
+
+    model = train([party("north"), party("south", x=x)], HOW)
+
+    assert model.n_rows == 24
+
+
+def test_text_is_refused_with_its_column():
+    x = table()[0].astype(object)
+    x[4, 1] = "SECRET"
+
+    with pytest.raises(PartyRefused, match="a column is not numeric") as caught:
+        train([party("north"), party("south", x=x, feature_names=None)], HOW)
+
+    assert (caught.value.party, caught.value.detail) == ("south", "column 1")
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.array([0.5, np.nan]), "a label is missing"),
+        (np.array(["a", None], object), "a label is missing"),
+        (np.array(["a", np.nan], object), "a label is missing"),
+        (np.array(["a", 1], object), "labels are of different types"),
+        (np.array([1, True], object), "labels are of different types"),
+        (np.array([b"a", b"b"]), "a label is neither text, number nor boolean"),
+        (np.array(["2020-01-01", "2021-01-01"], "datetime64[D]"), "a label is neither"),
+        (np.array([0, 2**63], np.uint64), "a label does not fit into 64 bits"),
+    ],
+    ids=str,
+)
+def test_labels_that_cannot_be_used_are_refused_with_the_name_of_the_label(labels, words):
+    other = party("south", y=labels[table()[1]], label_name="outcome")
+
+    with pytest.raises(PartyRefused, match=words) as caught:
+        train([party("north"), other], HOW)
+
+    assert (caught.value.party, caught.value.detail) == ("south", "outcome")
+
+
+def test_labels_of_numpy_inside_an_array_of_objects_are_plain_labels():
+    labels = np.array([np.str_("a"), "b"], object)
+
+    model = train([party("north", y=labels[table()[1]])], HOW)
+
+    assert model.classes == ("a", "b")
+    assert {type(label) for label in model.classes} == {str}
+
+
+def test_a_party_needs_one_label_for_each_row():
+    with pytest.raises(ValueError, match="expected one label for each of 12 rows, got 5"):
+        FlyNNParty("north", table()[0], np.zeros(5))
+
+
+# Too little data.
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_no_rows_at_all_train_nothing(standardize):
+    empty = np.zeros((0, 3))
+    parties = [FlyNNParty(name, empty, np.zeros(0, int)) for name in "ab"]
+
+    with pytest.raises(DataError, match="expected at least one row over all parties, got none"):
+        train(parties, replace(HOW, standardize=standardize, classes=(0, 1)))
+    with pytest.raises(DataError, match="expected at least two classes over all parties, got none"):
+        train(parties, replace(HOW, standardize=standardize))
+
+
+def test_one_class_trains_nothing():
+    parties = [party(name, y=np.full(12, "well")) for name in "ab"]
+
+    with pytest.raises(DataError, match="over all parties, got one class 'well'; add rows of"):
+        train(parties, HOW)
+
+
+def test_two_parties_of_one_class_each_train_a_model():
+    model = train([party("a", y=np.zeros(12, int)), party("b", y=np.ones(12, int))], HOW)
+
+    assert model.sizes.tolist() == [12, 12]
+
+
+# Parties that do not answer.
+
+
+def lossy(parties, lost, at_round):
+    """An exchange in which one party falls silent at a round."""
+    seen = []
+
+    def exchange(frames):
+        seen.append(1)
+        missing = {lost: "timed out"} if len(seen) > at_round else {}
+        return {
+            name: serve(parties[name], frame)
+            for name, frame in frames.items()
+            if name not in missing
+        }, missing
+
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("at_round", "during"),
+    [
+        (0, "the schema"),
+        (1, "the column moments"),
+        (2, "the counts"),
+        (3, "the calibration"),
+        (4, "the farewell"),
+    ],
+)
+def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_round, during):
+    parties = {name: party(name, model_path=tmp_path / name) for name in ("north", "south")}
+
+    with pytest.raises(
+        PartyMissing, match=rf"no reply to {during} from party 'south' \(timed out\)"
+    ):
+        run_rounds(coordinate(HOW), lossy(parties, "south", at_round), ("north", "south"))
+
+    assert parties["south"].model is None
+    assert not (tmp_path / "south").exists()
+    if at_round < 4:
+        assert parties["north"].model is None
+        assert not (tmp_path / "north").exists()
+
+
+# Parties that lie.
+
+
+class Liar(FlyNNParty):
+    """Answers one kind of request with altered fields."""
+
+    def __init__(self, lie, **options):
+        super().__init__("liar", *table(), **options)
+        self.lie = lie
+
+    def answer(self, request):
+        reply = super().answer(request)
+        wanted, change = self.lie
+        return change(reply) if isinstance(reply, wanted) else reply
+
+
+LIES = {
+    "one row more": (MomentsReply, lambda r: replace(r, n_rows=r.n_rows + 1)),
+    "one row fewer": (MomentsReply, lambda r: replace(r, n_rows=r.n_rows - 1)),
+    "negative rows": (MomentsReply, lambda r: replace(r, n_rows=-5)),
+    "impossible squares": (MomentsReply, lambda r: replace(r, squares=-r.squares)),
+    "moments of more columns": (
+        MomentsReply,
+        lambda r: replace(r, sums=np.zeros((4, 13), np.int64), squares=np.zeros((4, 26), np.int64)),
+    ),
+    "no moments": (
+        MomentsReply,
+        lambda r: replace(r, sums=np.zeros((0, 0), np.int64), squares=np.zeros((0, 0), np.int64)),
+    ),
+    "one count more": (
+        CountReply,
+        lambda r: replace(r, counts=r.counts + np.eye(40, 2, dtype="u2")),
+    ),
+    "counts doubled": (CountReply, lambda r: replace(r, counts=r.counts * np.uint16(2))),
+    "counts of another shape": (CountReply, lambda r: replace(r, counts=r.counts[:-1])),
+    "counts of fewer classes": (CountReply, lambda r: replace(r, counts=r.counts[:, :1])),
+    "counts in the wrong classes": (
+        CountReply,
+        lambda r: replace(r, counts=shifted(r.counts)),
+    ),
+    "all counts on one unit": (CountReply, lambda r: replace(r, counts=heaped(r.counts))),
+    "counts that overflow": (
+        CountReply,
+        lambda r: replace(r, counts=np.full(r.counts.shape, 2**16 - 1, "u2")),
+    ),
+    "losses of another length": (CalibrationReply, lambda r: replace(r, losses=r.losses[:3])),
+    "very negative losses": (CalibrationReply, lambda r: replace(r, losses=r.losses - 2**40)),
+    "labels of another type": (Schema, lambda r: forged(r, label_kind="str")),
+    "names of other columns": (Schema, lambda r: forged(r, feature_names=("a",))),
+    "a reply of another kind": (CountReply, lambda r: Receipt()),
+}
+
+
+def shifted(counts):
+    counts = counts.copy()
+    row = counts[:, 0].argmax()
+    counts[row] += np.array([-1, 1]).astype("u2")  # the total stays
+    return counts
+
+
+def heaped(counts):
+    heap = np.zeros_like(counts)
+    heap[0] = counts.sum(axis=0)
+    return heap
+
+
+def forged(reply, **change):
+    """A message that its own class would refuse."""
+    result = object.__new__(type(reply))
+    for name in type(reply).__dataclass_fields__:
+        object.__setattr__(result, name, change.get(name, getattr(reply, name)))
+    return result
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside an honest party"])
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_party_whose_numbers_do_not_add_up_is_found_out(lie, alone):
+    parties = [Liar(LIES[lie])] + ([] if alone else [party("honest")])
+
+    with pytest.raises((ProtocolError, WireError, SchemaMismatch, DataError)) as caught:
+        train(parties, HOW)
+
+    assert isinstance(caught.value, FederationError) or lie == "negative rows"
+    assert all(each.model is None for each in parties)
+
+
+def test_counts_of_another_width_cannot_be_added_up():
+    wide = (CountReply, lambda r: replace(r, counts=r.counts.astype("u4")))
+
+    with pytest.raises(ProtocolError, match="others sent uint16"):
+        train([Liar(wide), party("honest")], HOW)
+
+
+# Messages and their order.
+
+
+def schema():
+    return Schema(("a", "b"), ("number", "number"), "target", "int", (0, 1))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        SchemaRequest(),
+        schema(),
+        Schema(None, (), "", "none", ()),
+        MomentsRequest(True),
+        MomentsReply(7, np.ones((2, 13), np.int64), np.zeros((2, 26), np.int64)),
+        CountRequest(2, "mirror", np.zeros(2), np.ones(2), 9, 2, 3, 5, ("a", "b"), 16),
+        CountRequest(2, "none", None, None, 9, 2, 3, 5, (False, True), 32),
+        CountReply(np.arange(6, dtype=np.uint16).reshape(3, 2)),
+        ModelRelease(b"\0\xff"),
+        CalibrationReply(np.arange(len(SHARPNESS))),
+        Finish(np.arange(len(SHARPNESS))),
+        Receipt(),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_a_message_survives_the_wire(item):
+    copy = decode(encode(item), (type(item),))
+
+    assert copy == item
+    assert encode(copy) == encode(item)
+
+
+def test_a_count_request_carries_the_plan():
+    plan = HOW.plan(*moments_of(party("a")))
+
+    request = CountRequest.of(plan, (0, 1), n_bits=16)
+
+    assert decode(encode(request), (CountRequest,)).plan().same_as(plan)
+
+
+def moments_of(member):
+    reply = member.answer(MomentsRequest(True))
+    return reply, 3
+
+
+def test_a_party_finishes_only_what_was_released():
+    with pytest.raises(Refuse, match="there is no model to finish"):
+        party("north").answer(Finish(np.zeros(len(SHARPNESS), np.int64)))
+
+
+def test_a_party_refuses_losses_that_do_not_fit():
+    member = party("north")
+    member.answer(ModelRelease(train([party("other")], HOW).to_bytes()))
+
+    with pytest.raises(Refuse, match="the losses do not fit the model"):
+        member.answer(Finish(np.zeros(3, np.int64)))
+
+    assert member.model is None
+
+
+def test_a_party_without_memory_finishes_the_model_that_waits_on_disk(tmp_path):
+    path = tmp_path / "flynn.model"
+    released = replace(train([party("other")], HOW), losses=np.zeros(len(SHARPNESS), np.int64))
+    reply = party("north", model_path=path).answer(ModelRelease(released.to_bytes()))
+    waiting = [p.name for p in tmp_path.iterdir()]
+
+    reborn = party("north", model_path=path)
+    reborn.answer(Finish(reply.losses))
+
+    assert waiting == ["flynn.model.pending"]
+    assert [p.name for p in tmp_path.iterdir()] == ["flynn.model"]
+    expected = replace(released, losses=np.array(reply.losses)).to_bytes()
+    assert path.read_bytes() == expected == reborn.model.to_bytes()
+
+
+def test_every_party_writes_the_model_of_the_coordinator(tmp_path):
+    parties = [party(name, model_path=tmp_path / f"{name}.model") for name in "abc"]
+
+    model = train(parties, HOW)
+
+    written = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert written == {f"{name}.model": model.to_bytes() for name in "abc"}
+    assert FlyNNModel.load(Path(tmp_path / "a.model")).sharpness == model.sharpness
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_features": 4}, "the number of columns is not the announced one"),
+        ({"classes": (0, 5)}, "a label is not among the classes"),
+    ],
+)
+def test_a_party_refuses_to_count_for_another_table(change, words):
+    request = CountRequest.of(HOW.plan(*moments_of(party("a"))), (0, 1), n_bits=16)
+    request = replace(request, mean=None, scale=None, **change)
+
+    with pytest.raises(Refuse, match=words):
+        party("north").answer(request)
+
+
+def test_a_party_answers_nothing_but_its_own_requests():
+    with pytest.raises(Refuse, match="unknown request"):
+        party("north").answer(Receipt())
+
+
+def test_classes_are_the_union_in_ascending_order():
+    schemas = {
+        "a": Schema(None, ("number",), "target", "str", ("well",)),
+        "b": Schema(None, ("number",), "target", "none", ()),
+        "c": Schema(None, ("number",), "target", "str", ("ill", "well")),
+    }
+
+    agreed = agree(schemas, reserved=("dead",))
+
+    assert agreed.classes == ("dead", "ill", "well")
+    assert agreed.n_features == 1
+
+
+def test_a_schema_tells_no_values_and_no_sizes():
+    fields = set(Schema.__dataclass_fields__)
+
+    assert fields == {"feature_names", "kinds", "label_name", "label_kind", "labels"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"n_units": 10.0}, TypeError, "expected n_units as an integer or None, got 10.0"),
+        ({"n_inputs": "two"}, TypeError, "expected n_inputs as an integer or None, got 'two'"),
+        ({"n_active": True}, TypeError, "expected n_active as an integer or None, got True"),
+        ({"decay": "slow"}, TypeError, "expected decay as a number or None, got 'slow'"),
+        ({"decay": True}, TypeError, "expected decay as a number or None, got True"),
+        ({"decay": 1.1}, ValueError, r"expected decay in \[0, 1\] or None, got 1.1"),
+        ({"decay": float("nan")}, ValueError, r"expected decay in \[0, 1\] or None, got nan"),
+        ({"class_normalized": 1}, TypeError, "expected class_normalized True or False, got 1"),
+        ({"standardize": "std"}, ValueError, "expected standardize True, False, 'feature' or"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(change, error, words):
+    with pytest.raises(error, match=words):
+        FlyNNSettings(**change)
+
+
+def test_settings_derive_what_was_left_open_from_the_number_of_rows():
+    plan = FlyNNSettings().plan(*moments_of(party("a")))
+
+    assert plan.n_units >= 10_000
+    assert plan.n_active <= plan.n_units
+    assert FlyNNSettings(n_units=3).plan(*moments_of(party("a"))).n_active == 3

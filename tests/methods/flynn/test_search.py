@@ -1,0 +1,369 @@
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import (
+    KFold,
+    LeaveOneOut,
+    PredefinedSplit,
+    RepeatedKFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+    cross_val_score,
+)
+
+from fedneighbors import FlyNNClassifier, FlyNNSearchCV
+from fedneighbors.methods.flynn.candidates import Candidate, Grid, draw_candidates
+from fedneighbors.methods.flynn.expansion import n_expanded
+
+CANDIDATES = (
+    Candidate(False, None, 60, 2),
+    Candidate(False, "mirror", 90, 3),
+    Candidate(False, "population", 70, 4),
+)
+GRID = {
+    "n_active": (1, 4, 9),
+    "load": (0.0, 0.4, 2.0, float("inf")),
+    "decay": (0.9,),
+    "class_normalized": (True, False),
+}
+
+
+def table(n_rows=48, n_classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_rows) % n_classes
+    return rng.normal(size=(n_rows, 4)) + 0.7 * y[:, None], y
+
+
+def search(**options):
+    return FlyNNSearchCV(**{"candidates": CANDIDATES, **GRID, "cv": 3, "refit": False, **options})
+
+
+def fold_scores(found):
+    n_folds = sum(
+        name.endswith("_test_score") and name[:5] == "split" for name in found.cv_results_
+    )
+    return np.stack([found.cv_results_[f"split{k}_test_score"] for k in range(n_folds)], axis=1)
+
+
+# The scores are those of scikit-learn.
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy"])
+@pytest.mark.parametrize(
+    "cv",
+    [
+        2,
+        5,
+        KFold(3),
+        KFold(4, shuffle=True, random_state=1),
+        StratifiedKFold(3, shuffle=True, random_state=2),
+        PredefinedSplit([0, 1, 1, 2] * 12),
+        [(np.arange(24), np.arange(24, 48)), (np.arange(24, 48), np.arange(24))],
+    ],
+    ids=["2", "5", "k-fold", "shuffled", "stratified", "predefined", "pairs"],
+)
+def test_scores_equal_those_of_cross_val_score_to_the_last_digit(cv, scoring):
+    x, y = table()
+
+    found = search(cv=cv, scoring=scoring).fit(x, y)
+
+    scores = fold_scores(found)
+    assert len(scores) == 3 * 3 * 5 * 2
+    for k in np.random.default_rng(3).choice(len(scores), 6, replace=False):
+        params = found.cv_results_["params"][k]
+        expected = cross_val_score(FlyNNClassifier(**params), x, y, cv=cv, scoring=scoring)
+        assert scores[k].tolist() == expected.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy"])
+def test_a_class_that_a_fold_holds_alone_is_scored_as_by_cross_val_score(scoring):
+    x, y = table()
+    order = np.argsort(y, kind="stable")
+    x, y = x[order], y[order]  # each of three folds is one class, which the others lack
+
+    found = search(cv=KFold(3), scoring=scoring).fit(x, y)
+
+    scores = fold_scores(found)
+    assert (scores == 0).all()
+    expected = cross_val_score(
+        FlyNNClassifier(**found.cv_results_["params"][7]), x, y, cv=KFold(3), scoring=scoring
+    )
+    assert scores[7].tolist() == expected.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+def test_a_class_missing_in_some_folds_is_scored_as_by_cross_val_score():
+    x, y = table()
+    y[y == 2] = 0
+    y[[1, 2, 30]] = 2
+    folds = KFold(4)
+
+    found = search(cv=folds, scoring="balanced_accuracy").fit(x, y)
+
+    scores = fold_scores(found)
+    for k in range(0, len(scores), 13):
+        params = found.cv_results_["params"][k]
+        expected = cross_val_score(
+            FlyNNClassifier(**params), x, y, cv=folds, scoring="balanced_accuracy"
+        )
+        assert scores[k].tolist() == expected.tolist()
+
+
+def test_leaving_out_one_row_equals_scikit_learns():
+    x, y = table(18)
+
+    found = search(cv="loo").fit(x, y)
+
+    for k in range(0, 90, 17):
+        params = found.cv_results_["params"][k]
+        expected = cross_val_score(FlyNNClassifier(**params), x, y, cv=LeaveOneOut())
+        assert found.cv_results_["mean_test_score"][k] == expected.mean()
+
+
+def test_the_splitter_of_scikit_learn_that_leaves_one_out_gives_the_same_mean():
+    x, y = table(18)
+
+    ours, theirs = search(cv="loo").fit(x, y), search(cv=LeaveOneOut()).fit(x, y)
+
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-12
+    )
+
+
+# Over parties.
+
+
+@pytest.mark.parametrize(
+    "cv", ["loo", KFold(4, shuffle=True, random_state=5)], ids=["loo", "folds"]
+)
+@pytest.mark.parametrize("n_parties", [1, 2, 7])
+def test_a_search_over_parties_equals_the_search_on_the_pooled_table(cv, n_parties):
+    x, y = table()
+    owner = np.random.default_rng(n_parties).integers(0, n_parties, len(y))
+
+    pooled = search(cv=cv).fit(x, y)
+    federated = search(cv=cv).fit(x, y, parties=owner)
+
+    assert fold_scores(federated).tolist() == fold_scores(pooled).tolist()
+    assert federated.best_params_ == pooled.best_params_
+
+
+def test_standardizing_constants_of_a_search_are_those_of_all_parties():
+    x, y = table()
+    candidates = [Candidate("feature", "mirror", 60, 3), Candidate("global", None, 60, 2)]
+
+    pooled = search(candidates=candidates, cv="loo").fit(x, y)
+    federated = search(candidates=candidates, cv="loo").fit(x, y, parties=y)
+
+    assert fold_scores(federated).tolist() == fold_scores(pooled).tolist()
+
+
+def test_each_party_deals_its_rows_into_folds_class_by_class():
+    x, y = table(60)
+    owner = np.arange(60) // 20
+
+    found = search(cv=5).fit(x, y, parties=owner)
+    again = search(cv=np.int64(5)).fit(x, y, parties=owner)
+
+    assert fold_scores(found).shape == (90, 5)
+    assert fold_scores(found).tolist() == fold_scores(again).tolist()
+
+
+def test_folds_without_rows_do_not_count():
+    x, y = table(6, n_classes=2)
+
+    found = search(cv=50).fit(x, y, parties=[0, 1] * 3)
+
+    assert fold_scores(found).shape == (90, 3)
+    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+
+def test_the_number_of_threads_changes_no_score():
+    x, y = table()
+
+    scores = [
+        fold_scores(search(n_jobs=n).fit(x, y, parties=parties)).tobytes()
+        for n in (1, 2)
+        for parties in (None, np.zeros(48))
+    ]
+
+    assert scores[0] == scores[2]
+    assert scores[1] == scores[3]
+
+
+# What a search leaves behind.
+
+
+def test_results_are_laid_out_as_by_grid_search():
+    x, y = table()
+
+    found = search(n_active=(4,), load=(1.0, 0.1), decay=(), class_normalized=(True,)).fit(x, y)
+
+    results = found.cv_results_
+    assert [p["n_units"] for p in results["params"]] == [60, 60, 90, 90, 70, 70]
+    assert list(results["param_n_units"]) == [60, 60, 90, 90, 70, 70]
+    assert set(results["params"][0]) < set(FlyNNClassifier().get_params())
+    scores = fold_scores(found)
+    np.testing.assert_allclose(results["mean_test_score"], scores.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(results["std_test_score"], scores.std(axis=1), rtol=1e-12)
+    mean = results["mean_test_score"]
+    assert results["rank_test_score"].tolist() == [1 + sum(m > own for m in mean) for own in mean]
+    assert found.best_score_ == mean.max()
+    assert found.best_index_ == int(np.argmax(mean))
+    assert found.best_params_ == results["params"][found.best_index_]
+    assert results["rank_test_score"][found.best_index_] == 1
+
+
+def test_the_best_setting_is_fitted_on_all_rows_of_the_same_parties():
+    x, y = table()
+    owner = np.arange(48) % 3
+
+    found = search(refit=True).fit(x, y, parties=owner)
+
+    expected = FlyNNClassifier(**found.best_params_).fit(x, y)
+    assert found.best_estimator_.model_.to_bytes() == expected.model_.to_bytes()
+    assert set(found.best_estimator_.run_record_.rounds[0].upload_bytes) == {"0", "1", "2"}
+    assert (found.predict(x) == expected.predict(x)).all()
+    assert (found.predict_proba(x) == expected.predict_proba(x)).all()
+    assert (found.decision_function(x) == expected.decision_function(x)).all()
+    assert found.classes_.tolist() == [0, 1, 2]
+
+
+def test_without_refit_there_is_nothing_to_predict_with():
+    x, y = table()
+
+    found = search(refit=False).fit(x, y)
+
+    assert not hasattr(found, "best_estimator_")
+    with pytest.raises(NotFittedError):
+        found.predict(x)
+
+
+@pytest.mark.parametrize("form", ["frame", "sparse"])
+def test_frames_and_sparse_tables_are_searched_as_arrays_are(form):
+    x, y = table()
+    names = np.array(["ill", "well", "dead"])[y]
+    other = pd.DataFrame(x, columns=list("abcd")) if form == "frame" else scipy.sparse.csr_array(x)
+
+    found = search(refit=True).fit(other, names)
+
+    assert fold_scores(found).tolist() == fold_scores(search().fit(x, names)).tolist()
+    assert set(found.predict(other)) <= set(names)
+
+
+def test_a_rho_above_the_number_of_units_is_left_out():
+    x, y = table()
+
+    found = search(n_active=(4, 65, 80)).fit(x, y)
+
+    tried = {(p["n_units"], p["n_active"]) for p in found.cv_results_["params"]}
+    assert tried == {(60, 4), (70, 4), (70, 65), (90, 4), (90, 65), (90, 80)}
+
+
+# Bad arguments.
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"cv": 1}, ValueError, "n_splits=2 or more, got n_splits=1"),
+        ({"cv": 100}, ValueError, "n_splits=100 greater than the number of samples"),
+        ({"cv": "ten"}, ValueError, "Expected `cv` as an integer"),
+        ({"cv": ShuffleSplit(3, random_state=0)}, ValueError, "give a k-fold splitter"),
+        ({"cv": TimeSeriesSplit(3)}, ValueError, "give a k-fold splitter"),
+        (
+            {"cv": [(range(48), range(24)), (range(24), range(24, 48))]},
+            ValueError,
+            "train on all other",
+        ),
+        ({"cv": RepeatedKFold(n_splits=2)}, ValueError, "folds that do not overlap"),
+        ({"cv": PredefinedSplit([-1, 0, 1, 1] * 12)}, ValueError, "folds that cover all rows"),
+        ({"cv": [(range(9), range(24)), (range(24), range(24, 48))]}, ValueError, "train on all"),
+        ({"scoring": "f1"}, ValueError, "expected scoring 'accuracy' or 'balanced_accuracy', got"),
+        ({"n_active": ()}, ValueError, r"expected n_active as positive integers to try, got \(\)"),
+        ({"n_active": (0,)}, ValueError, r"expected n_active as positive integers to try, got \(0"),
+        ({"n_active": 8}, TypeError, "expected n_active as a sequence of values to try, got 8"),
+        ({"load": (-1,)}, ValueError, "expected values of load from 0 on"),
+        ({"load": (float("nan"),)}, ValueError, "expected values of load from 0 on"),
+        ({"load": (), "decay": ()}, ValueError, "expected a load or decay"),
+        ({"decay": (2,)}, ValueError, r"expected values of decay in \[0, 1\]"),
+        ({"class_normalized": ()}, ValueError, "a class_normalized to try"),
+        ({"class_normalized": True}, TypeError, "expected class_normalized as a sequence"),
+        ({"class_normalized": (1,)}, ValueError, "expected True and False to try"),
+        ({"candidates": ()}, ValueError, "expected candidates as Candidate objects"),
+        ({"candidates": (3,)}, ValueError, "expected candidates as Candidate objects"),
+        ({"candidates": None, "n_candidates": 0}, ValueError, "n_candidates=0"),
+        ({"candidates": None, "n_candidates": 1.5}, ValueError, "n_candidates=1.5"),
+        ({"candidates": None, "standardize": ()}, ValueError, "at least one candidate, scaling"),
+        ({"candidates": None, "standardize": True}, TypeError, "standardize as a sequence"),
+        ({"candidates": None, "standardize": ("x",)}, ValueError, "expected standardize True, F"),
+        ({"candidates": None, "expand": "mirror"}, TypeError, "expand as a sequence"),
+        ({"candidates": None, "expand": ("x",)}, ValueError, "expected expand 'auto', None or one"),
+        ({"random_state": -1}, ValueError, "expected random_state in"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_a_search_is_named(options, error, words):
+    x, y = table()
+
+    with pytest.raises(error, match=words):
+        search(**options).fit(x, y)
+
+
+@pytest.mark.parametrize("cv", [1, 0, -2, True])
+def test_parties_need_two_folds_or_more(cv):
+    x, y = table()
+
+    with pytest.raises(
+        ValueError, match=r"expected cv of at least 2, got .*'loo' leaves out one row"
+    ):
+        search(cv=cv).fit(x, y, parties=y)
+
+
+# Candidates.
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 4, 30, 784])
+def test_drawn_candidates_always_make_a_plan(n_features):
+    drawn = draw_candidates(
+        40,
+        500,
+        n_features,
+        standardize=("global", False),
+        expand=("auto", "population", None),
+        seed=1,
+    )
+
+    assert len(drawn) == 40
+    for candidate in drawn:
+        width = n_expanded(candidate.expand or "none", n_features)
+        assert 1 <= candidate.n_inputs <= width
+        assert 1 <= candidate.n_units <= 100_000
+    assert {(c.standardize, c.expand is None) for c in drawn} == {
+        ("global", True),
+        ("global", False),
+        (False, True),
+        (False, False),
+    }
+
+
+def test_the_same_seed_draws_the_same_candidates():
+    options = {"standardize": (True,), "expand": ("mirror",)}
+
+    first, second, third = (draw_candidates(5, 99, 7, seed=s, **options) for s in (3, 3, 4))
+
+    assert first == second
+    assert first != third
+
+
+def test_a_grid_pairs_every_decay_with_every_exponent():
+    grid = Grid((4,), (float("inf"), 0.0), (True, False), (0.25,))
+    plan = FlyNNClassifier(n_units=50, n_active=4).fit(*table()).model_.plan
+
+    settings = grid.settings(plan, n_rows=48, n_classes=3)
+
+    assert settings == tuple((d, f) for f in (True, False) for d in (0.0, 1.0, 0.25))
