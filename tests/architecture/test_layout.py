@@ -1,0 +1,164 @@
+import ast
+import re
+
+import pytest
+from importlinter.cli import lint_imports
+
+from tests.architecture.tree import ROOT, SOURCE, sources
+
+MAX_LINES = 400
+DRAWERS = {"utils", "util", "helpers", "common", "core", "misc", "tools", "shared"}
+KERNELS = sorted(path.stem for path in (SOURCE / "kernels").glob("*.py") if path.stem != "__init__")
+METHODS = sorted(
+    path.name for path in (SOURCE / "methods").iterdir() if (path / "__init__.py").exists()
+)
+
+
+def imports_of(path):
+    """Names of the modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def test_imports_keep_their_contracts(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+
+    status = lint_imports(no_cache=True)
+
+    assert status == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["src", "benchmarks"])
+def test_no_file_is_longer_than_one_sitting(folder):
+    lines = {p.name: len(p.read_text().splitlines()) for p in (ROOT / folder).rglob("*.py")}
+
+    assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
+
+
+def test_no_file_or_folder_is_a_drawer():
+    names = {part for path in sources() for part in path.relative_to(SOURCE).with_suffix("").parts}
+
+    assert names & DRAWERS == set()
+
+
+def test_every_file_opens_with_a_sentence_about_what_it_owns():
+    silent = [
+        path.name
+        for path in sources()
+        if path.read_text().strip() and path.name != "_version.py"
+        if not (ast.get_docstring(ast.parse(path.read_text())) or "")
+        .split("\n")[0]
+        .endswith((".", ":"))
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "file", ["algorithm.py", "protocol.py", "estimator.py", "experiment.py", "PAPER.md"]
+)
+def test_a_method_has_the_five_files(method, file):
+    path = SOURCE / "methods" / method / file
+
+    assert path.read_text().strip()
+
+
+def test_methods_do_not_import_one_another():
+    for method in METHODS:
+        others = tuple(f"fedneighbors.methods.{other}" for other in METHODS if other != method)
+        for path in (SOURCE / "methods" / method).rglob("*.py"):
+            assert not any(name.startswith(others) for name in imports_of(path) if others), path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_mathematics_of_a_method_knows_nothing_of_networks(method):
+    imported = imports_of(SOURCE / "methods" / method / "algorithm.py")
+
+    assert not {name for name in imported if name.startswith("fedneighbors.federation")}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_compiled_code_uses_nothing_of_another_kernel_file(kernel):
+    tree = ast.parse((SOURCE / "kernels" / f"{kernel}.py").read_text())
+    foreign = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("fedneighbors")
+        for alias in node.names
+    }
+    compiled = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        if any(
+            "jit" in ast.unparse(d) or "intrinsic" in ast.unparse(d) for d in node.decorator_list
+        )
+    ]
+    used = {n.id for node in compiled for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+    assert used & foreign == set()  # the cache on disk would not notice an edit there
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_has_a_slow_twin_and_a_test_against_it(kernel):
+    if not public_functions(kernel) or kernel in compiled_behind_a_check():
+        return
+
+    twin = ROOT / "tests" / "naive" / f"{kernel}.py"
+    test = ROOT / "tests" / "kernels" / f"test_{kernel}.py"
+
+    assert "def " in twin.read_text()
+    assert "naive" in test.read_text()
+
+
+def public_functions(kernel):
+    tree = ast.parse((SOURCE / "kernels" / f"{kernel}.py").read_text())
+    return [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+
+
+def compiled_behind_a_check():
+    """Kernel files that only another one calls; they are tested through it."""
+    return {
+        name.split(".")[2]
+        for kernel in KERNELS
+        for name in imports_of(SOURCE / "kernels" / f"{kernel}.py")
+        if name.startswith("fedneighbors.kernels.")
+    }
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^\s*(import|from) (pickle|marshal|shelve|dill|cloudpickle|joblib\.numpy_pickle)\b",
+        r"(?<![\w.])(eval|exec)\(",
+        r"allow_pickle\s*=\s*True",
+        r"joblib\.(load|dump)\(",
+        r"yaml\.load\(",
+        r"fastmath\s*=\s*True",
+    ],
+)
+def test_the_source_never_says(pattern):
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sources()
+        for line in path.read_text().splitlines()
+        if re.search(pattern, line)
+    ]
+
+    assert found == []
+
+
+def test_only_one_module_imports_flower():
+    importers = [
+        path.relative_to(SOURCE).as_posix()
+        for path in sources()
+        if any(name.split(".")[0] == "flwr" for name in imports_of(path))
+    ]
+
+    assert importers == ["federation/flower.py"]

@@ -1,0 +1,25 @@
+"""Where the source lies and what its modules are."""
+
+import importlib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fedneighbors"
+
+# The Flower app is a script: importing it builds apps.
+SCRIPTS = ("fedneighbors.methods.flynn.flower_app",)
+
+
+def sources():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def module_name(path):
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules(folder=SOURCE):
+    """Every module below a folder that can be imported without doing anything."""
+    names = [module_name(path) for path in sorted(folder.rglob("*.py"))]
+    return [importlib.import_module(name) for name in names if name not in SCRIPTS]
