@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -456,6 +457,29 @@ def test_every_party_writes_the_model_of_the_coordinator(tmp_path):
     written = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     assert written == {f"{name}.model": model.to_bytes() for name in "abc"}
     assert FlyNNModel.load(Path(tmp_path / "a.model")).sharpness == model.sharpness
+
+
+def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
+    path = tmp_path / "flynn.model"
+    path.write_bytes(b"old")
+    model = train([party("other")], HOW)
+    member = party("north", model_path=path)
+    member.answer(ModelRelease(model.to_bytes()))
+
+    def fails(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="No space left"):
+        member.answer(Finish(model.losses))
+    left = {p.name for p in tmp_path.iterdir()}
+    shown = member.model
+    monkeypatch.undo()
+    member.answer(Finish(model.losses))
+
+    assert shown is None
+    assert left == {"flynn.model", "flynn.model.pending"}
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"flynn.model": model.to_bytes()}
 
 
 @pytest.mark.parametrize(

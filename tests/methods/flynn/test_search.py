@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +17,12 @@ from sklearn.model_selection import (
 )
 
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.flynn.candidates import Candidate, Grid, draw_candidates
 from fedneighbors.methods.flynn.expansion import n_expanded
+from fedneighbors.methods.flynn.search import SearchParty
+from fedneighbors.methods.flynn.search_coordinator import coordinate_search
 
 CANDIDATES = (
     Candidate(False, None, 60, 2),
@@ -193,6 +199,41 @@ def test_the_number_of_threads_changes_no_score():
 
     assert scores[0] == scores[2]
     assert scores[1] == scores[3]
+
+
+class Liar(SearchParty):
+    """Answers one kind of request with altered fields."""
+
+    def __init__(self, wanted, change):
+        x, y = table()
+        super().__init__("liar", x, y, folds=np.arange(len(y)) % 3)
+        self.lie = wanted, change
+
+    def answer(self, request):
+        reply = super().answer(request)
+        wanted, change = self.lie
+        return replace(reply, **change(reply)) if type(reply).__name__ == wanted else reply
+
+
+@pytest.mark.parametrize(
+    ("wanted", "change"),
+    [
+        ("MomentsReply", lambda r: {"n_rows": r.n_rows + 1}),
+        ("MomentsReply", lambda r: {"sums": r.sums[:-1], "squares": r.squares[:-1]}),
+        ("MomentsReply", lambda r: {"squares": -r.squares}),
+        ("FoldCounts", lambda r: {"counts": r.counts * np.uint16(2)}),
+        ("FoldCounts", lambda r: {"counts": r.counts[:, :-1]}),
+        ("FoldCounts", lambda r: {"rows": r.rows + 1}),
+        ("FoldCounts", lambda r: {"rows": r.rows[::-1] * [0, 1, 2]}),
+        ("FoldHits", lambda r: {"hits": r.hits[:-1]}),
+    ],
+)
+def test_a_party_whose_numbers_do_not_add_up_is_found_out_in_a_search(wanted, change):
+    candidate = Candidate("feature", None, 60, 2)
+    grid = Grid((4, 9), (0.4,), (True,))
+
+    with pytest.raises(ProtocolError):
+        run(coordinate_search([candidate], grid, n_folds=3, seed=0), [Liar(wanted, change)])
 
 
 # What a search leaves behind.

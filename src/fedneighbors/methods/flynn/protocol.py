@@ -42,7 +42,7 @@ from fedneighbors.methods.flynn.messages import (
 from fedneighbors.methods.flynn.model import FlyNNModel, Label, label_index
 from fedneighbors.methods.flynn.schema import agree, describe
 
-__all__ = ["FlyNNParty", "FlyNNSettings", "coordinate"]
+__all__ = ["FlyNNParty", "FlyNNSettings", "checked_moments", "coordinate"]
 
 
 @dataclass(frozen=True)
@@ -244,11 +244,12 @@ class FlyNNParty:
             raise Refuse("there is no model to finish")
         if losses.shape != model.losses.shape:
             raise Refuse("the losses do not fit the model")
-        self.model = replace(model, losses=np.array(losses))
-        self._released = self._hashed = None
+        finished = replace(model, losses=np.array(losses))
         if self._path is not None:
-            self.model.save(self._path)
+            finished.save(self._path)
             self._pending.unlink(missing_ok=True)
+        self.model = finished
+        self._released = self._hashed = None
         return Receipt()
 
 
@@ -280,7 +281,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     schema = agree(replies.complete("the schema").each, settings.classes)
     replies = yield total(MomentsRequest(bool(settings.standardize)))
     reply = replies.complete("the column moments").total
-    moments = _checked_moments(reply, schema.n_features if settings.standardize else 0)
+    moments = checked_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
     replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits))
@@ -310,8 +311,23 @@ def _total(reply: Message | None) -> Message:
     return reply
 
 
-def _checked_moments(reply: Message | None, n_columns: int) -> Moments:
-    """Return the summed moments, with sums of ``n_columns`` columns."""
+def checked_moments(reply: Message | None, n_columns: int) -> Moments:
+    """Return the summed moments of parties, which must be those of some table.
+
+    Parameters
+    ----------
+    reply : MomentsReply or None
+        The sum, None if no party took part.
+    n_columns : int
+        Columns that were summed; 0 if only rows were counted.
+
+    Raises
+    ------
+    DataError
+        If there is no row.
+    ProtocolError
+        If the sums are of another shape.
+    """
     reply = _total(reply)
     if reply.n_rows < 1:
         raise DataError("expected at least one row over all parties, got none; add data")

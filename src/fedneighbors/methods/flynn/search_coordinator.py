@@ -1,5 +1,6 @@
 """The coordinator of a search: counts per fold, then hits per fold, wiring by wiring."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from fedneighbors.methods.flynn.candidates import Candidate, Grid
 from fedneighbors.methods.flynn.features import FeatureMap, Moments, standardizer
 from fedneighbors.methods.flynn.messages import CountRequest, MomentsRequest, SchemaRequest
 from fedneighbors.methods.flynn.model import Label
+from fedneighbors.methods.flynn.protocol import checked_moments
 from fedneighbors.methods.flynn.schema import Agreed, agree
 from fedneighbors.methods.flynn.search import FoldCountRequest, FoldHitRequest
 
@@ -75,12 +77,18 @@ def coordinate_search(
     -------
     list of Scored
         In the order of the candidates.
+
+    Raises
+    ------
+    SchemaMismatch, PartyMissing, DataError, ProtocolError
+        As :func:`~.protocol.coordinate` does.
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, reserved)
-    replies = yield total(MomentsRequest(any(c.standardize for c in candidates)))
-    sums = _total(replies.complete("the column moments").total)
-    moments = Moments(sums.n_rows, sums.sums, sums.squares)
+    with_columns = any(c.standardize for c in candidates)
+    replies = yield total(MomentsRequest(with_columns))
+    reply = replies.complete("the column moments").total
+    moments = checked_moments(reply, schema.n_features if with_columns else 0)
     scored = []
     for candidate in candidates:
         plans = _plans(candidate, grid, moments, schema, seed)
@@ -89,6 +97,7 @@ def coordinate_search(
         rhos = tuple(plan.n_active for plan in plans)
         replies = yield total(FoldCountRequest(encode(widest), rhos, n_folds))
         folds = _total(replies.complete("the counts of the folds").total)
+        _check_folds(folds, plans, (max(n_folds, 1), len(schema.classes)), moments.n_rows)
         settings = tuple(
             grid.settings(plan, n_rows=moments.n_rows, n_classes=len(schema.classes))
             for plan in plans
@@ -98,6 +107,8 @@ def coordinate_search(
         replies = yield total(FoldHitRequest(folds.counts, folds.rows, decays, normalized))
         found = _total(replies.complete("the hits of the folds").total)
         shape = (len(rhos), len(folds.rows), len(normalized), len(schema.classes))
+        if found.hits.size != math.prod(shape):
+            raise ProtocolError(f"expected hits for {shape}, got {found.hits.shape}")
         scored.append(Scored(candidate, rhos, settings, found.hits.reshape(shape), folds.rows))
     return scored
 
@@ -113,6 +124,26 @@ def _plans(
     n_units = candidate.n_units
     rhos = [rho for rho in grid.n_active if rho <= n_units] or [min(n_units, grid.n_active[0])]
     return [HashPlan(features, n_units, candidate.n_inputs, rho, seed) for rho in rhos]
+
+
+def _check_folds(
+    folds: Message, plans: Sequence[HashPlan], shape: tuple[int, int], n_rows: int
+) -> None:
+    """Refuse counts of folds that do not belong to the announced rows."""
+    n_folds, n_classes = shape
+    expected = (len(plans) * n_folds, plans[0].n_units, n_classes)
+    if folds.counts.shape != expected or folds.rows.shape != shape:
+        raise ProtocolError(
+            f"expected counts and rows of shapes {expected} and {shape}, got {folds.counts.shape} "
+            f"and {folds.rows.shape}"
+        )
+    for k, plan in enumerate(plans):
+        found = folds.counts[k * n_folds : (k + 1) * n_folds].sum(axis=1, dtype=np.int64)
+        if folds.rows.sum() != n_rows or (found != folds.rows * plan.n_active).any():
+            raise ProtocolError(
+                f"counts do not add up to {n_rows} rows x {plan.n_active} active units; "
+                "a party counted other rows than it announced"
+            )
 
 
 def _total(reply: Message | None) -> Message:
