@@ -92,11 +92,14 @@ def test_winners_equal_those_of_the_slow_twin(dtype):
 
 # type after narrowing, largest value, units, winners -> units whose sums are stored
 PATHS = {
-    "heap of bytes": (np.uint8, 255, 9_000, 7, 4_096),
-    "heap of exact bytes": (np.uint8, 40, 9_000, 7, 4_096),
-    "heap of int32": (np.int32, 2**20, 5_000, 9, 4_096),
-    "heap of int64": (np.int64, 2**59, 5_000, 9, 4_096),
-    "heap of floats": (np.float64, 1, 5_000, 9, 4_096),
+    "sample of bytes": (np.uint8, 255, 9_000, 7, 4_096),
+    "sample of exact bytes": (np.uint8, 40, 9_000, 7, 4_096),
+    "sample of int32": (np.int32, 2**20, 5_000, 9, 4_096),
+    "sample of int64": (np.int64, 2**59, 5_000, 9, 4_096),
+    "sample of floats": (np.float64, 1, 5_000, 9, 4_096),
+    "all of int64": (np.int64, 2**59, 5_000, 60, 5_000),
+    "all of floats": (np.float64, 1, 5_000, 60, 5_000),
+    "all of bytes": (np.uint8, 255, 9_000, 95, 9_000),
     "count of few units": (np.uint8, 63, 3_000, 11, 3_000),
     "count of many units": (np.uint8, 9, 12_000, 100, 12_000),
     "no thresholds": (np.float64, 1, 300, 120, 0),

@@ -150,14 +150,14 @@ def _are_whole(rows: NDArray[Any]) -> bool:
 def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
     """Choose how many units have their quantized sums stored, to start with good thresholds.
 
-    None where most units would pass anyway. All where quantized sums are exact and it is cheaper
-    to count them than to hold many winners in heaps. Otherwise a sample.
+    None where most units would pass anyway. All where a large part wins, since counting bounds the
+    winners closely, or gives them, where quantized sums are exact. Otherwise a sample.
     """
     if 4 * n_active > n_units or 4 * n_active > _MAX_STORED:
         return 0
     exact = rows.dtype == np.uint8 and int(rows.max()) - int(rows.min()) <= LEVELS
-    many = n_active * 200 >= n_units or n_units <= 2 * _SAMPLE
-    if exact and many and n_units <= _MAX_STORED:
+    few = n_active * (200 if exact else 100) >= n_units or (exact and n_units <= 2 * _SAMPLE)
+    if few and n_units <= _MAX_STORED:
         return n_units
     return min(n_units, max(_SAMPLE, 4 * n_active))
 

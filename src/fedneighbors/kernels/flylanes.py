@@ -3,13 +3,12 @@
 Each row is quantized to six bits, so that one vector holds a feature of all 64 rows and a unit's
 quantized sums for all of them take one addition per input. A unit whose quantized sum cannot reach
 a row's running threshold is passed over; any other is summed exactly from the row itself, and the
-best are held in a heap. The first thresholds come from a sample of the units, by bisection. The
-outcome is exact for any data; how coarse six bits are decides only how many sums are in vain.
+best are held. The first thresholds come from some or all units, by bisection. The outcome is exact
+for any data: six bits decide only how many sums are in vain.
 """
 
 # mypy: allow-untyped-defs
 # (all functions here are compiled, or emit code: numba infers their types)
-
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ _LANES = 64  # rows that are hashed together, one byte each
 _MAX_SUM = 65534  # largest quantized sum: 65535 is the threshold that none reaches
 _NEVER = 65535
 _CHUNK = 512  # units that are filtered before those that passed are summed exactly
+_SPARE = 32  # units held beside the winners, at least, before a lane is cut back
 _BRACKET = 4096  # units whose sums bracket the bisection over more
 
 _HALF, _WORD = ir.IntType(16), ir.IntType(64)
@@ -306,16 +306,36 @@ def _threshold(affine, lane, least, is_held):
 
 
 @njit(cache=True, nogil=True)
-def _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, sums, units, n_held):
-    """Sum exactly the units that passed, hold the best of them and raise the thresholds.
+def _cut(sums, units, n_keep):
+    """Bring the best ``n_keep`` to the front by quickselect; return the least sum among them."""
+    first, last = 0, sums.size - 1
+    while first < last:
+        middle = (first + last) // 2
+        pivot, pivot_unit, low, high = sums[middle], units[middle], first, last
+        while low <= high:
+            while sums[low] > pivot or (sums[low] == pivot and units[low] < pivot_unit):
+                low += 1
+            while sums[high] < pivot or (sums[high] == pivot and units[high] > pivot_unit):
+                high -= 1
+            if low <= high:
+                sums[low], sums[high] = sums[high], sums[low]
+                units[low], units[high] = units[high], units[low]
+                low, high = low + 1, high - 1
+        if n_keep <= high + 1:
+            last = high
+        elif n_keep > low:
+            first = low
+        else:
+            break
+    return sums[:n_keep].min()
 
-    What a lane holds is a heap as soon as it is full; its root is the last in the total order
-    (larger sum first, then lower unit). No function is called with arrays from here: counting
-    their references costs more than the sums.
-    """
-    width, n_inputs, n_active = x.shape[1], wiring.shape[1], units.shape[1]
+
+@njit(cache=True, nogil=True)
+def _weigh(x, wiring, zero, affine, hits, masks, limits, sums, units, n_held, n_active):
+    """Sum exactly the units that passed and hold them; a full lane is cut back to the best."""
+    width, n_inputs = x.shape[1], wiring.shape[1]
     rows, inputs = x.reshape(-1), wiring.reshape(-1)
-    for hit in range(n_hits):
+    for hit in range(hits.size):
         unit, mask = hits[hit], masks[hit]
         while mask != uint64(0):
             lane = _lowest_bit(mask)
@@ -323,64 +343,46 @@ def _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, sums, units
             total, row, first = zero, uint64(lane * width), uint64(unit * n_inputs)
             for k in range(first, first + uint64(n_inputs)):  # unsigned: no test for wrapping
                 total += rows[row + uint64(inputs[k])]
-            if n_held[lane] < n_active:
-                sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
-                n_held[lane] += 1
-                if n_held[lane] < n_active:
-                    continue
-                top = n_active // 2 - 1  # all parents sink, the last first
-            elif total > sums[lane, 0] or (total == sums[lane, 0] and unit < units[lane, 0]):
-                sums[lane, 0], units[lane, 0] = total, unit
-                top = 0
-            else:
-                continue
-            for parent in range(top, -1, -1):
-                place, child = parent, 2 * parent + 1
-                total, sinking = sums[lane, place], units[lane, place]
-                while child < n_active:
-                    if child + 1 < n_active and (
-                        sums[lane, child + 1] < sums[lane, child]
-                        or (
-                            sums[lane, child + 1] == sums[lane, child]
-                            and units[lane, child + 1] > units[lane, child]
-                        )
-                    ):
-                        child += 1
-                    if sums[lane, child] > total or (
-                        sums[lane, child] == total and units[lane, child] < sinking
-                    ):
-                        break
-                    sums[lane, place], units[lane, place] = sums[lane, child], units[lane, child]
-                    place, child = child, 2 * child + 1
-                sums[lane, place], units[lane, place] = total, sinking
-            thresholds[lane] = _threshold(affine, lane, sums[lane, 0], True)
+            sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
+            n_held[lane] += 1
+            if n_held[lane] == sums.shape[1]:
+                least = _cut(sums[lane], units[lane], n_active)
+                limits[lane] = max(limits[lane], _threshold(affine, lane, least, True))
+                n_held[lane] = n_active
 
 
 @njit(cache=True, nogil=True)
 def _hash_block(x, wiring, zero, lines, stored, units):
     """Write the winners of up to 64 rows, in no order."""
     (n_units, n_inputs), inputs, n_stored = wiring.shape, wiring.reshape(-1), stored.size // _LANES
-    affine, n_held = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64)
-    sums, thresholds = np.empty(units.shape, type(zero)), np.zeros(_LANES, np.uint16)
+    affine, n_held, n_active = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64), units.shape[1]
     hits, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
+    limits, room = np.zeros(_LANES, np.uint16), n_active + max(_SPARE, min(n_active, 4 * _CHUNK))
+    sums, held = np.empty((_LANES, room), type(zero)), np.empty((_LANES, room), np.int32)
     for lane in range(x.shape[0]):
         affine[lane] = _quantize(x[lane], n_inputs, lane, lines)
     for unit in range(n_stored):
         _sum_unit(lines, inputs, unit * n_inputs, n_inputs, stored, unit * _LANES)
     if n_stored > 0:
-        _settle(stored, n_stored, units.shape[1], min(LEVELS * n_inputs, _MAX_SUM), thresholds)
-        if n_stored == n_units and affine[: x.shape[0], 2].max() == 0.0:
-            _collect(stored, n_units, thresholds, units)
+        _settle(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
+    if n_stored == n_units:
+        if affine[: x.shape[0], 2].max() == 0.0:
+            _collect(stored, n_units, limits, units)
             return
-    thresholds[x.shape[0] :] = _NEVER
+        # no winner is more than one slack below what as many units reach at one slack below
+        limits[:] = np.maximum(limits - np.ceil(2.0 * affine[:, 2]), 0.0).astype(np.uint16)
+        n_stored = 0
+    limits[x.shape[0] :] = _NEVER
     for end in (n_stored, n_units):
         n_held[:] = 0
         for start in range(0, end, _CHUNK):
-            n_hits = _pass(lines, inputs, n_inputs, stored, start, thresholds, hits, masks)
-            _weigh(x, wiring, zero, affine, n_hits, hits, masks, thresholds, sums, units, n_held)
+            n = _pass(lines, inputs, n_inputs, stored, start, limits, hits, masks)
+            _weigh(x, wiring, zero, affine, hits[:n], masks, limits, sums, held, n_held, n_active)
         for lane in range(x.shape[0]):
-            if n_held[lane] == units.shape[1]:  # at first, it only bounds what the winners reach
-                thresholds[lane] = _threshold(affine, lane, sums[lane, 0], False)
+            if n_held[lane] >= n_active:  # at first, it only bounds what the winners reach
+                least = _cut(sums[lane, : n_held[lane]], held[lane], n_active)
+                limits[lane] = _threshold(affine, lane, least, False)
+    units[:] = held[: x.shape[0], :n_active]
 
 
 @njit(cache=True, nogil=True)
