@@ -254,3 +254,14 @@ def test_frames_of_the_same_fields_are_the_same_bytes():
     copy = dataclasses.replace(FRAME, counts=np.asfortranarray(FRAME.counts))
 
     assert encode(copy) == encode(FRAME)
+
+
+@pytest.mark.parametrize("standardize", [False, "feature", "global"])
+def test_loaded_classifier_names_the_scaling_that_it_was_trained_with(tmp_path, standardize):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 9)), np.arange(40) % 2
+    FlyNNClassifier(n_units=50, n_active=4, standardize=standardize).fit(x, y).save(tmp_path / "m")
+
+    loaded = FlyNNClassifier.load(tmp_path / "m")
+
+    assert loaded.standardize == standardize

@@ -278,7 +278,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_inputs=plan.n_inputs,
             n_active=plan.n_active,
             decay=model.decay,
-            standardize="feature" if plan.features.mean is not None else False,
+            standardize=plan.features.scaling,
             expand=None if plan.features.expansion == "none" else plan.features.expansion,
             class_normalized=model.class_normalized,
             random_state=plan.seed,

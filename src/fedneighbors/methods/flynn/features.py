@@ -169,6 +169,13 @@ class FeatureMap:
         """Number of columns after the expansion."""
         return n_expanded(self.expansion, self.n_features)
 
+    @property
+    def scaling(self) -> bool | str:
+        """The ``standardize`` that leads to these constants on the same table."""
+        if self.scale is None:
+            return False
+        return "global" if (self.scale == self.scale[:1]).all() else "feature"
+
     def same_as(self, other: "FeatureMap") -> bool:
         """Return whether both maps turn every row into the same."""
         mine = (self.n_features, self.expansion, self.seed)
