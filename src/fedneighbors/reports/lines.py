@@ -133,7 +133,7 @@ def _finish(axes: Axes, chart: Chart) -> None:
     figure = chart.figure
     log_x, log_y = use_log(axes, x=figure.log_x and not chart.categories, y=figure.log_y)
     if figure.diagonal and not chart.categories and log_x == log_y:
-        _draw_diagonal(axes)
+        _draw_diagonal(axes, log=log_x)
     axes.grid(True, axis="both" if not chart.categories else "y")
     dress(axes.xaxis, figure.x, log=log_x)
     dress(axes.yaxis, figure.y, log=log_y)
@@ -141,8 +141,12 @@ def _finish(axes: Axes, chart: Chart) -> None:
         name_positions(axes.xaxis, chart.categories)
 
 
-def _draw_diagonal(axes: Axes) -> None:
-    low = min(axes.get_xlim()[0], axes.get_ylim()[0])
-    high = max(axes.get_xlim()[1], axes.get_ylim()[1])
-    axes.plot([low, high], [low, high], color=INK, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
-    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+def _draw_diagonal(axes: Axes, *, log: bool) -> None:
+    """Draw x = y; limits stay automatic, so that panels that share them all show their data."""
+    limits = axes.dataLim
+    low = min(limits.minposx, limits.minposy) if log else min(limits.xmin, limits.ymin)
+    high = max(limits.xmax, limits.ymax)
+    if np.isfinite([low, high]).all() and low < high:
+        style: dict[str, Any] = {"linestyle": (0, (4, 3)), "linewidth": 1, "zorder": 1}
+        axes.axline((low, low), (high, high), color=INK, **style)
+    axes.set_aspect("equal")
