@@ -162,6 +162,20 @@ class Replies:
             raise PartyMissing(self.missing, during)
         return self
 
+    def summed(self, during: str) -> Message:
+        """Return the sum of all parties' replies.
+
+        Raises
+        ------
+        PartyMissing
+            If a party did not answer.
+        ProtocolError
+            If no sum was asked for.
+        """
+        if self.complete(during).total is None:
+            raise ProtocolError(f"{during} were not asked for as a sum")
+        return self.total
+
 
 Coordinator = Generator[Ask, Replies, R]
 

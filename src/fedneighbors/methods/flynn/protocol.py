@@ -280,12 +280,12 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, settings.classes)
     replies = yield total(MomentsRequest(bool(settings.standardize)))
-    reply = replies.complete("the column moments").total
+    reply = replies.summed("the column moments")
     moments = checked_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
     replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits))
-    reply = replies.complete("the counts").total
+    reply = replies.summed("the counts")
     counts = _checked_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
     model = FlyNNModel(
         plan=plan,
@@ -296,7 +296,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
         feature_names=schema.feature_names,
     )
     replies = yield total(ModelRelease(model.to_bytes()))
-    losses = _total(replies.complete("the calibration").total).losses
+    losses = replies.summed("the calibration").losses
     if losses.shape != model.losses.shape or losses.min() < 0:
         raise ProtocolError("the summed losses are not such; a party sent something else")
     model = replace(model, losses=losses)
@@ -305,13 +305,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     return model
 
 
-def _total(reply: Message | None) -> Message:
-    if reply is None:
-        raise ProtocolError("no party took part in a sum")
-    return reply
-
-
-def checked_moments(reply: Message | None, n_columns: int) -> Moments:
+def checked_moments(reply: Message, n_columns: int) -> Moments:
     """Return the summed moments of parties, which must be those of some table.
 
     Parameters
@@ -328,7 +322,6 @@ def checked_moments(reply: Message | None, n_columns: int) -> Moments:
     ProtocolError
         If the sums are of another shape.
     """
-    reply = _total(reply)
     if reply.n_rows < 1:
         raise DataError("expected at least one row over all parties, got none; add data")
     shapes = ((n_columns, N_SUM_LIMBS), (n_columns, N_SQUARE_LIMBS))
@@ -341,9 +334,9 @@ def checked_moments(reply: Message | None, n_columns: int) -> Moments:
 
 
 def _checked_counts(
-    reply: Message | None, shape: tuple[int, int], plan: HashPlan, n_rows: int
+    reply: Message, shape: tuple[int, int], plan: HashPlan, n_rows: int
 ) -> npt.NDArray[np.int32]:
-    counts: npt.NDArray[Any] = _total(reply).counts
+    counts: npt.NDArray[Any] = reply.counts
     if counts.shape != shape:
         raise ProtocolError(f"expected counts of shape {shape}, got {counts.shape}")
     by_class = counts.sum(axis=0, dtype=np.int64)

@@ -87,7 +87,7 @@ def coordinate_search(
     schema = agree(replies.complete("the schema").each, reserved)
     with_columns = any(c.standardize for c in candidates)
     replies = yield total(MomentsRequest(with_columns))
-    reply = replies.complete("the column moments").total
+    reply = replies.summed("the column moments")
     moments = checked_moments(reply, schema.n_features if with_columns else 0)
     scored = []
     for candidate in candidates:
@@ -96,7 +96,7 @@ def coordinate_search(
         widest = CountRequest.of(plans[-1], schema.classes, n_bits=n_bits)
         rhos = tuple(plan.n_active for plan in plans)
         replies = yield total(FoldCountRequest(encode(widest), rhos, n_folds))
-        folds = _total(replies.complete("the counts of the folds").total)
+        folds = replies.summed("the counts of the folds")
         _check_folds(folds, plans, (max(n_folds, 1), len(schema.classes)), moments.n_rows)
         settings = tuple(
             grid.settings(plan, n_rows=moments.n_rows, n_classes=len(schema.classes))
@@ -105,7 +105,7 @@ def coordinate_search(
         decays = tuple(tuple(decay for decay, _ in row) for row in settings)
         normalized = tuple(flag for _, flag in settings[0])
         replies = yield total(FoldHitRequest(folds.counts, folds.rows, decays, normalized))
-        found = _total(replies.complete("the hits of the folds").total)
+        found = replies.summed("the hits of the folds")
         shape = (len(rhos), len(folds.rows), len(normalized), len(schema.classes))
         if found.hits.size != math.prod(shape):
             raise ProtocolError(f"expected hits for {shape}, got {found.hits.shape}")
@@ -144,9 +144,3 @@ def _check_folds(
                 f"counts do not add up to {n_rows} rows x {plan.n_active} active units; "
                 "a party counted other rows than it announced"
             )
-
-
-def _total(reply: Message | None) -> Message:
-    if reply is None:
-        raise ProtocolError("no party took part in a sum")
-    return reply
