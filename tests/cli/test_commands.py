@@ -9,6 +9,7 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from fedneighbors.cli.main import app
+from fedneighbors.cli.splits import read_data
 from fedneighbors.datasets import TableEncoder, load, read_features
 from fedneighbors.methods.flynn import FlyNNClassifier
 from fedneighbors.partition import Manifest, describe, dirichlet
@@ -209,3 +210,13 @@ def test_warmup_says_that_all_kernels_are_compiled():
 
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("all kernels are compiled: ")
+
+
+def test_openml_is_asked_only_where_its_prefix_says_so(monkeypatch):
+    asked = []
+    monkeypatch.setattr("fedneighbors.datasets.fetch_openml", asked.append)
+
+    for name in ("openml:61", "openml:blood-transfusion", "iris"):
+        read_data(name, label="target", party_column=None)
+
+    assert asked == [61, "blood-transfusion"]

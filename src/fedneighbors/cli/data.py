@@ -29,7 +29,7 @@ _MOST_CLASSES = 12
 
 data = typer.Typer(no_args_is_help=True, help="List, describe and split data sets.")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of a data set, or a file.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of a data set, a file, or openml:ID.")]
 
 
 @data.command("list", epilog="Example: [bold]fedneighbors data list[/bold]")

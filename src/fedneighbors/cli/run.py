@@ -30,7 +30,9 @@ run = typer.Typer(no_args_is_help=True, help="Train over parties and keep model,
     "--party-column hospital[/bold]"
 )
 def flynn(
-    data: Annotated[str, typer.Option(help="Name of a data set, or a CSV or Parquet file.")],
+    data: Annotated[
+        str, typer.Option(help="Name of a data set, a CSV or Parquet file, or openml:ID.")
+    ],
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
     parties: PartiesOption = 8,

@@ -76,15 +76,18 @@ class Split:
 
 
 def read_data(name: str, *, label: str, party_column: str | None) -> "Dataset":
-    """Return the data set of a name or of a file.
+    """Return the data set of a name, of a file, or of ``openml:`` and a name or number.
 
     Raises
     ------
     DataError
         If there is no such set, or the file cannot be used.
     """
-    from fedneighbors.datasets import load, read_table
+    from fedneighbors.datasets import fetch_openml, load, read_table
 
+    if name.startswith("openml:"):
+        wanted = name.removeprefix("openml:")
+        return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
     path = Path(name)
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return read_table(path, label, party=party_column)
