@@ -31,7 +31,7 @@ run = typer.Typer(no_args_is_help=True, help="Train over parties and keep model,
 )
 def flynn(
     data: Annotated[
-        str, typer.Option(help="Name of a data set, a CSV or Parquet file, or openml:ID.")
+        str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")
     ],
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
