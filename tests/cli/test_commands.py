@@ -220,3 +220,16 @@ def test_openml_is_asked_only_where_its_prefix_says_so(monkeypatch):
         read_data(name, label="target", party_column=None)
 
     assert asked == [61, "blood-transfusion"]
+
+
+def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
+    path = tmp_path / "patients.csv"
+    path.write_text("age,outcome\n" + "".join(f"{20 + k},{k % 2}\n" for k in range(20)))
+
+    result = CliRunner().invoke(
+        app,
+        ["run", "flynn", "--data", str(path), "--label", "outcome", "--party-column", "outcome"],
+    )
+
+    assert result.exit_code == 2
+    assert "both name" in result.output

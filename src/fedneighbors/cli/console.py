@@ -24,6 +24,11 @@ def complain(text: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style="bold red"))
 
 
+def note(text: str) -> None:
+    """Print one line to standard error that asks for attention but stops nothing."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
+
+
 @contextmanager
 def progress_bar() -> Iterator[Report]:
     """Show a bar on standard error while the block runs; show nothing where nobody watches.

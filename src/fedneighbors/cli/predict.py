@@ -67,12 +67,24 @@ def _read_rows(
     path: Path, classifier: "FlyNNClassifier", encoder: Path | None
 ) -> "npt.NDArray[Any]":
     """Return the features that the model was trained on; by position if it knows no names."""
+    from fedneighbors.cli.console import note
     from fedneighbors.datasets import TableEncoder, read_columns, read_features
     from fedneighbors.errors import DataError
 
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
+        if rules is None and any("=" in str(name) for name in names):
+            note(
+                "the model knows columns such as "
+                f"{next(str(n) for n in names if '=' in str(n))!r} and there is no encoder.json "
+                "beside it; copy it from the folder of the training, or name it with --encoder"
+            )
+        if rules is not None:
+            table = read_columns(path, nominal=rules.nominal_names)
+            table.require(rules.column_names)
+            for sentence in rules.surprises(table):
+                note(sentence)
         return read_features(path, [str(name) for name in names], encoder=rules)
     found = read_columns(path).names
     if len(found) != classifier.n_features_in_:

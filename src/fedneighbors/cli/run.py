@@ -1,5 +1,6 @@
 """``fedneighbors run``: trains on a data set split over parties, in this process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,14 +26,18 @@ __all__ = ["run"]
 run = typer.Typer(no_args_is_help=True, help="Train over parties and keep model, record, report.")
 
 
+_ENCODED = (
+    "Medians of missing cells and categories of nominal columns come from all rows of the file, "
+    "held-out ones included, and were not agreed by the parties: they count as public here."
+)
+
+
 @run.command(
     epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "
     "--party-column hospital[/bold]"
 )
 def flynn(
-    data: Annotated[
-        str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")
-    ],
+    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
     parties: PartiesOption = 8,
@@ -55,12 +60,18 @@ def flynn(
     ),
     seed: SeedOption = 0,
 ) -> None:
-    """Train FlyNN, the one-round federated nearest-neighbour classifier."""
+    """Train FlyNN, the one-round federated nearest-neighbour classifier.
+
+    Reads one file and plays a federation of its rows in this process, to see what it would
+    reach. For parties on machines of their own see the Flower app.
+    """
     from fedneighbors.cli.console import progress_bar, say
     from fedneighbors.cli.results import keep, print_tables
     from fedneighbors.methods.flynn.experiment import run as run_flynn
     from fedneighbors.records import replace_file
 
+    if party_column == label:
+        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
@@ -77,6 +88,16 @@ def flynn(
             parameters={name: value for name, value in given.items() if value is not None},
             progress=progress,
         )
+    record = replace(
+        record,
+        parameters={
+            "data": Path(data).name,
+            "label": label,
+            "parties by": party_column or kind.value,
+            **record.parameters,
+        },
+        notes=record.notes + (() if table.encoder is None else (_ENCODED,)),
+    )
     print_tables(record, ["summary"])
     keep(record, out, name="record")
     model.save(out / "model.fnn")

@@ -110,7 +110,7 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         if data.parties is None:
             raise ValueError(
                 f"data set {data.name!r} does not say who owns a row; "
-                "name the column with --party-column, or choose another --partition"
+                "name the column with --party-column, or deal the rows in another way"
             )
         parties = partition.natural(data.parties)
         return parties, partition.describe(parties, data.y, kind="natural")

@@ -231,6 +231,41 @@ class TableEncoder:
             [rule.encode(table.columns[rule.name], source=table.source) for rule in self.columns]
         )
 
+    def surprises(self, table: Table) -> tuple[str, ...]:
+        """Sentences on what `apply` will fill in or cannot tell apart.
+
+        Parameters
+        ----------
+        table : Table
+            Has every column of the encoder.
+
+        Returns
+        -------
+        tuple of str
+            One for each numeric column with empty cells, and for each nominal column with
+            categories that were not seen in fitting; these are named, five at most.
+        """
+        found = []
+        for rule in self.columns:
+            column = table.columns[rule.name]
+            if isinstance(rule, NumericColumn):
+                n_empty = int(_missing(column).sum())
+                if n_empty:
+                    found.append(
+                        f"column {rule.name!r}: {n_empty} empty cells get the median of the "
+                        f"training rows, {rule.median:g}"
+                    )
+                continue
+            unseen = sorted(set(_categories(column)) - set(rule.categories))
+            if unseen:
+                two = len(rule.categories) == 2
+                meant = repr(rule.categories[0]) if two else "none of the categories"
+                found.append(
+                    f"column {rule.name!r}: {listed(unseen[:5])} did not occur in training, where "
+                    f"there were {listed(rule.categories[:10])}; such rows count as {meant}"
+                )
+        return tuple(found)
+
     def to_json(self) -> str:
         """Text that `from_json` reads back to an equal encoder.
 

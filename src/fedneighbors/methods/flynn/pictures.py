@@ -12,6 +12,13 @@ from fedneighbors.records import Figure, Round, Table
 __all__ = ["holdings", "reliability_curves", "traffic"]
 
 Chapter = tuple[Table, Figure]
+_IN_WORDS = {
+    "SchemaRequest": "columns and labels",
+    "MomentsRequest": "sums for scaling",
+    "CountRequest": "counts",
+    "ModelRelease": "the model",
+    "Finish": "calibration",
+}
 
 
 def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
@@ -44,13 +51,13 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     """Return the bytes that a party sends and receives in each round, in the mean."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
-        label = f"{entry.index + 1}. {entry.request}"
+        label = f"{entry.index + 1}. {_IN_WORDS.get(entry.request, entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = Table(
         name="traffic",
         title="Bytes per party and round",
-        columns=("round", "direction", "mean_bytes"),
+        columns=("round", "direction", "bytes"),
         rows=tuple(cells),
     )
     figure = Figure(
@@ -59,7 +66,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         title="What travels between a party and the coordinator",
         table="traffic",
         x="round",
-        y="mean_bytes",
+        y="bytes",
         hue="direction",
         caption="Counts go up once and the model comes down once; rows stay where they are.",
     )
