@@ -45,12 +45,15 @@ test-slow: $(VENV)/.test ## The long campaigns
 	$(BIN)/pytest -q -m slow
 
 .PHONY: coverage
-coverage: $(VENV)/.test ## Line coverage, kernels run as plain Python where they can
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q --no-header tests/kernels/test_exactsum.py tests/kernels/test_bloomgrid.py
+coverage: $(VENV)/.test ## Line coverage of the kernels, run as plain Python where they can be
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run --source=src/fedneighbors/kernels -m pytest -q \
+	  tests/kernels/test_bloom.py tests/kernels/test_bloomgrid.py tests/kernels/test_exactsum.py
+	$(BIN)/coverage report --show-missing
 
 .PHONY: benchmark
 benchmark: $(VENV)/.test ## Speed of the kernels against numpy and scipy, in one run
 	$(BIN)/python benchmarks/flyhash.py
+	$(BIN)/python benchmarks/search.py
 
 .PHONY: clean
 clean: ## Remove what the other targets made
