@@ -147,7 +147,7 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
     steps = len(plan.cases) * len(PARTIES)
     for case in plan.cases:
         x, labels = _rows(case, plan.most_rows)
-        pooled = _counts(case, x, labels, seed)
+        pooled = _counts(case, x, labels, int(labels.max()) + 1, seed)
         for n_parties in PARTIES:
             runs = [_train(case, x, labels, n_parties, seed, pooled) for _ in range(plan.n_repeats)]
             found.append((case, n_parties, runs))
@@ -167,13 +167,11 @@ def _rows(case: Case, most_rows: int | None) -> tuple[Array, npt.NDArray[np.int6
     return x, np.unique(y, return_inverse=True)[1].astype(np.int64)
 
 
-def _counts(case: Case, x: Array, labels: npt.NDArray[np.int64], seed: int) -> Array:
+def _counts(
+    case: Case, x: Array, labels: npt.NDArray[np.int64], n_classes: int, seed: int
+) -> Array:
     """Return the counts of some rows, drawing the wiring from the seed as each party does."""
     plan = case.plan(x.shape[1], seed)
-    return _count(plan, x, labels, int(labels.max()) + 1)
-
-
-def _count(plan: HashPlan, x: Array, labels: npt.NDArray[np.int64], n_classes: int) -> Array:
     active = hash_table(x, plan)
     return count_rows(active, labels, n_units=plan.n_units, n_classes=n_classes)
 
@@ -188,18 +186,16 @@ def _train(
     for party in range(n_parties):
         own = slice(party, None, n_parties)
         rows, own_labels = np.ascontiguousarray(x[own]), labels[own]
-        spent, counts = _timed(
-            lambda: _count(case.plan(x.shape[1], seed), rows, own_labels, n_classes)  # noqa: B023
-        )
+        spent, counts = _timed(_counts, case, rows, own_labels, n_classes, seed)
         seconds.append(spent)
         sizes.append(len(encode(CountReply(counts.astype(np.uint16)))))
-        merge += _timed(lambda: np.add(total, counts, out=total))[0]  # noqa: B023
+        merge += _timed(np.add, total, counts, total)[0]
     return Measured(max(seconds), merge, max(sizes), bool((total == pooled).all()))
 
 
-def _timed(work: Callable[[], Array]) -> tuple[float, Array]:
+def _timed(work: Callable[..., Array], *arguments: Any) -> tuple[float, Array]:
     clock = time.process_time()
-    result = work()
+    result = work(*arguments)
     return time.process_time() - clock, result
 
 
