@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
 from fedneighbors.methods.flynn.simhash import (
     SimHashBloomClassifier,
@@ -106,7 +107,8 @@ def neighbor_scores(
     scores = np.empty((len(folds), k_max))
     for fold, (train, test) in enumerate(folds):
         search = NearestNeighbors(n_neighbors=k_max).fit(x[train])
-        near = labels[train][search.kneighbors(x[test], return_distance=False)]
+        with threadpool_limits(1):  # which of equally far rows comes first depends on the threads
+            near = labels[train][search.kneighbors(x[test], return_distance=False)]
         votes = np.cumsum(near[:, :, None] == np.arange(len(classes)), axis=1, dtype=np.int16)
         scores[fold] = (votes.argmax(axis=2) == labels[test][:, None]).mean(axis=0)
     return scores

@@ -55,7 +55,7 @@ def score_fold(
 def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = SETS[1:] if quick else SETS
     n_outer = 3 if quick else N_OUTER
-    effort = Effort(screen_units=4_000, units=10_000) if quick else Effort(units=100_000)
+    effort = Effort(screen_units=4_000, units=10_000) if quick else Effort()
     jobs: list[tuple[Any, ...]] = []
     owners = []
     for name in names:
