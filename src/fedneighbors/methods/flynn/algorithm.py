@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.kernels.bloom import accumulate, novelty
+from fedneighbors.kernels.bloomgrid import grid_hits
+from fedneighbors.kernels.exactsum import exact_moments
 from fedneighbors.kernels.flyhash import winners
 from fedneighbors.kernels.wiring import wiring as _wiring
 from fedneighbors.methods.flynn.features import FeatureMap, blocks
@@ -277,12 +279,20 @@ def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: 
 
 
 def warmup() -> None:
-    """Compile every kernel that FlyNN uses, so that later calls do not wait."""
+    """Compile every kernel that FlyNN uses, so that later calls do not wait.
+
+    Tables of more than 8,192 hashed features use another compilation of the hash, which still
+    waits for its first call.
+    """
     wiring = draw_wiring(4, 8, 2, 0)
     labels = np.zeros(2, np.int64)
-    for dtype in (np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64):
-        active = hash_rows(np.eye(2, 4).astype(dtype), wiring, 2)
+    for largest_value in (1, 1_000, 1 << 40, 0.5):  # rows of bytes, int32, int64 and floats
+        rows = np.arange(8).reshape(2, 4) * largest_value
+        active = winners(rows, wiring, 2, ranked=True)
     counts = count_rows(active, labels, n_units=8, n_classes=1)
     largest = counts.max(axis=0).astype(np.int64)
     table = decay_table(largest, np.array([2]), decay=0.5, class_normalized=True)
     score_rows(active, counts, table)
+    weights = table.weights[:, None]
+    grid_hits(active, labels, counts, np.zeros_like(counts), weights, table.offsets)
+    exact_moments(np.zeros((1, 1)))
