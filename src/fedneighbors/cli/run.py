@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,11 @@ from fedneighbors.cli.splits import (
     read_data,
     split_data,
 )
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets import Dataset
+    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.records import RunRecord
 
 __all__ = ["run"]
 
@@ -65,10 +70,8 @@ def flynn(
     Reads one file and plays a federation of its rows in this process, to see what it would
     reach. For parties on machines of their own see the Flower app.
     """
-    from fedneighbors.cli.console import progress_bar, say
-    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.cli.console import progress_bar
     from fedneighbors.methods.flynn.experiment import run as run_flynn
-    from fedneighbors.records import replace_file
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
@@ -88,16 +91,25 @@ def flynn(
             parameters={name: value for name, value in given.items() if value is not None},
             progress=progress,
         )
-    record = replace(
-        record,
-        parameters={
-            "data": Path(data).name,
-            "label": label,
-            "parties by": party_column or kind.value,
-            **record.parameters,
-        },
-        notes=record.notes + (() if table.encoder is None else (_ENCODED,)),
-    )
+    source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
+    _leave(model, record, table, source=source, out=out)
+
+
+def _leave(
+    model: "FlyNNClassifier",
+    record: "RunRecord",
+    table: "Dataset",
+    *,
+    source: dict[str, str],
+    out: Path,
+) -> None:
+    """Print what a run reached; write its record, report, model and encoder."""
+    from fedneighbors.cli.console import say
+    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.records import replace_file
+
+    notes = record.notes if table.encoder is None else (*record.notes, _ENCODED)
+    record = replace(record, parameters={**source, **record.parameters}, notes=notes)
     print_tables(record, ["summary"])
     keep(record, out, name="record")
     model.save(out / "model.fnn")

@@ -1,4 +1,4 @@
-"""The canonical byte form of messages: one value, one encoding, every length bounded, no pickle.
+"""The canonical byte form of messages: one value, one encoding, every length bounded, nothing runs.
 
 A message is a frozen dataclass whose fields are None, booleans, integers, finite floats, strings,
 bytes, numeric arrays, tuples of these and string-keyed mappings of these. A frame is::
