@@ -21,7 +21,9 @@ __all__ = ["BUNDLED", "IMBALANCE"]
 
 SETS = ("digits", "wine", "breast_cancer", "iris")
 N_OUTER = 10
+N_REPEATS = 3
 N_INNER = 5
+BUNDLED_EFFORT = Effort(units=200_000, units_per_row=120, densities=(0.3,))
 RATIOS = (0.1, 1 / 31)
 N_TEST = 3000
 
@@ -54,16 +56,17 @@ def score_fold(
 
 def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = SETS[1:] if quick else SETS
-    n_outer = 3 if quick else N_OUTER
-    effort = Effort(screen_units=4_000, units=10_000) if quick else Effort()
+    n_outer, n_repeats = (3, 1) if quick else (N_OUTER, N_REPEATS)
+    effort = Effort(screen_units=4_000, units=10_000) if quick else BUNDLED_EFFORT
     jobs: list[tuple[Any, ...]] = []
     owners = []
     for name in names:
         data = load(name)
-        outer = StratifiedKFold(n_outer, shuffle=True, random_state=seed)
-        for train, test in outer.split(data.x, data.y):
-            jobs.append((data.x.astype(np.float64), data.y, train, test, seed, effort))
-            owners.append(name)
+        for draw in range(seed, seed + n_repeats):
+            outer = StratifiedKFold(n_outer, shuffle=True, random_state=draw)
+            for train, test in outer.split(data.x, data.y):
+                jobs.append((data.x.astype(np.float64), data.y, train, test, draw, effort))
+                owners.append(name)
     scores = run_each(
         score_fold, jobs, n_jobs=n_jobs, progress=progress, label=lambda *job: f"{len(job[1])} rows"
     )
@@ -78,7 +81,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
     )
     table = Table(
         name="accuracy",
-        title=f"Accuracy over {n_outer} outer folds",
+        title=f"Accuracy over {n_repeats} x {n_outer} outer folds",
         columns=("set", "method", "accuracy", "standard error"),
         rows=rows,
         caption="Every setting is chosen by cross-validation inside the training folds.",
@@ -94,7 +97,9 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         error="standard error",
         caption="FlyNN, tuned and with its defaults, beside nearest neighbours on pooled rows.",
     )
-    return Findings({"n_outer": n_outer, "n_inner": N_INNER}, (table,), (figure,))
+    return Findings(
+        {"n_outer": n_outer, "n_repeats": n_repeats, "n_inner": N_INNER}, (table,), (figure,)
+    )
 
 
 def _summary(values: Sequence[float]) -> tuple[float, float]:

@@ -61,6 +61,9 @@ class Effort:
         training row.
     n_finalists : int
         Kinds of wirings that are tried again.
+    densities : tuple of float
+        Shares of the hashed features that a unit sums, to try with mirrored features beside the
+        fixed numbers (the paper's Table 6 uses .3 for digits).
     """
 
     n_folds: int = 5
@@ -70,6 +73,7 @@ class Effort:
     units: int = 120_000
     units_per_row: int = 40
     n_finalists: int = 2
+    densities: tuple[float, ...] = ()
 
     def units_for(self, n_rows: int) -> int:
         """Return how many units the best kinds get for so many training rows."""
@@ -199,7 +203,7 @@ def two_stage_search(
 
     All kinds are tried with few units first, the best of them again with many.
     """
-    kinds = _kinds(x.shape[1], effort.screen_units)
+    kinds = _kinds(x.shape[1], effort)
     screen = FlyNNSearchCV(
         candidates=kinds,
         cv=folds,
@@ -218,8 +222,9 @@ def two_stage_search(
     ).fit(x, y)
 
 
-def _kinds(n_features: int, n_units: int) -> list[Candidate]:
+def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
     """Return scaling, expansion and inputs of each kind of wiring worth a try."""
+    n_units = effort.screen_units
     shapes: list[tuple[str | None, int, int]] = [
         ("mirror", 2 * n_features, 16),
         ("population", 8 * n_features, 4),
@@ -228,6 +233,8 @@ def _kinds(n_features: int, n_units: int) -> list[Candidate]:
     ]
     if n_features <= 8:
         shapes.append(("fourier", 256, 16))
+    width = 2 * n_features
+    shapes += [("mirror", width, max(2, round(share * width))) for share in effort.densities]
     kinds = [
         Candidate(scaling, expand, n_units, min(s, max(width // 2, 1)))
         for expand, width, s in shapes
