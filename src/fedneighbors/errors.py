@@ -9,11 +9,15 @@ Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific P
     ├── RecordError               a run record cannot be read
     ├── PartitionError            no partition with the wanted properties was found
     ├── MissingExtraError         an optional dependency is not installed (also an ImportError)
+    ├── PrivacyError              a privacy budget or its ledger stands in the way
+    │   ├── BudgetExceeded        a charge is larger than what is left; nothing was charged
+    │   └── LedgerError           a ledger is locked, truncated, full or of another version
     └── FederationError           a federated run could not be finished
         ├── WireError             a frame is malformed, too large or not what was expected
         ├── SchemaMismatch        a party's table differs from the others'; names party and column
         ├── PartyMissing          a party did not answer; names it
         ├── PartyRefused          a party answered with an error code; names both
+        ├── AggregationError      a masked sum could not be formed; may name a party
         └── ProtocolError         a party or coordinator broke the order of the protocol
 """
 
@@ -29,11 +33,15 @@ __all__ = [
     "RecordError",
     "PartitionError",
     "MissingExtraError",
+    "PrivacyError",
+    "BudgetExceeded",
+    "LedgerError",
     "FederationError",
     "WireError",
     "SchemaMismatch",
     "PartyMissing",
     "PartyRefused",
+    "AggregationError",
     "ProtocolError",
 ]
 
@@ -83,6 +91,36 @@ class MissingExtraError(FedneighborsError, ImportError):
         )
         self.package = package
         self.extra = extra
+
+
+class PrivacyError(FedneighborsError):
+    """A privacy budget, or the ledger that keeps it, stands in the way."""
+
+
+class BudgetExceeded(PrivacyError):  # noqa: N818 - reads as what it reports
+    """A charge is larger than what is left of a budget; nothing was charged.
+
+    Parameters
+    ----------
+    dataset, user : str
+        Whose budget.
+    asked, left : str
+        The charge and what is left, as people read them.
+    """
+
+    def __init__(self, dataset: str, user: str, asked: str, left: str) -> None:
+        super().__init__(
+            f"the budget of data set {dataset!r} for user {user!r} does not allow {asked}; left: "
+            f"{left}. Nothing was charged or released; raise the budget or ask for less"
+        )
+        self.dataset = dataset
+        self.user = user
+        self.asked = asked
+        self.left = left
+
+
+class LedgerError(PrivacyError):
+    """A ledger is locked, read-only, truncated, on a full disk or of another version."""
 
 
 class FederationError(FedneighborsError):
@@ -161,3 +199,20 @@ class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
         self.party = party
         self.code = code
         self.detail = detail
+
+
+class AggregationError(FederationError):
+    """A masked sum could not be formed.
+
+    Parameters
+    ----------
+    reason : str
+        What was expected, what came, what to do.
+    party : str, optional
+        The party at fault, where there is one.
+    """
+
+    def __init__(self, reason: str, party: str | None = None) -> None:
+        super().__init__(reason if party is None else f"party {party!r}: {reason}")
+        self.reason = reason
+        self.party = party
