@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EXPANSIONS", "choose_expansion", "expand", "n_expanded"]
+__all__ = ["EXPANSIONS", "choose_expansion", "expand", "n_expanded", "population_centers"]
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
 LOW_DIMENSION = 8
@@ -89,7 +89,7 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
         wide = z.astype(np.int64) if z.dtype.kind in "iu" else z
         return np.hstack([wide, -wide])
     if kind == "population":
-        distance = np.asarray(z, np.float64)[:, :, None] - _normal_quantiles(N_CENTRES, middle=True)
+        distance = np.asarray(z, np.float64)[:, :, None] - population_centers()
         return (distance * distance * -0.5).reshape(len(z), -1)
     if kind == "thermometer":
         above = np.asarray(z, np.float64)[:, :, None] > _normal_quantiles(N_THRESHOLDS)
@@ -98,6 +98,11 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
     if kind == "fourier":
         return _cosines(np.asarray(z, np.float64), seed)
     return z
+
+
+def population_centers() -> Floats:
+    """Return the centres u of the expansion ``"population"``, ascending."""
+    return _normal_quantiles(N_CENTRES, middle=True)
 
 
 def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
