@@ -17,6 +17,7 @@ Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific P
         ├── SchemaMismatch        a party's table differs from the others'; names party and column
         ├── PartyMissing          a party did not answer; names it
         ├── PartyRefused          a party answered with an error code; names both
+        ├── PortInUse             another program listens on a port that a server needs
         ├── AggregationError      a masked sum could not be formed; may name a party
         └── ProtocolError         a party or coordinator broke the order of the protocol
 """
@@ -41,6 +42,7 @@ __all__ = [
     "SchemaMismatch",
     "PartyMissing",
     "PartyRefused",
+    "PortInUse",
     "AggregationError",
     "ProtocolError",
 ]
@@ -199,6 +201,26 @@ class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
         self.party = party
         self.code = code
         self.detail = detail
+
+
+class PortInUse(FederationError):  # noqa: N818 - reads as what it reports
+    """Another program listens on a port that a server needs.
+
+    Parameters
+    ----------
+    host : str
+        Address of this machine.
+    port : int
+        The port.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(
+            f"port {port} of {host} is in use by another program; stop that program (ss -ltnp "
+            "names it) or choose another port"
+        )
+        self.host = host
+        self.port = port
 
 
 class AggregationError(FederationError):

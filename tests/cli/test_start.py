@@ -21,6 +21,7 @@ COMMANDS = [
     ["data", "list"],
     ["data", "describe"],
     ["data", "partition"],
+    ["preflight"],
     ["warmup"],
 ]
 

@@ -1,0 +1,48 @@
+"""``fedneighbors preflight`` finds what would stop a deployment, and touches nothing."""
+
+import socket
+
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["preflight", *map(str, arguments)])
+
+
+def test_port_in_use_ends_with_one_line_and_code_1():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = call("--port", port)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: port {port} of 127.0.0.1 is in use")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_free_port_and_readable_table_are_said_to_be_fine(tmp_path):
+    table = tmp_path / "patients.csv"
+    table.write_text("age,dose,outcome\n30,1,well\n40,2,ill\n", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    result = call("--port", port, "--data", table, "--label", "outcome")
+
+    assert result.exit_code == 0, result.stderr
+    assert f"port {port} of 127.0.0.1 is free" in result.stdout
+    assert "2 rows, 2 columns" in result.stdout
+
+
+def test_table_without_its_label_column_is_refused(tmp_path):
+    table = tmp_path / "patients.csv"
+    table.write_text("age,dose\n30,1\n", encoding="utf-8")
+
+    result = call("--data", table, "--label", "outcome")
+
+    assert result.exit_code == 1
+    assert "outcome" in result.stderr
+
+
+def test_nothing_to_check_is_a_wrong_command_line():
+    assert call().exit_code == 2

@@ -1,0 +1,48 @@
+"""A port that another program has is named before a server tries to take it."""
+
+import socket
+
+import pytest
+
+from fedneighbors.errors import FederationError, PortInUse
+from fedneighbors.federation.ports import check_port
+
+
+@pytest.fixture
+def taken():
+    """A port on which a real server listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_port_in_use_is_named_with_its_address(taken):
+    with pytest.raises(PortInUse, match=rf"port {taken} of 127\.0\.0\.1 is in use") as caught:
+        check_port(taken)
+
+    assert (caught.value.host, caught.value.port) == ("127.0.0.1", taken)
+
+
+def test_port_is_free_again_once_its_server_is_gone():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    check_port(port)
+
+    with socket.create_server(("127.0.0.1", port)) as again:  # the check itself let go of it
+        assert again.getsockname()[1] == port
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, True, "8000", 80.5])
+def test_number_that_is_no_port_is_refused(port):
+    with pytest.raises(ValueError, match=r"expected a port in \[1, 65535\]"):
+        check_port(port)
+
+
+def test_address_of_another_machine_is_refused(taken):
+    with pytest.raises(FederationError, match=r"cannot listen on 192\.0\.2\.1"):
+        check_port(taken, "192.0.2.1")  # reserved for documentation, no machine has it
+
+
+def test_text_that_is_no_address_is_refused(taken):
+    with pytest.raises(FederationError, match="cannot listen on not an address"):
+        check_port(taken, "not an address")
