@@ -1,0 +1,281 @@
+"""The ledger of one party: every release is charged durably before its noise is drawn."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedneighbors.errors import LedgerError
+from fedneighbors.privacy.accounting import spent_by_counts
+from fedneighbors.privacy.guarantees import Guarantee
+from fedneighbors.privacy.ledger_books import Books, now
+from fedneighbors.privacy.ledger_entries import BudgetState, Entry, Terms, check_name, check_text
+from fedneighbors.privacy.ledger_file import LedgerFile
+
+__all__ = ["MAX_ANSWER_BYTES", "Ledger"]
+
+log = logging.getLogger(__name__)
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""Largest answer that a ledger stores: 64 MiB."""
+
+
+class Ledger:
+    """Budgets, charges and noised answers of one party, in one SQLite file.
+
+    Several ledgers, in one process or many, may be open on one file. Threads may share one.
+
+    Parameters
+    ----------
+    path : path or ":memory:"
+        The file. Made if there is none and a party is named; an empty file is refused, since a
+        wiped ledger would start again with the whole budget. In memory nothing outlasts the
+        process: for tests and simulations.
+    party : str, optional
+        Whose ledger. None opens an existing one, whosever it is.
+    must_exist : bool
+        Refuse to make a new ledger.
+    timeout_s : float
+        How long to wait for another process that writes.
+
+    Raises
+    ------
+    LedgerError
+        If the file is missing, empty, locked, truncated, foreign, of another version or party.
+
+    Examples
+    --------
+    >>> from fedneighbors.privacy.guarantees import PureDP
+    >>> with Ledger(":memory:", party="north") as ledger:
+    ...     ledger.set_budget("visits", PureDP(1))
+    ...     terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
+    ...     first = ledger.release("q1", draw=lambda: b"noised", **terms)
+    ...     again = ledger.release("q1", draw=lambda: b"other noise", **terms)
+    ...     print(first, again, ledger.left("visits"))
+    b'noised' b'noised' epsilon=3/4
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        party: str | None = None,
+        *,
+        must_exist: bool = False,
+        timeout_s: float = 30.0,
+    ) -> None:
+        if party is not None:
+            check_name(party, "party")
+        self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
+        self._books = Books(self._file)
+        self._to_void: dict[str, Terms] = {}
+
+    @property
+    def party(self) -> str:
+        """Whose ledger it is."""
+        return self._file.party
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice is no error."""
+        self._void_the_rest()
+        self._file.close()
+
+    def set_budget(
+        self, dataset: str, budget: Guarantee, *, user: str = "", note: str = ""
+    ) -> None:
+        """Allow this much from now on; earlier budgets stay in the ledger as entries.
+
+        What was spent counts against the new budget. It may be smaller than what was spent: then
+        every charge is refused.
+
+        Parameters
+        ----------
+        dataset : str
+            Whose rows are asked about.
+        budget : Guarantee
+            What all releases together may cost.
+        user : str
+            A cap for this user, beside the budget of the data set; empty for the data set itself.
+        note : str
+            Why, for people.
+
+        Raises
+        ------
+        ValueError
+            If what was already released has no cost in the notion of this budget.
+        LedgerError
+            If the ledger cannot be written.
+        """
+        check_name(dataset, "dataset")
+        check_text(user, "user")
+        check_text(note, "note")
+        spent_by_counts(self._books.costs(dataset, user), budget)
+        with self._file.transaction():
+            spent_by_counts(self._books.costs(dataset, user), budget)
+            self._books.add_budget(dataset, user, budget, note)
+
+    def release(
+        self,
+        query_id: str,
+        *,
+        dataset: str,
+        user: str,
+        cost: Guarantee,
+        draw: Callable[[], bytes],
+        purpose: str = "",
+    ) -> bytes:
+        """Return the noised answer of this id; charge for it when it is new.
+
+        The charge is on disk before ``draw`` is called, the answer before it is returned. After a
+        crash in between, the same id is answered without a further charge.
+
+        Parameters
+        ----------
+        query_id : str
+            Id of the release. A repeated id returns the stored answer, at no cost.
+        dataset, user : str
+            Whose rows are asked about, and who gets the answer.
+        cost : Guarantee
+            Of this release.
+        draw : callable
+            Returns the noised answer, at most ``MAX_ANSWER_BYTES``; lets nothing out in another
+            way. If it raises, the charge is taken back. It may be called again where another
+            process that drew for the same id failed.
+        purpose : str
+            For people.
+
+        Returns
+        -------
+        bytes
+            The answer that the ledger holds: that of ``draw``, or an earlier one.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the budget of the data set, or of the user, does not allow it; nothing changed.
+        ValueError, TypeError
+            If the id was charged under other terms, or ``draw`` returns no usable answer.
+        LedgerError
+            If the ledger cannot be read or written; nothing was released.
+        """
+        terms = Terms(query_id, dataset, user, cost, purpose)
+        self._void_the_rest()
+        while True:
+            answer = self._reserve(terms)
+            if answer is None:
+                answer = self._store(terms, self._draw(terms, draw))
+            if answer is not None:
+                return answer
+            log.info("release %s: the reservation was voided elsewhere, reserving again", query_id)
+
+    def spent(self, dataset: str, user: str = "") -> Guarantee:
+        """Add up what the releases about a data set, or to one user of it, cost together.
+
+        A charge without an answer counts. The notion is that of the budget.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        return self._books.spent(dataset, user)
+
+    def left(self, dataset: str, user: str = "") -> Guarantee:
+        """Return what is left of the budget of a data set, or of a user where one was set.
+
+        A charge must fit the user's and the data set's. One more release of what is returned
+        would fit; under a budget of epsilon and delta, zCDP releases may fit that cost more.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        return self._books.left(dataset, user)
+
+    def budgets(self) -> tuple[BudgetState, ...]:
+        """Budgets in force, by data set, then user."""
+        return self._books.budgets()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All that happened, oldest first; answers by their digest alone."""
+        return self._books.entries()
+
+    def _reserve(self, terms: Terms) -> bytes | None:
+        """Return the stored answer; where there is none, charge unless that was done."""
+        charged, answer = self._books.look_up(terms)
+        if charged:
+            return answer
+        self._books.require_room(terms)  # first without the lock: a refusal holds up nobody
+        with self._file.transaction():
+            charged, answer = self._books.look_up(terms)
+            if not charged:
+                self._books.require_room(terms)
+                self._books.add_charge(terms)
+        return answer
+
+    def _draw(self, terms: Terms, draw: Callable[[], bytes]) -> bytes:
+        try:
+            return _usable_answer(draw())
+        except BaseException:
+            self._void_later_if_not_now(terms)
+            raise
+
+    def _store(self, terms: Terms, drawn: bytes) -> bytes | None:
+        """Return the one answer that the ledger now holds; None where the charge was voided."""
+        try:
+            with self._file.transaction():
+                charged, answer = self._books.look_up(terms)
+                if not charged or answer is not None:
+                    return answer
+                self._books.add_answer(terms, drawn)
+        except BaseException:
+            self._void_later_if_not_now(terms)
+            raise
+        return drawn
+
+    def _void(self, terms: Terms) -> None:
+        """Take a charge back, unless there is an answer, which may have been released."""
+        with self._file.transaction():
+            try:
+                charged, answer = self._books.look_up(terms)
+            except ValueError:  # the id has been charged anew by someone else, under other terms
+                return
+            if charged and answer is None:
+                self._books.drop_charge(terms)
+
+    def _void_later_if_not_now(self, terms: Terms) -> None:
+        self._to_void[terms.query] = terms
+        self._void_the_rest()
+
+    def _void_the_rest(self) -> None:
+        """Take back charges of releases that failed; those that cannot be are kept for later."""
+        for query, terms in list(self._to_void.items()):
+            try:
+                self._void(terms)
+            except LedgerError as error:
+                log.warning("query %s stays charged for now: %s", query, error)
+                return
+            self._to_void.pop(query, None)
+
+
+def _usable_answer(drawn: bytes) -> bytes:
+    if not isinstance(drawn, bytes):
+        raise TypeError(f"expected draw to return bytes, got {type(drawn).__name__}")
+    if len(drawn) > MAX_ANSWER_BYTES:
+        raise ValueError(
+            f"expected an answer of at most {MAX_ANSWER_BYTES} bytes, got {len(drawn)}; release "
+            "it in parts"
+        )
+    return drawn
