@@ -8,11 +8,14 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fedneighbors.federation.loop import Outcome, run_rounds
 from fedneighbors.federation.roles import Coordinator, Party, serve, serve_apart
 from fedneighbors.records import Round
+
+if TYPE_CHECKING:
+    from fedneighbors.federation.maskedsums import MaskedSums  # which needs an extra
 
 __all__ = ["run"]
 
@@ -31,6 +34,8 @@ def run(
     workers: Literal["threads", "processes"] = "threads",
     n_workers: int = 1,
     on_round: Callable[[Round], None] | None = None,
+    sums: Literal["plain", "masked"] = "plain",
+    threshold: int | None = None,
 ) -> Outcome[R]:
     """Run a federation on this machine and return the coordinator's result.
 
@@ -48,11 +53,20 @@ def run(
         How many parties answer at the same time.
     on_round : callable, optional
         Called with each round's record.
+    sums : {"plain", "masked"}
+        ``"masked"`` forms sums by secure aggregation, each party with a key made for this run.
+    threshold : int, optional
+        Least number of parties in a masked sum, see
+        :class:`~fedneighbors.federation.maskedsums.MaskedSums`.
 
     Raises
     ------
     ValueError
         If there is no party, two have one name, or an argument is out of range.
+    AggregationError
+        If a masked sum cannot be formed.
+    MissingExtraError
+        If sums are to be masked and the extra ``privacy`` is not installed.
     PartyMissing, PartyRefused, WireError, ProtocolError
         As the coordinator and the loop decide.
     Exception
@@ -67,11 +81,34 @@ def run(
         raise ValueError(f"expected workers 'threads' or 'processes', got {workers!r}")
     if n_workers < 1:
         raise ValueError(f"expected n_workers of at least 1, got {n_workers}")
+    if sums not in ("plain", "masked"):
+        raise ValueError(f"expected sums 'plain' or 'masked', got {sums!r}")
+    if threshold is not None and sums == "plain":
+        raise ValueError("a threshold belongs to masked sums; say sums='masked' or leave it out")
+    asked, masked = (parties, None) if sums == "plain" else _enrolled(parties, threshold)
     connect = _in_threads if workers == "threads" else _in_processes
     # The links close first: a worker that is ended lets go of the thread that waits for it.
-    with ThreadPoolExecutor(max_workers=n_workers) as pool, connect(parties) as links:
+    with ThreadPoolExecutor(max_workers=n_workers) as pool, connect(asked) as links:
         exchange = partial(_exchange, pool, links)
-        return run_rounds(coordinator, exchange, tuple(names), on_round=on_round)
+        return run_rounds(coordinator, exchange, tuple(names), on_round=on_round, sums=masked)
+
+
+def _enrolled(
+    parties: Sequence[Party], threshold: int | None
+) -> "tuple[Sequence[Party], MaskedSums]":
+    """Return the parties behind masks, with fresh keys that all of them know."""
+    from fedneighbors.federation.maskedparty import MaskedParty
+    from fedneighbors.federation.maskedsums import MaskedSums
+    from fedneighbors.federation.maskstore import MemoryStore
+    from fedneighbors.privacy.secagg.identity import Identity, Roster
+
+    keys = {party.name: Identity.new() for party in parties}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    masked = [
+        MaskedParty(party, identity=keys[party.name], roster=roster, store=MemoryStore())
+        for party in parties
+    ]
+    return masked, MaskedSums(roster, threshold=threshold)
 
 
 def _exchange(

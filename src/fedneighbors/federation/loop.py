@@ -4,12 +4,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation.messages import Message, decode, encode
-from fedneighbors.federation.roles import Ask, Coordinator, Refusal, Replies, add_up
+from fedneighbors.federation.roles import Ask, Coordinator, Refusal, Replies
+from fedneighbors.federation.sums import add_up
 from fedneighbors.records import Round
+
+if TYPE_CHECKING:
+    from fedneighbors.federation.maskedsums import MaskedSums  # which needs an extra
 
 __all__ = ["Exchange", "Outcome", "read_reply", "run_rounds"]
 
@@ -42,6 +47,7 @@ def run_rounds(
     parties: tuple[str, ...],
     *,
     on_round: Callable[[Round], None] | None = None,
+    sums: "MaskedSums | None" = None,
 ) -> Outcome[R]:
     """Drive a coordinator to its end and return its result with a record of each round.
 
@@ -55,9 +61,13 @@ def run_rounds(
         Names of the parties that take part.
     on_round : callable, optional
         Called with each round's record.
+    sums : MaskedSums, optional
+        How sums are masked. Without it they are formed of replies that reach the coordinator.
 
     Raises
     ------
+    AggregationError
+        If a masked sum cannot be formed.
     PartyRefused
         If a party answers with an error code.
     WireError
@@ -65,44 +75,64 @@ def run_rounds(
     ProtocolError
         If the coordinator asks nobody, or replies cannot be added up.
     """
-    rounds: list[Round] = []
+    exchanges = _Exchanges(exchange, on_round)
     replies: Replies | None = None
     try:
         while True:
             try:
                 ask = next(coordinator) if replies is None else coordinator.send(replies)
             except StopIteration as stop:
-                return Outcome(stop.value, tuple(rounds))
-            replies, record = _one_round(ask, exchange, parties, index=len(rounds))
-            rounds.append(record)
-            _report(record)
-            if on_round is not None:
-                on_round(record)
+                return Outcome(stop.value, tuple(exchanges.rounds))
+            replies = _replies(ask, parties, exchanges, sums)
     finally:
         coordinator.close()
 
 
-def _one_round(
-    ask: Ask, exchange: Exchange, parties: tuple[str, ...], *, index: int
-) -> tuple[Replies, Round]:
+class _Exchanges:
+    """Carries requests for a run and records each exchange as a round."""
+
+    def __init__(self, exchange: Exchange, on_round: Callable[[Round], None] | None) -> None:
+        self.rounds: list[Round] = []
+        self._exchange = exchange
+        self._on_round = on_round
+
+    def carry(
+        self, requests: Mapping[str, Message], *, reduce: str, during: str = ""
+    ) -> tuple[dict[str, Message], dict[str, str]]:
+        """Return the replies in the order of the names, and the parties that are missing."""
+        started = time.perf_counter()
+        frames = _encode_once(requests)
+        answers, missing = self._exchange(frames)
+        if sorted([*answers, *missing]) != sorted(requests):
+            raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
+        each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
+        record = Round(
+            index=len(self.rounds),
+            request=during + type(next(iter(requests.values()))).__name__,
+            reduce=reduce,
+            upload_bytes={name: len(answers[name]) for name in sorted(answers)},
+            download_bytes={name: len(frames[name]) for name in sorted(frames)},
+            seconds=time.perf_counter() - started,
+            missing=dict(missing),
+        )
+        self.rounds.append(record)
+        _report(record)
+        if self._on_round is not None:
+            self._on_round(record)
+        return each, dict(missing)
+
+
+def _replies(
+    ask: Ask, parties: tuple[str, ...], exchanges: _Exchanges, sums: "MaskedSums | None"
+) -> Replies:
     requests = ask.for_parties(parties)
-    started = time.perf_counter()
-    frames = _encode_once(requests)
-    answers, missing = exchange(frames)
-    if sorted([*answers, *missing]) != sorted(requests):
-        raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
-    each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
-    summed = add_up(each) if ask.reduce == "sum" and each else None
-    record = Round(
-        index=index,
-        request=type(next(iter(requests.values()))).__name__,
-        reduce=ask.reduce,
-        upload_bytes={name: len(answers[name]) for name in sorted(answers)},
-        download_bytes={name: len(frames[name]) for name in sorted(frames)},
-        seconds=time.perf_counter() - started,
-        missing=dict(missing),
-    )
-    return Replies({} if ask.reduce == "sum" else each, summed, dict(missing)), record
+    if ask.reduce == "sum" and sums is not None:
+        during = f"{type(next(iter(requests.values()))).__name__}: "
+        return sums.total(requests, partial(exchanges.carry, reduce="masked", during=during))
+    each, missing = exchanges.carry(requests, reduce=ask.reduce)
+    if ask.reduce == "sum":
+        return Replies({}, add_up(each) if each else None, missing)
+    return Replies(each, None, missing)
 
 
 def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:

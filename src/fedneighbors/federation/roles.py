@@ -11,19 +11,18 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-import numpy as np
-
 from fedneighbors.errors import PartyMissing, ProtocolError, WireError
 from fedneighbors.federation.messages import Message, decode, encode, message
 
 __all__ = [
+    "MASKED_SUM",
     "Ask",
     "Coordinator",
+    "MaskedRound",
     "Party",
     "Refusal",
     "Refuse",
     "Replies",
-    "add_up",
     "failure",
     "gather",
     "refusal",
@@ -38,9 +37,36 @@ R = TypeVar("R")
 MAX_CODE = 100
 MAX_DETAIL = 400
 
+MASKED_SUM = "masked sum: "
+"""How the codes begin with which a party refuses a step of a masked sum."""
+
+
+@dataclass(frozen=True)
+class MaskedRound:
+    """What a party knows of the masked sum that its reply goes into.
+
+    Parameters
+    ----------
+    id : str
+        Digest of everything that the parties agreed on, in hexadecimal; new in every attempt.
+    n_parties : int
+        Parties whose replies may be in the sum.
+    threshold : int
+        Least number of parties whose sum is ever unmasked.
+    """
+
+    id: str
+    n_parties: int
+    threshold: int
+
 
 class Party(Protocol):
     """One organisation and the data that it holds.
+
+    A request class that says ``masked_only = True`` is never answered by :meth:`answer`: a party
+    that accepts it has a method ``contribute(request, masked)``, which is told the
+    :class:`MaskedRound` and returns what goes into the masked sum. ``noised = True`` says that this
+    carries noise, so that a sum of two parties may be formed.
 
     Attributes
     ----------
@@ -183,13 +209,16 @@ Coordinator = Generator[Ask, Replies, R]
 def serve(party: Party, frame: bytes) -> bytes:
     """Return the frame with which a party answers a request's frame.
 
-    A party that refuses, or a request that it cannot read, is answered by a :class:`Refusal`. Any
-    other exception of the party is let through.
+    A party that refuses, or a request that it cannot read, is answered by a :class:`Refusal`; so is
+    a request that is answered inside a masked sum only. Any other exception of the party is let
+    through.
     """
     try:
         request = decode(frame, party.accepts)
     except WireError:
         return encode(Refusal("malformed request", ""))
+    if getattr(type(request), "masked_only", False):
+        return encode(Refusal("this reply leaves only inside a masked sum", type(request).__name__))
     try:
         return encode(party.answer(request))
     except Refuse as refuse:
@@ -227,61 +256,3 @@ def failure(error: Exception) -> Refusal:
 
 def _printable(text: str, limit: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
-
-
-def add_up(replies: Mapping[str, Message]) -> Message:
-    """Return the sum of replies of one type whose fields are integers or integer arrays.
-
-    Raises
-    ------
-    ProtocolError
-        If there is no reply; if replies differ in type, fields in shape or dtype; if a field is
-        not of integers; if the sum could leave the range of its dtype, judged by the extremes of
-        each part; or if the message type refuses the sum.
-    """
-    if not replies:
-        raise ProtocolError("there is no reply to add up")
-    kinds = {type(reply).__name__: type(reply) for reply in replies.values()}
-    if len(kinds) > 1:
-        raise ProtocolError(f"replies of different types cannot be added up: {sorted(kinds)}")
-    ((kind, cls),) = kinds.items()
-    fields = {}
-    for name in cls.__dataclass_fields__:
-        parts = {party: getattr(reply, name) for party, reply in replies.items()}
-        fields[name] = _sum_field(parts, where=f"{kind}.{name}")
-    try:
-        return cls(**fields)
-    except (TypeError, ValueError) as error:
-        raise ProtocolError(f"the sum of {kind} is not a valid {kind}: {error}") from None
-
-
-def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
-    first = next(iter(parts.values()))
-    for party, part in parts.items():
-        if not _is_integer(part) and not _is_integer_array(part):
-            raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
-        if _layout(part) != _layout(first):
-            raise ProtocolError(
-                f"{where} of party {party!r} is {_layout(part)}, others sent {_layout(first)}"
-            )
-    limits = np.iinfo(first.dtype if isinstance(first, np.ndarray) else np.int64)
-    low = sum(int(np.min(part, initial=0)) for part in parts.values())
-    high = sum(int(np.max(part, initial=0)) for part in parts.values())
-    if low < limits.min or high > limits.max:
-        raise ProtocolError(f"the sum of {where} could leave the range of {limits.dtype}")
-    result = first.copy() if isinstance(first, np.ndarray) else first
-    for part in list(parts.values())[1:]:
-        result += part
-    return result
-
-
-def _is_integer(part: Any) -> bool:
-    return isinstance(part, int) and not isinstance(part, bool)
-
-
-def _is_integer_array(part: Any) -> bool:
-    return isinstance(part, np.ndarray) and np.issubdtype(part.dtype, np.integer)
-
-
-def _layout(part: Any) -> str:
-    return f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "int"
