@@ -14,6 +14,7 @@ from fedneighbors._version import __version__
 from fedneighbors.cli.data import data
 from fedneighbors.cli.demo import demo
 from fedneighbors.cli.experiment import experiment
+from fedneighbors.cli.keys import keys
 from fedneighbors.cli.predict import predict
 from fedneighbors.cli.preflight import preflight
 from fedneighbors.cli.report import report
@@ -89,6 +90,7 @@ app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data n
 app.command(epilog=_example("experiment --list"))(experiment)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
 app.add_typer(data, name="data")
+app.add_typer(keys, name="keys")
 app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)
 app.command(epilog=_example("warmup"))(warmup)
 

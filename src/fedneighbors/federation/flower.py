@@ -13,7 +13,7 @@ configuration, which costs one more exchange and which nothing vouches for.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fedneighbors._version import __version__
 from fedneighbors.errors import (
@@ -24,6 +24,7 @@ from fedneighbors.errors import (
 )
 from fedneighbors.federation.loop import Outcome, read_reply, run_rounds
 from fedneighbors.federation.messages import encode, message
+from fedneighbors.federation.nodemasks import behind_masks, sums_of
 from fedneighbors.federation.roles import (
     Coordinator,
     Party,
@@ -41,6 +42,9 @@ try:
     from flwr.serverapp import Grid, ServerApp
 except ModuleNotFoundError as error:
     raise MissingExtraError("flwr", "flower") from error
+
+if TYPE_CHECKING:
+    from fedneighbors.federation.maskedsums import MaskedSums  # which needs an extra
 
 __all__ = ["Config", "Introduction", "IntroductionRequest", "client_app", "run", "server_app"]
 
@@ -103,7 +107,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     -------
     ClientApp
         A node that is not registered under a name must have one in its configuration:
-        ``party-name="..."``.
+        ``party-name="..."``. One whose configuration sets ``identity-key``, ``roster`` and
+        ``mask-state`` lets sums leave only under masks.
     """
     app = ClientApp()
 
@@ -113,7 +118,10 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
     @app.query("ask")
     def ask(envelope: Envelope, context: Context) -> Envelope:
-        return _answer(envelope, lambda frame: serve(build(context.node_config), frame))
+        return _answer(envelope, lambda frame: serve(party(context.node_config), frame))
+
+    def party(config: Config) -> Party:
+        return behind_masks(build(config), config)
 
     return app
 
@@ -162,7 +170,9 @@ def server_app(
     -------
     ServerApp
         The run's configuration sets ``min-parties``, the least number of parties to begin with,
-        and ``timeout-s``, how long to wait for them and for the replies of each round.
+        and ``timeout-s``, how long to wait for them and for the replies of each round. With
+        ``secure-aggregation = true`` sums are masked; ``roster`` is then the file of the parties'
+        public keys, ``sum-threshold`` the least number of parties in a sum, 0 for the default.
     """
     app = ServerApp()
 
@@ -175,6 +185,7 @@ def server_app(
             min_parties=int(config["min-parties"]),
             timeout_s=float(config["timeout-s"]),
             on_round=_show,
+            sums=sums_of(config),
         )
         finish(outcome, config)
 
@@ -188,6 +199,7 @@ def run(
     min_parties: int,
     timeout_s: float,
     on_round: Callable[[Round], None] | None = None,
+    sums: "MaskedSums | None" = None,
 ) -> Outcome[R]:
     """Run a federation over Flower's nodes and return the coordinator's result.
 
@@ -203,14 +215,18 @@ def run(
         Longest wait for the nodes, and for the replies of each round.
     on_round : callable, optional
         Called with each round's record. The introduction of the parties is not a round.
+    sums : MaskedSums, optional
+        How sums are masked. Without it they are formed of replies that reach the coordinator.
 
     Raises
     ------
+    AggregationError
+        If a masked sum cannot be formed.
     FederationError
         If too few nodes are connected in time.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        As the coordinator and the loop decide; ``ProtocolError`` also if two nodes have one name
-        or a node's name is not the one that it was registered with.
+        As the coordinator and the loop decide; ``ProtocolError`` also if two nodes have one name,
+        a node's name is not the one that it was registered with, or a node answers twice.
     """
     if min_parties < 1 or not timeout_s > 0:
         raise ValueError(
@@ -221,13 +237,13 @@ def run(
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         by_node = {nodes[name]: frame for name, frame in frames.items()}
-        answers, missing = _carry(grid, "ask", by_node, timeout_s=timeout_s)
+        answers, missing = _carry(grid, "ask", by_node, called=names, timeout_s=timeout_s)
         return (
             {names[node]: answer for node, answer in answers.items()},
             {names[node]: reason for node, reason in missing.items()},
         )
 
-    return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round)
+    return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round, sums=sums)
 
 
 def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
@@ -244,15 +260,16 @@ def _introduce(
     """Return the node of each party's name, having asked for it."""
     request = IntroductionRequest()
     frames = dict.fromkeys(registered, encode(request))
-    answers, missing = _carry(grid, "introduce", frames, timeout_s=timeout_s)
-    unnamed = {registered[node] or f"node {node}": reason for node, reason in missing.items()}
+    called = {node: name or f"node {node}" for node, name in registered.items()}
+    answers, missing = _carry(grid, "introduce", frames, called=called, timeout_s=timeout_s)
+    unnamed = {called[node]: reason for node, reason in missing.items()}
     if len(answers) < min_parties:
         raise PartyMissing(unnamed, "the introduction")
     for who, reason in unnamed.items():
         log.warning("the run goes on without %s: %s", who, reason)
     names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
-        names[node] = read_reply(registered[node] or f"node {node}", request, frame).name
+        names[node] = read_reply(called[node], request, frame).name
         if registered[node] not in ("", names[node]):
             raise ProtocolError(
                 f"the node registered as {registered[node]!r} calls itself {names[node]!r}; "
@@ -284,19 +301,30 @@ def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, s
 
 
 def _carry(
-    grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
+    grid: Grid,
+    action: str,
+    frames: Mapping[int, bytes],
+    *,
+    called: Mapping[int, str],
+    timeout_s: float,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
     """Carry a frame to each node; return their frames, and why the others are missing."""
     answers: dict[int, bytes] = {}
     missing: dict[int, str] = {}
-    waiting = _send(grid, action, frames, timeout_s=timeout_s)
+    sent = _send(grid, action, frames, timeout_s=timeout_s)
+    waiting = dict(sent)
     unsent = set(frames) - set(waiting.values())
     deadline = time.monotonic() + timeout_s
     while waiting and time.monotonic() < deadline:
         for reply in grid.pull_messages(list(waiting)):
-            node = waiting.pop(reply.metadata.reply_to_message_id, None)
+            asked = reply.metadata.reply_to_message_id
+            node = sent.get(asked)
             if node is None:
                 continue
+            if waiting.pop(asked, None) is None:
+                if not reply.has_error() and _unpacked(reply.content) == answers.get(node):
+                    continue
+                raise ProtocolError(f"party {called[node]!r} answered one request twice")
             if reply.has_error():
                 code = reply.error.code
                 missing[node] = _REASONS.get(code, f"Flower reports error {code}")

@@ -81,7 +81,7 @@ def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
 
 
 def _check_sealed(sealed: Mapping[str, Sealed]) -> None:
-    _check_names(sealed)
+    _check_names(sorted(sealed))
     _check_sizes((entry[0] for entry in sealed.values()), 0, SEALED_BYTES)
     _check_sizes((part for entry in sealed.values() for part in entry[1:3]), DIGEST_BYTES)
     _check_sizes((entry[3] for entry in sealed.values()), SIGNATURE_BYTES)
@@ -145,7 +145,7 @@ class DealShares:
 
     def __post_init__(self) -> None:
         _check_round(self.round_id)
-        _check_names(self.adverts, least=2)
+        _check_names(sorted(self.adverts), least=2)
         keys = [key for entry in self.adverts.values() for key in entry[:2]]
         _check_sizes(keys, KEY_BYTES)
         _check_sizes((entry[2] for entry in self.adverts.values()), SIGNATURE_BYTES)
@@ -220,8 +220,8 @@ class Revealed:
 
     def __post_init__(self) -> None:
         _check_round(self.round_id)
-        _check_names(self.seed_shares)
-        _check_names(self.key_shares, least=0)
+        _check_names(sorted(self.seed_shares))
+        _check_names(sorted(self.key_shares), least=0)
         _check_sizes((*self.seed_shares.values(), *self.key_shares.values()), SECRET_BYTES)
 
 
@@ -237,7 +237,7 @@ class Unmask:
     def __post_init__(self) -> None:
         _check_round(self.round_id)
         _check_names(self.survivors)
-        _check_names(self.confirmations, least=0)
+        _check_names(sorted(self.confirmations), least=0)
         _check_sizes(self.confirmations.values(), SIGNATURE_BYTES)
 
 
