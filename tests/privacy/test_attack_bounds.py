@@ -127,17 +127,18 @@ def test_laplace_noise_stays_below_what_its_epsilon_allows(n_cells):
     assert laplace_auc(float(n_cells), n_cells) <= largest_auc(PureDP(1)) + 1e-12
 
 
-def test_evidence_is_the_log_ratio_of_the_noise_laws():
+@pytest.mark.parametrize("step", [1, 3, -2])
+def test_evidence_is_the_log_ratio_of_the_noise_laws(step):
     cells = np.arange(-20, 21)
-    laplace = [discrete_laplace(3.0, np.arange(-200, 201) - shift) for shift in (0, 1)]
-    gaussian = [discrete_gaussian(7.0, np.arange(-200, 201) - shift) for shift in (0, 1)]
     place = cells + 200
+    laplace = [discrete_laplace(3.0, np.arange(-200, 201) - shift) for shift in (0, step)]
+    gaussian = [discrete_gaussian(7.0, np.arange(-200, 201) - shift) for shift in (0, step)]
 
     of_laplace = np.log(laplace[1][place] / laplace[0][place])
     of_gaussian = np.log(gaussian[1][place] / gaussian[0][place])
 
-    np.testing.assert_allclose(laplace_evidence(cells, 3.0), of_laplace, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(gaussian_evidence(cells, 7.0), of_gaussian, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(laplace_evidence(cells, 3.0, step), of_laplace, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(gaussian_evidence(cells, 7.0, step), of_gaussian, rtol=0, atol=1e-9)
 
 
 def test_a_cell_without_noise_excludes_or_says_nothing():

@@ -1,6 +1,6 @@
-"""What one released cell says on whether a record added one to it, by the law of its noise.
+"""What one released cell says on whether a record added its step to it, by the law of its noise.
 
-All evidence is a log-likelihood ratio in nats of "one more" against "none". Cells are noised
+All evidence is a log-likelihood ratio in nats of "a step more" against "none". Cells are noised
 independently, so that a record's evidence is the sum over the cells that it would have raised; no
 test does better than a threshold on it (Neyman and Pearson).
 """
@@ -32,7 +32,7 @@ def exact_evidence(excess: Cells) -> Floats:
     return np.where(np.asarray(excess) >= 1, 0.0, -np.inf)
 
 
-def laplace_evidence(excess: Cells, scale: float) -> Floats:
+def laplace_evidence(excess: Cells, scale: float, step: int = 1) -> Floats:
     """Return the evidence of cells under discrete Laplace noise.
 
     Parameters
@@ -41,6 +41,8 @@ def laplace_evidence(excess: Cells, scale: float) -> Floats:
         Released cells, less what the attacker knows to come from others.
     scale : float
         Of the noise.
+    step : int
+        What the record would add; 1 for a count.
 
     Examples
     --------
@@ -48,10 +50,10 @@ def laplace_evidence(excess: Cells, scale: float) -> Floats:
     [-0.5, -0.5, 0.5, 0.5]
     """
     excess = np.asarray(excess, np.float64)
-    return np.asarray((np.abs(excess) - np.abs(excess - 1)) / scale)
+    return np.asarray((np.abs(excess) - np.abs(excess - step)) / scale)
 
 
-def gaussian_evidence(excess: Cells, variance: float | Floats) -> Floats:
+def gaussian_evidence(excess: Cells, variance: float | Floats, step: int = 1) -> Floats:
     """Return the evidence of cells under Gaussian noise, discrete or not.
 
     Parameters
@@ -60,10 +62,13 @@ def gaussian_evidence(excess: Cells, variance: float | Floats) -> Floats:
         Released cells, less what the attacker knows or expects to come from others.
     variance : float or array that broadcasts
         Of the noise, together with what the attacker does not know of the others.
+    step : int
+        What the record would add; 1 for a count.
 
     Examples
     --------
     >>> gaussian_evidence(np.array([0, 1, 3]), variance=2.0).tolist()
     [-0.25, 0.25, 1.25]
     """
-    return np.asarray((2 * np.asarray(excess, np.float64) - 1) / (2 * np.asarray(variance)))
+    excess = np.asarray(excess, np.float64)
+    return np.asarray(step * (2 * excess - step) / (2 * np.asarray(variance)))

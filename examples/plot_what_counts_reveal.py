@@ -1,0 +1,129 @@
+"""
+What counts reveal
+==================
+
+A FlyNN party sends no record, only how often each unit of the hash was active in each class. Here
+is what anyone who sees such counts can make of them: raw, as an exact sum over many records, and
+released with differential privacy (epsilon = 1, delta = 1e-6).
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
+from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence, sum_evidence
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.privacy.accounting import largest_zcdp
+from fedneighbors.privacy.attacks.evidence import gaussian_evidence
+from fedneighbors.privacy.attacks.limits import largest_auc
+from fedneighbors.privacy.attacks.scores import auc
+from fedneighbors.privacy.guarantees import ApproxDP, Sensitivity
+from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+
+X, y = load_digits(return_X_y=True)
+N_UNITS, N_INPUTS, N_ACTIVE = default_sizes(len(X), 2 * X.shape[1])  # as FlyNN chooses them
+
+# Public constants, not taken from the data: a pixel is a number from 0 to 16.
+features = FeatureMap(64, "mirror", mean=np.full(64, 8.0), scale=np.full(64, 6.0))
+plan = HashPlan(features, N_UNITS, N_INPUTS, N_ACTIVE, seed=0)
+active = hash_table(X, plan)
+counts = count_rows(active, y, n_units=N_UNITS, n_classes=10).astype(np.int64)
+
+# %%
+# A record raises 128 counts by one each: with and without it, counts are 128 apart in L1 and the
+# root of 128 in L2. ``local`` noises the counts of each party, ``central`` only their sum.
+
+budget = ApproxDP(1, "1e-6")
+one_row = Sensitivity("row", "add_remove", l1=N_ACTIVE, l2_squared=N_ACTIVE, linf=1)
+local = DiscreteLaplace(N_ACTIVE)
+variance = N_ACTIVE / (2 * largest_zcdp(budget.epsilon, budget.delta))
+central = DiscreteGaussian(variance)
+
+# %%
+# A party that holds one record of a class: its counts are that record's hash. The pixels that its
+# active units sum more often than others do were bright.
+
+shown = [int(np.flatnonzero(y == digit)[7]) for digit in (0, 3, 5, 6)]
+raw = np.zeros((len(shown), N_UNITS), np.int64)
+np.put_along_axis(raw, active[shown].astype(np.int64), 1, axis=1)
+sums = counts[:, y[shown]].T
+columns = {
+    "the record": None,
+    "raw counts of\none record": raw,
+    "the same,\nlocal release": np.stack([local.release(row, one_row) for row in raw]),
+    "exact sum over\nall of its class": sums,
+    "the same,\ncentral release": np.stack([central.release(row, one_row) for row in sums]),
+}
+
+figure, axes = plt.subplots(len(shown), len(columns), figsize=(7.0, 6.2), layout="constrained")
+for column, (title, released) in enumerate(columns.items()):
+    images = X[shown] if released is None else rebuild(released, plan)
+    axes[0, column].set_title(title, fontsize=9)
+    for row, image in enumerate(images):
+        panel = axes[row, column]
+        panel.imshow(image.reshape(8, 8), cmap="gray")
+        panel.set(xticks=[], yticks=[])
+        if released is not None:
+            likeness = alikeness(image, X[shown[row]][None], plan)[0]
+            panel.set_xlabel(f"correlation {likeness:.2f}", fontsize=8)
+figure.savefig("what-counts-reveal.png", dpi=150)
+
+# %%
+# A sum over 180 records shows no single one. Yet it tells who is in it: a record of which one
+# active unit was never counted is surely not, and one whose active units are rare elsewhere, but
+# counted, surely is. Half of the records are counted here. The attacker has a quarter as an own
+# table, learns from it how often units are active, and asks for the members and for the rest.
+
+own, members, outsiders = np.array_split(
+    np.random.default_rng(0).permutation(len(y)), [len(y) // 4, len(y) * 3 // 4]
+)
+
+
+def class_counts(rows):
+    return count_rows(active[rows], y[rows], n_units=N_UNITS, n_classes=10).astype(np.int64)
+
+
+def evidence(per_unit, rows):
+    return np.concatenate(
+        [record_evidence(per_unit[:, d], active[rows[y[rows] == d]]) for d in range(10)]
+    )
+
+
+sizes = np.bincount(y[members])
+usual = (class_counts(own) + 0.5) / (np.bincount(y[own]) + 1)
+exact = class_counts(members)
+noised = central.release(exact.ravel(), one_row).reshape(exact.shape)
+spread = sizes * usual * (1 - usual) + float(variance)
+releases = {
+    "exact sum": sum_evidence(exact, sizes, usual),
+    "central release": gaussian_evidence(noised - sizes * usual, spread),
+}
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+for panel, (title, per_unit) in zip(axes, releases.items(), strict=True):
+    counted, left_out = evidence(per_unit, members), evidence(per_unit, outsiders)
+    excluded = np.isinf(left_out).mean()
+    known = np.concatenate([counted, left_out[np.isfinite(left_out)]])
+    low, high = np.quantile(known, [0.002, 0.998])
+    low = low - 0.1 * (high - low) if excluded else low
+    for values, label, color in (
+        (counted, "counted", "#4477AA"),
+        (left_out, "not counted", "#EE6677"),
+    ):
+        heights, edges = np.histogram(np.clip(values, low, high), bins=24, range=(low, high))
+        panel.stairs(heights / len(values), edges, fill=True, alpha=0.65, label=label, color=color)
+    if excluded:
+        panel.annotate(
+            f"{excluded:.0%} surely\nnot counted",
+            (low + (high - low) / 24, excluded),
+            xytext=(5, -22),
+            textcoords="offset points",
+        )
+    panel.set_title(f"{title}: AUC {auc(counted, left_out):.2f}", fontsize=10)
+    panel.set(xlabel="evidence that the record was counted, nats", yticks=[])
+axes[0].set_ylabel("share of records")
+axes[1].legend(frameon=False)
+figure.savefig("membership.png", dpi=150)
+
+print(f"epsilon = 1, delta = 1e-6 allows any attack an AUC of {largest_auc(budget):.3f}")
