@@ -23,6 +23,7 @@ from fedneighbors.methods.flynn.studies import (
     hyperparameters,
     openml,
     scaling,
+    spaces,
     synthetic,
 )
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
@@ -45,6 +46,7 @@ EXPERIMENTS = {
         hyperparameters.STUDY,
         bundled.BUNDLED,
         bundled.IMBALANCE,
+        spaces.STUDY,
     )
 }
 """The experiments of the paper by name."""

@@ -13,6 +13,7 @@ from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.rivals import tune_neighbors
 from fedneighbors.methods.flynn.studies.comparing import Effort, two_stage_search
+from fedneighbors.methods.flynn.studies.spaces import SPACES
 from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, Table
@@ -23,7 +24,7 @@ SETS = ("digits", "wine", "breast_cancer", "iris")
 N_OUTER = 10
 N_REPEATS = 3
 N_INNER = 5
-BUNDLED_EFFORT = Effort(units=200_000, units_per_row=120, densities=(0.3,))
+BUNDLED_EFFORT = SPACES["120 units a row, densities .15 and .3, 4 finalists"]  # by flynn.spaces
 RATIOS = (0.1, 1 / 31)
 N_TEST = 3000
 
