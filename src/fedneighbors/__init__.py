@@ -11,10 +11,11 @@ from fedneighbors._version import __version__
 _HOME = {
     "FlyNNClassifier": "fedneighbors.methods.flynn",
     "FlyNNSearchCV": "fedneighbors.methods.flynn",
+    "Privacy": "fedneighbors.privacy.policy",
     "SimHashBloomClassifier": "fedneighbors.methods.flynn",
 }
 
-__all__ = ["__version__", "FlyNNClassifier", "FlyNNSearchCV", "SimHashBloomClassifier"]
+__all__ = ["__version__", "FlyNNClassifier", "FlyNNSearchCV", "Privacy", "SimHashBloomClassifier"]
 
 
 def __getattr__(name: str) -> Any:

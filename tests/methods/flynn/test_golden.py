@@ -36,7 +36,7 @@ def test_the_file_of_a_fixed_table_is_the_known_one():
     raw = classifier.fit(X, Y).model_.to_bytes()
 
     assert hashlib.sha256(raw).hexdigest() == (
-        "bb752bebfeabc0b58c9010b172f7e2b4a5884409a22e187aec48e8574ad59798"
+        "e3ad7ce48c819f2322b4023fd6f99ab90bb1a1e014057724b94a9034e0a373f9"
     )
 
 

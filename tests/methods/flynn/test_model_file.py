@@ -31,12 +31,14 @@ FRAME = ModelFrame(
     class_normalized=True,
     losses=np.zeros(len(SHARPNESS), np.int64),
     counts=np.array([[1, 0], [0, 2], [3, 0]], np.uint8),
+    noise_variance=0.0,
+    guarantee="",
 )
 
 
 def sealed(frame):
     """A file with a correct checksum around any frame."""
-    return b"FNMODEL1" + hashlib.sha256(frame).digest() + frame
+    return b"FNMODEL2" + hashlib.sha256(frame).digest() + frame
 
 
 VALID = sealed(encode(FRAME))
@@ -127,6 +129,9 @@ def test_a_forged_file_with_a_true_checksum_is_refused_or_read_never_anything_el
         {"counts": np.zeros((3, 3), np.uint8)},
         {"counts": np.zeros(6, np.uint8)},
         {"counts": np.full((3, 2), 2**31, np.uint32)},
+        {"counts": np.full((3, 2), -1, np.int8)},  # negative without noise
+        {"noise_variance": -1.0, "guarantee": "epsilon=1"},
+        {"noise_variance": 2.0, "guarantee": ""},
         {"classes": ("b", "a")},
         {"classes": ("a", "a")},
         {"classes": (1, "a")},
@@ -163,14 +168,14 @@ def test_a_model_that_contradicts_itself_is_refused(change):
 
 
 def test_another_version_is_told_from_another_kind_of_file(tmp_path):
-    (tmp_path / "new").write_bytes(b"FNMODEL2" + VALID[8:])
+    (tmp_path / "old").write_bytes(b"FNMODEL1" + VALID[8:])
     (tmp_path / "text").write_text("age,weight\n1,2\n")
     (tmp_path / "empty").touch()
 
     with pytest.raises(
-        ModelFileError, match=r"new has format version b'2', this release reads b'1'"
+        ModelFileError, match=r"old has format version b'1', this release reads b'2'"
     ):
-        FlyNNClassifier.load(tmp_path / "new")
+        FlyNNClassifier.load(tmp_path / "old")
     with pytest.raises(ModelFileError, match="text is not a fedneighbors model; give a file made"):
         FlyNNClassifier.load(tmp_path / "text")
     with pytest.raises(ModelFileError, match="empty is not a fedneighbors model"):

@@ -1,9 +1,7 @@
 """FlyNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedneighbors.federation.inprocess import run
+from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn.algorithm import count_rows, hash_table
 from fedneighbors.methods.flynn.calibration import (
     calibration_rows,
@@ -29,8 +27,10 @@ from fedneighbors.methods.flynn.inputs import (
     rows_by_party,
 )
 from fedneighbors.methods.flynn.model import FlyNNModel, label_index
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.records import Round, RunRecord, environment
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn.training import Holdings, fit
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.records import RunRecord
 
 __all__ = ["FlyNNClassifier"]
 
@@ -68,6 +68,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Seed of the hash. It is public in a federation: never the seed of noise.
     n_jobs : int, optional
         Threads. The result does not depend on it.
+    privacy : Privacy, optional
+        Train under differential privacy, see :class:`~fedneighbors.privacy.policy.Privacy`. What
+        is derived from the rows is then paid for or was declared public; with ``decay=None`` rows
+        get a score that suits noised counts.
 
     Attributes
     ----------
@@ -80,7 +84,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_units_, n_inputs_, n_active_, decay_ : int, int, int, float
         The values in force.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds.
+        Rounds, bytes up and down, seconds, privacy spent.
 
     Notes
     -----
@@ -103,6 +107,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: npt.NDArray[Any]
+    run_record_: RunRecord
 
     def __init__(
         self,
@@ -115,6 +120,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_normalized: bool = True,
         random_state: int | np.random.RandomState | None = 0,
         n_jobs: int | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         self.n_units = n_units
         self.n_inputs = n_inputs
@@ -125,6 +131,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_normalized = class_normalized
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.privacy = privacy
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -164,6 +171,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
+        self._check_exact("partial_fit")
         x, labels = self._known_rows(X, y, "partial_fit")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
         model = replace(self.model_, counts=self.model_.counts + self._count(active, labels))
@@ -187,6 +195,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stays as it was.
         """
         check_is_fitted(self)
+        self._check_exact("unlearn")
         x, labels = self._known_rows(X, y, "unlearn")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
         left = self.model_.counts - self._count(active, labels)
@@ -297,19 +306,28 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parties: Sequence[Any] | npt.NDArray[Any] | None,
         reserved: tuple[Any, ...],
     ) -> Self:
-        started, clock = datetime.now(UTC), time.perf_counter()
         x, y = self._rows(X, y, reset=True)
-        members = self._members(x, y, parties)
-        outcome = run(coordinate(self._settings(reserved)), members, n_workers=self._n_threads())
-        self.classes_ = label_array(outcome.result.classes, like=y)
-        self._set_model(outcome.result)
-        self.run_record_ = self._record(outcome.rounds, started, time.perf_counter() - clock)
+        names = getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(map(str, names))
+        holdings = Holdings(x, y, rows_by_party(parties, len(y)), columns)
+        model, self.run_record_ = fit(
+            holdings, self._settings(reserved), self.privacy, n_threads=self._n_threads()
+        )
+        self.classes_ = label_array(model.classes, like=y)
+        self._set_model(model)
         return self
 
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_classification_targets(labels)
         return hashable_numbers(x), labels
+
+    def _check_exact(self, during: str) -> None:
+        if self.model_.guarantee:
+            raise PrivacyError(
+                f"{during} would add exact rows to noised counts and void their guarantee "
+                f"({self.model_.guarantee}); fit again, which is a release of its own"
+            )
 
     def _known_rows(self, X: Any, y: Any, during: str) -> tuple[Any, npt.NDArray[np.int64]]:
         x, labels = self._rows(X, y, reset=False)
@@ -322,17 +340,6 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{list(self.model_.classes)[:10]}; name all classes at the first call"
             )
         return x, np.array([index[label] for label in own.tolist()], np.int64)[inverse]
-
-    def _members(
-        self, x: Any, y: npt.NDArray[Any], parties: Sequence[Any] | npt.NDArray[Any] | None
-    ) -> list[FlyNNParty]:
-        names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else tuple(map(str, names))
-        threads = self._n_threads() if parties is None else 1
-        return [
-            FlyNNParty(name, x[rows], y[rows], feature_names=columns, n_threads=threads)
-            for name, rows in rows_by_party(parties, len(y)).items()
-        ]
 
     def _settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
         return FlyNNSettings(
@@ -362,25 +369,6 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_inputs_ = model.plan.n_inputs
         self.n_active_ = model.plan.n_active
         self.decay_ = model.gamma
-
-    def _record(self, rounds: tuple[Round, ...], started: datetime, seconds: float) -> RunRecord:
-        return RunRecord(
-            name="flynn.fit",
-            parameters={
-                "n_units_": self.n_units_,
-                "n_inputs_": self.n_inputs_,
-                "n_active_": self.n_active_,
-                "decay_": self.decay_,
-                "standardize": self.standardize,
-                "expansion": self.model_.plan.features.expansion,
-                "class_normalized": self.class_normalized,
-                "seed": self.model_.plan.seed,
-            },
-            rounds=rounds,
-            started=started.isoformat(timespec="seconds"),
-            seconds=seconds,
-            environment=environment(),
-        )
 
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)

@@ -18,6 +18,7 @@ __all__ = [
     "blocks",
     "check_scaling",
     "column_moments",
+    "scales",
     "standardizer",
 ]
 
@@ -100,14 +101,27 @@ def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, 
             raise ProtocolError("column moments contradict each other; a party sent wrong sums")
         mean[j] = first / (n << QUANTUM_BITS)
         deviation[j] = math.sqrt(spread / (n * n << 2 * QUANTUM_BITS))
+    return mean, scales(deviation, scaling)
+
+
+def scales(deviation: Floats, scaling: bool | str = True) -> Floats:
+    """Return what to divide each column by, see :func:`standardizer`.
+
+    Parameters
+    ----------
+    deviation : float64 array of shape (n_features,)
+        Standard deviation of each column.
+    scaling : {"feature", "global"} or True
+        As for :func:`standardizer`.
+    """
     varying = deviation[deviation > 0]
     if len(varying) == 0:
-        return mean, np.ones(len(mean))
+        return np.ones(len(deviation))
     alike = varying.max() <= ALIKE_RATIO * np.median(varying)
     if scaling == "global" or (scaling is True and alike):
         common = math.sqrt(math.fsum(varying * varying) / len(varying))
-        return mean, np.full(len(mean), common)
-    return mean, np.where(deviation > 0, deviation, 1.0)
+        return np.full(len(deviation), common)
+    return np.where(deviation > 0, deviation, 1.0)
 
 
 def check_scaling(standardize: bool | str) -> None:

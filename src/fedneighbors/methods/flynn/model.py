@@ -1,6 +1,6 @@
 """The trained model: what every party holds in the end, and its one safe file format.
 
-A model file is ``b"FNMODEL1"``, the SHA-256 of the rest, and one canonical frame. It holds numbers,
+A model file is ``b"FNMODEL2"``, the SHA-256 of the rest, and one canonical frame. It holds numbers,
 strings and arrays only, so that opening a foreign file cannot run code.
 """
 
@@ -30,12 +30,14 @@ from fedneighbors.methods.flynn.algorithm import (
 )
 from fedneighbors.methods.flynn.calibration import SHARPNESS, choose_sharpness, probabilities
 from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.methods.flynn.logscore import clipped, log_table
 from fedneighbors.records.files import replace_file
 
 __all__ = ["FlyNNModel", "Label", "label_index"]
 
 Label = str | int | float | bool
-_MAGIC = b"FNMODEL1"
+_MAGIC = b"FNMODEL2"
+PRIVATE_SHARPNESS = 2.0**2.5  # near the best over generated and real tables; fitted to no rows
 
 
 @message
@@ -55,7 +57,9 @@ class ModelFrame:
     decay: float | None
     class_normalized: bool
     losses: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.unsignedinteger]
+    counts: npt.NDArray[np.integer]
+    noise_variance: float
+    guarantee: str
 
     def __post_init__(self) -> None:
         if self.decay is not None and not 0 <= self.decay <= 1:
@@ -64,8 +68,11 @@ class ModelFrame:
             raise ValueError("classes are not labels of one type in ascending order")
         if self.counts.shape != (self.n_units, len(self.classes)):
             raise ValueError("counts do not match units and classes")
-        if self.counts.max(initial=0) > np.iinfo(np.int32).max:
+        lowest = np.iinfo(np.int32).min if self.noise_variance else 0
+        if self.counts.max(initial=0) > np.iinfo(np.int32).max or self.counts.min() < lowest:
             raise ValueError("a count is out of range")
+        if self.noise_variance < 0 or (self.noise_variance and not self.guarantee):
+            raise ValueError("the noise is not that of a guarantee")
         if self.losses.shape != (len(SHARPNESS),):
             raise ValueError("calibration has the wrong length")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
@@ -92,6 +99,11 @@ class FlyNNModel:
         Names of the columns, where they have any.
     losses : int64 array of shape (len(SHARPNESS),)
         Leave-one-out log-losses, which choose the sharpness of the probabilities.
+    noise_variance : float
+        Variance of the noise on each cell; 0 for exact counts, and for those of the paper's
+        mechanism, whose noise differs from cell to cell.
+    guarantee : str
+        The privacy of the counts in words; empty for exact counts.
     """
 
     plan: HashPlan
@@ -103,11 +115,18 @@ class FlyNNModel:
     losses: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(SHARPNESS), np.int64)
     )
+    noise_variance: float = 0.0
+    guarantee: str = ""
+
+    @cached_property
+    def filters(self) -> Counts:
+        """The counts as rows are scored with them: noise below 0 is cut off."""
+        return clipped(self.counts) if self.noise_variance else self.counts
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Training rows of each class."""
-        return class_sizes(self.counts, self.plan.n_active)
+        """Training rows of each class, as far as noise lets them be known."""
+        return np.maximum(class_sizes(self.counts, self.plan.n_active), 0)
 
     @property
     def n_rows(self) -> int:
@@ -124,9 +143,11 @@ class FlyNNModel:
 
     @cached_property
     def table(self) -> DecayTable:
-        """Weights of all counts."""
+        """Weights of all counts: gamma ** c, or the score for noised counts if gamma is open."""
+        if self.noise_variance and self.decay is None:
+            return log_table(self.counts, variance=self.noise_variance, n_active=self.plan.n_active)
         return decay_table(
-            self.counts.max(axis=0).astype(np.int64),
+            self.filters.max(axis=0).astype(np.int64),
             self.sizes,
             decay=self.gamma,
             class_normalized=self.class_normalized,
@@ -134,13 +155,13 @@ class FlyNNModel:
 
     @property
     def sharpness(self) -> float:
-        """Factor of the softmax over novelties."""
-        return choose_sharpness(self.losses)
+        """Factor of the softmax over novelties; calibrated, unless that would cost privacy."""
+        return PRIVATE_SHARPNESS if self.guarantee else choose_sharpness(self.losses)
 
     def novelty(self, x: Any, *, n_threads: int = 1) -> Floats:
         """Return the novelty of each row for each class, shape (n_rows, n_classes)."""
         active = hash_table(x, self.plan, n_threads=n_threads)
-        return score_rows(active, self.counts, self.table, n_threads=n_threads)
+        return score_rows(active, self.filters, self.table, n_threads=n_threads)
 
     def probabilities(self, novelty: Floats) -> Floats:
         """Return calibrated class probabilities for novelties."""
@@ -154,6 +175,11 @@ class FlyNNModel:
         ValueError
             If they hash differently, or name their columns or classes in different ways.
         """
+        if self.guarantee != other.guarantee:
+            raise ValueError(
+                "expected two exact models or two of the same privacy, got "
+                f"{self.guarantee or 'exact'!r} and {other.guarantee or 'exact'!r}"
+            )
         if not self.plan.same_as(other.plan) or self.feature_names != other.feature_names:
             raise ValueError(
                 "expected models with the same sizes, seed, column names and standardizing "
@@ -167,7 +193,13 @@ class FlyNNModel:
         index = label_index(classes)
         for model in (self, other):
             counts[:, [index[label] for label in model.classes]] += model.counts
-        return replace(self, classes=classes, counts=counts, losses=self.losses + other.losses)
+        return replace(
+            self,
+            classes=classes,
+            counts=counts,
+            losses=self.losses + other.losses,
+            noise_variance=self.noise_variance + other.noise_variance,
+        )
 
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
@@ -187,7 +219,9 @@ class FlyNNModel:
                 decay=self.decay,
                 class_normalized=self.class_normalized,
                 losses=self.losses,
-                counts=self.counts.astype(np.min_scalar_type(self.counts.max(initial=0))),
+                counts=_narrowed(self.counts),
+                noise_variance=self.noise_variance,
+                guarantee=self.guarantee,
             )
         )
         return _MAGIC + hashlib.sha256(frame).digest() + frame
@@ -230,6 +264,8 @@ class FlyNNModel:
             class_normalized=frame.class_normalized,
             feature_names=frame.feature_names,
             losses=frame.losses,
+            noise_variance=frame.noise_variance,
+            guarantee=frame.guarantee,
         )
 
     def save(self, path: str | Path) -> None:
@@ -250,6 +286,16 @@ class FlyNNModel:
         except OSError as error:
             raise ModelFileError(f"cannot read the model {path}: {error.strerror}") from error
         return cls.from_bytes(raw, source=str(path))
+
+
+def _narrowed(counts: Counts) -> npt.NDArray[Any]:
+    """Return the counts in the narrowest dtype that holds them, signed only if one is negative."""
+    kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
+    for kind in kinds:
+        limits = np.iinfo(kind)
+        if limits.min <= counts.min(initial=0) and counts.max(initial=0) <= limits.max:
+            return counts.astype(kind)
+    return counts
 
 
 def _ascend(labels: tuple[Any, ...]) -> bool:

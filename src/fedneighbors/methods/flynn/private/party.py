@@ -1,0 +1,271 @@
+"""A FlyNN party with a privacy budget: whatever it says about its rows was declared or is paid."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import BudgetExceeded, LedgerError
+from fedneighbors.federation.messages import Message, decode, encode
+from fedneighbors.federation.roles import MaskedRound, Refuse
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows
+from fedneighbors.methods.flynn.features import blocks
+from fedneighbors.methods.flynn.messages import CountRequest, MomentsReply, Receipt
+from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn.private.messages import (
+    ConstantsReply,
+    ConstantsRequest,
+    MaskedConstantsRequest,
+    MaskedNoisyCountRequest,
+    NoisyCountReply,
+    NoisyCountRequest,
+    PicksReply,
+    PicksRequest,
+    PrivateModelRelease,
+    PublicMomentsRequest,
+    PublicSchemaRequest,
+    terms,
+)
+from fedneighbors.methods.flynn.private.release import (
+    constants_sensitivity,
+    count_sensitivity,
+    mechanism,
+    part,
+    picks,
+    quantized_moments,
+    shares,
+)
+from fedneighbors.methods.flynn.protocol import FlyNNParty
+from fedneighbors.methods.flynn.schema import Schema, describe
+from fedneighbors.privacy.guarantees import Guarantee, Sensitivity
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.shares import LaplaceShares
+
+__all__ = ["PrivateFlyNNParty"]
+
+_Paid = ConstantsRequest | NoisyCountRequest | PicksRequest
+Integers = npt.NDArray[np.int64]
+
+
+class PrivateFlyNNParty(FlyNNParty):
+    """One organisation's table behind a ledger.
+
+    Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
+    again in the same run, it says the same again. It answers no request of the exact protocol but
+    for the moments that were declared public.
+
+    Parameters
+    ----------
+    name, x, y, feature_names, label_name, n_threads, model_path
+        As for :class:`~fedneighbors.methods.flynn.protocol.FlyNNParty`.
+    privacy : Privacy
+        What this party agreed to; a request on other terms is refused.
+    ledger : Ledger
+        Keeps the budget of the data set.
+    dataset, user : str
+        What is charged in the ledger, and for whom.
+    bits : callable
+        Source of the noise; anything but the operating system's is for tests.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        PublicSchemaRequest,
+        PublicMomentsRequest,
+        ConstantsRequest,
+        MaskedConstantsRequest,
+        NoisyCountRequest,
+        MaskedNoisyCountRequest,
+        PicksRequest,
+        PrivateModelRelease,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: npt.NDArray[Any],
+        *,
+        privacy: Privacy,
+        ledger: Ledger,
+        dataset: str = "table",
+        user: str = "coordinator",
+        bits: Callable[[int], bytes] = os.urandom,
+        **table: Any,
+    ) -> None:
+        super().__init__(name, x, y, **table)
+        self._privacy = privacy
+        self._ledger = ledger
+        self._dataset = dataset
+        self._user = user
+        self._bits = bits
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts`` that are not masked only."""
+        match request:
+            case PublicSchemaRequest():
+                return self._schema(with_labels=request.with_labels)
+            case PublicMomentsRequest():
+                return self._public_moments(with_columns=request.with_columns)
+            case PrivateModelRelease():
+                return self._keep(FlyNNModel.from_bytes(request.model))
+            case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
+                return self._paid_for(request, attempt="", n_shares=1)
+        raise Refuse("unknown request")
+
+    def contribute(self, request: Message, masked: MaskedRound) -> Message:
+        """Return the reply with this party's share of the noise, for a masked sum.
+
+        Every attempt at a sum is a release of its own: two sums over different parties would
+        otherwise tell the shares of those that differ.
+        """
+        enough = masked.threshold - self._privacy.colluders
+        if not 1 <= request.n_shares <= enough:
+            raise Refuse("more noise shares are counted on than survivors are sure to bring")
+        return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
+
+    def _schema(self, *, with_labels: bool) -> Schema:
+        if with_labels and not self._privacy.knows("classes"):
+            raise Refuse("the labels were not declared public")
+        schema = describe(self._x, self._y, self._feature_names, self._label_name)
+        if with_labels:
+            return schema
+        return Schema(schema.feature_names, schema.kinds, schema.label_name, "none", ())
+
+    def _public_moments(self, *, with_columns: bool) -> MomentsReply:
+        needed = ("n_rows", "scaling") if with_columns else ("n_rows",)
+        for fact in needed:
+            if not self._privacy.knows(fact):
+                raise Refuse("a fact was not declared public", fact)
+        return self._moments(with_columns=with_columns)
+
+    def _keep(self, model: FlyNNModel) -> Receipt:
+        if self._path is not None:
+            model.save(self._path)
+        self.model = model
+        self._hashed = None
+        return Receipt()
+
+    def _paid_for(self, request: _Paid, *, attempt: str, n_shares: int) -> Message:
+        """Charge for a reply, draw it, keep it in the ledger, and return it."""
+        if dict(request.privacy) != terms(self._privacy):
+            raise Refuse("the privacy asked for is not the one that was agreed")
+        cost, draw = self._offer(request, masked=attempt != "", n_shares=n_shares)
+        frame = hashlib.sha256(encode(request)).hexdigest()
+        kind = type(request).__name__.removesuffix("Request")
+        try:
+            answer = self._ledger.release(
+                f"flynn {request.run} {frame} {attempt}".rstrip(),
+                dataset=self._dataset,
+                user=self._user,
+                cost=cost,
+                draw=lambda: encode(draw()),
+                purpose=f"FlyNN: {kind}",
+            )
+        except BudgetExceeded as error:
+            raise Refuse("its privacy budget does not allow this release") from error
+        except LedgerError as error:
+            raise Refuse("its ledger cannot be used") from error
+        return decode(answer, (type(request).reply,))
+
+    def _offer(
+        self, request: _Paid, *, masked: bool, n_shares: int
+    ) -> tuple[Guarantee, Callable[[], Message]]:
+        """Return what a reply costs and how it is drawn once that is paid."""
+        match request:
+            case ConstantsRequest():
+                return self._constants(request, masked=masked, n_shares=n_shares)
+            case PicksRequest():
+                return self._picks(request)
+        return self._counts(request, masked=masked, n_shares=n_shares)
+
+    def _constants(
+        self, request: ConstantsRequest, *, masked: bool, n_shares: int
+    ) -> tuple[Guarantee, Callable[[], Message]]:
+        n_columns = len(request.low)
+        if n_columns not in (0, self._x.shape[1]):
+            raise Refuse("the number of columns is not the announced one")
+        moved = constants_sensitivity(n_columns, self._privacy.neighbors)
+        allowed = part(self._privacy, of="constants", constants_paid=True)
+        n_cells = 2 * n_columns + 1
+        cost, noised = self._noised(allowed, moved, masked=masked, n_shares=n_shares, size=n_cells)
+        return cost, lambda: ConstantsReply(noised(self._quantized(request)))
+
+    def _quantized(self, request: ConstantsRequest) -> Integers:
+        bounds = (request.low, request.high)
+        if not len(request.low):
+            return quantized_moments(np.zeros((self._x.shape[0], 0)), bounds)
+        result = np.zeros(2 * len(request.low) + 1, np.int64)
+        for block in blocks(self._x):
+            result += quantized_moments(np.asarray(block, np.float64), bounds)
+        return result
+
+    def _counts(
+        self, request: NoisyCountRequest, *, masked: bool, n_shares: int
+    ) -> tuple[Guarantee, Callable[[], Message]]:
+        asked: CountRequest = decode(request.plan, (CountRequest,))
+        plan = asked.plan()
+        moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        allowed = part(self._privacy, of="counts", constants_paid=request.constants_paid)
+        n_cells = plan.n_units * len(asked.classes)
+        cost, noised = self._noised(allowed, moved, masked=masked, n_shares=n_shares, size=n_cells)
+
+        def draw() -> Message:
+            values = noised(self._exact_counts(plan, asked).ravel())
+            if np.abs(values).max(initial=0) > np.iinfo(np.int32).max:
+                raise Refuse("the noise does not fit into a reply; epsilon is too small")
+            return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
+
+        return cost, draw
+
+    def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
+        if self._privacy.mechanism != "paper":
+            raise Refuse("the privacy asked for is not the one that was agreed")
+        asked: CountRequest = decode(request.plan, (CountRequest,))
+        plan = asked.plan()
+        moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        dp = picks(
+            self._privacy,
+            constants_paid=request.constants_paid,
+            n_parties=request.n_parties,
+            n_picks=request.n_picks,
+        )
+
+        def draw() -> Message:
+            by_class = self._exact_counts(plan, asked).T.ravel()  # line 15: one class after another
+            released = dp.release(by_class, moved, bits=self._bits)
+            cells = np.flatnonzero(released)
+            return PicksReply(cells.astype(np.int64), released[cells])
+
+        return dp.guarantee(moved), draw
+
+    def _exact_counts(self, plan: HashPlan, asked: CountRequest) -> Integers:
+        if self._x.shape[1] != asked.n_features:
+            raise Refuse("the number of columns is not the announced one")
+        counts = count_rows(
+            self._active(plan),
+            self._labels(asked.classes),
+            n_units=plan.n_units,
+            n_classes=len(asked.classes),
+        )
+        return counts.astype(np.int64)
+
+    def _noised(
+        self, allowed: Any, moved: Sensitivity, *, masked: bool, n_shares: int, size: int
+    ) -> tuple[Guarantee, Callable[[Integers], Integers]]:
+        """Return the cost of noising so many cells, and the noising."""
+        if not masked:
+            whole = mechanism(allowed, moved)
+            return whole.guarantee(moved), lambda values: whole.release(
+                values, moved, bits=self._bits
+            )
+        some = shares(allowed, moved, n_shares=n_shares, n_cells=size)
+        cost = (
+            some.guarantee(moved)
+            if isinstance(some, LaplaceShares)
+            else some.guarantee(moved, size)
+        )
+        return cost, lambda values: values + some.share(size, bits=self._bits)

@@ -1,0 +1,322 @@
+"""FlyNNFL under a privacy budget: the coordinator of Algorithm 2 with its DP() or a better one.
+
+Nothing that the coordinator learns is exact but what was declared public. The finished model is a
+function of what was released, so that it costs nothing to hand it out.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation.messages import encode
+from fedneighbors.federation.roles import Coordinator, Replies, gather, total
+from fedneighbors.methods.flynn.algorithm import HashPlan
+from fedneighbors.methods.flynn.expansion import choose_expansion
+from fedneighbors.methods.flynn.features import FeatureMap, scales, standardizer
+from fedneighbors.methods.flynn.messages import CountRequest
+from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn.private.messages import (
+    ConstantsRequest,
+    MaskedConstantsRequest,
+    MaskedNoisyCountRequest,
+    NoisyCountRequest,
+    PicksRequest,
+    PrivateModelRelease,
+    PublicMomentsRequest,
+    PublicSchemaRequest,
+    terms,
+)
+from fedneighbors.methods.flynn.private.release import (
+    LEVELS,
+    active_units,
+    count_sensitivity,
+    default_picks,
+    mechanism,
+    part,
+    private_sizes,
+    shares,
+    sizes_of_the_paper,
+    variance,
+)
+from fedneighbors.methods.flynn.protocol import FlyNNSettings, checked_moments
+from fedneighbors.methods.flynn.schema import Agreed, agree
+from fedneighbors.privacy.guarantees import Sensitivity
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.secagg.thresholds import default_threshold
+
+__all__ = ["coordinate_private"]
+
+_CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
+_PAIR = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of all rows together, and whether it was paid for.
+
+    ``n_rows`` is None where nothing needs it; ``mean`` and ``scale`` where nothing is scaled.
+    """
+
+    n_rows: int | None
+    mean: npt.NDArray[np.float64] | None
+    scale: npt.NDArray[np.float64] | None
+    paid: bool
+
+
+def coordinate_private(
+    settings: FlyNNSettings, privacy: Privacy, *, run: str | None = None
+) -> Coordinator[FlyNNModel]:
+    """Train one model over all parties within a privacy budget.
+
+    Parameters
+    ----------
+    settings : FlyNNSettings
+        As without privacy; what is left open is derived from public or paid facts alone.
+    privacy : Privacy
+        Budget, mechanism, and what is public. Every party must have agreed to the same.
+    run : str, optional
+        Name of this training. A new name is a new release, which every party charges for; the
+        same name again repeats the same answers. Drawn at random if None.
+
+    Yields
+    ------
+    Ask
+        Schema, public or paid constants where they are needed, noised counts, the model.
+
+    Returns
+    -------
+    FlyNNModel
+        With noised counts, the variance of their noise and the guarantee.
+
+    Raises
+    ------
+    ValueError
+        If something that the training needs was neither declared public nor can be paid for.
+    SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
+        As without privacy. Under ``"central"`` parties may drop out of the masked sums.
+    """
+    _check_declared(settings, privacy)
+    name = secrets.token_hex(16) if run is None else run
+    replies = yield gather(PublicSchemaRequest(privacy.classes is None))
+    schemas = replies.complete("the schema").each
+    reserved = tuple(sorted({*settings.classes, *(privacy.classes or ())}))
+    schema = agree(schemas, reserved)
+    training = _Training(settings, privacy, schema, name, len(schemas))
+    known = yield from training.known()
+    plan = training.plan(known)
+    if privacy.mechanism == "paper":
+        counts, spread = (yield from training.picked(plan, known)), 0.0
+    else:
+        counts, spread = yield from training.noised(plan, known)
+    model = FlyNNModel(
+        plan=plan,
+        classes=schema.classes,
+        counts=counts,
+        decay=settings.decay,
+        class_normalized=settings.class_normalized,
+        feature_names=schema.feature_names,
+        noise_variance=spread,
+        guarantee=f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}",
+    )
+    replies = yield gather(PrivateModelRelease(model.to_bytes()))
+    replies.complete("the model")
+    return model
+
+
+def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
+    if privacy.classes is None and not privacy.knows("classes"):
+        raise ValueError(
+            "which labels occur is read off the rows and cannot be paid for: give them as "
+            "Privacy(classes=[...]), or declare public=('classes', ...)"
+        )
+    if settings.standardize and not privacy.knows("scaling") and privacy.bounds is None:
+        raise ValueError(
+            "mean and spread of columns are read off the rows: set standardize=False, give the "
+            "range of the values as Privacy(bounds=(low, high)) to have them paid for, or declare "
+            "public=('scaling', 'n_rows', ...)"
+        )
+
+
+@dataclass(frozen=True)
+class _Training:
+    """One training under way; its generators are the coordinator's rounds."""
+
+    settings: FlyNNSettings
+    privacy: Privacy
+    schema: Agreed
+    run: str
+    n_parties: int
+
+    @property
+    def _masked(self) -> bool:
+        return self.privacy.mechanism == "central" and self.n_parties > 1
+
+    @property
+    def _n_shares(self) -> int:
+        if not self._masked:
+            return 1
+        sure = default_threshold(self.n_parties) - self.privacy.colluders
+        if sure < 1:
+            raise ValueError(
+                f"of {self.n_parties} parties {default_threshold(self.n_parties)} are sure to "
+                f"stay, colluders={self.privacy.colluders} leaves none to add noise; lower it"
+            )
+        return sure
+
+    def known(self) -> Coordinator[_Known]:
+        """Ask for rows and scaling, in the clear where they are public, else for a price."""
+        scaled = bool(self.settings.standardize)
+        given = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
+        decay = self.settings.decay is None and self.privacy.mechanism == "paper"
+        if not scaled and None not in given and not decay and not self.privacy.knows("n_rows"):
+            return _Known(None, None, None, paid=False)
+        if self.privacy.knows("n_rows") and (not scaled or self.privacy.knows("scaling")):
+            replies = yield total(PublicMomentsRequest(scaled))
+            reply = replies.summed("the column moments")
+            moments = checked_moments(reply, self.schema.n_features if scaled else 0)
+            if not scaled:
+                return _Known(moments.n_rows, None, None, paid=False)
+            mean, scale = standardizer(moments, self.settings.standardize)
+            return _Known(moments.n_rows, mean, scale, paid=False)
+        return (yield from self._paid(scaled=scaled))
+
+    def _paid(self, *, scaled: bool) -> Coordinator[_Known]:
+        low, high = self._bounds() if scaled else (np.zeros(0), np.zeros(0))
+        kind = MaskedConstantsRequest if self._masked else ConstantsRequest
+        request = kind(self.run, terms(self.privacy), self._n_shares, low, high)
+        replies = yield total(request)
+        moments = _survivors(replies, "rows and scaling", masked=self._masked).total.moments
+        if moments.shape != (2 * len(low) + 1,):
+            raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
+        n_rows = max(1, round(int(moments[0]) / LEVELS))
+        if not scaled:
+            return _Known(n_rows, None, None, paid=True)
+        first, second = np.split(moments[1:] / (LEVELS * n_rows), 2)
+        mean = np.clip(first, 0, 1)
+        spread = np.sqrt(np.clip(second - mean**2, 0, 0.25))
+        width = high - low
+        scale = scales(spread * width, self.settings.standardize)
+        return _Known(n_rows, low + mean * width, scale, paid=True)
+
+    def _bounds(self) -> _PAIR:
+        low, high = self.privacy.bounds or (0.0, 0.0)
+        size = self.schema.n_features
+        pair = [np.asarray(bound, np.float64) for bound in (low, high)]
+        for bound in pair:
+            if bound.shape not in ((), (size,)) or not np.isfinite(bound).all():
+                raise ValueError(
+                    f"expected bounds as finite numbers, one or {size} of them, got {bound!r}"
+                )
+        if (pair[0] > pair[1]).any():
+            raise ValueError("expected low bounds below the high ones, got them the other way")
+        return np.broadcast_to(pair[0], size).copy(), np.broadcast_to(pair[1], size).copy()
+
+    def plan(self, known: _Known) -> HashPlan:
+        """Return the plan, deriving what was left open from what is known."""
+        settings, n_features = self.settings, self.schema.n_features
+        features = FeatureMap(
+            n_features,
+            choose_expansion(settings.expand, n_features),
+            known.mean,
+            known.scale,
+            settings.seed,
+        )
+        units, inputs, active = self._sizes(known, features)
+        n_units = units if settings.n_units is None else settings.n_units
+        return HashPlan(
+            features=features,
+            n_units=n_units,
+            n_inputs=inputs if settings.n_inputs is None else settings.n_inputs,
+            n_active=min(active, n_units) if settings.n_active is None else settings.n_active,
+            seed=settings.seed,
+        )
+
+    def _sizes(self, known: _Known, features: FeatureMap) -> tuple[int, int, int]:
+        columns = (features.n_features, features.n_outputs)
+        if self.privacy.mechanism == "paper":
+            return sizes_of_the_paper(*columns)
+        given = self.settings.n_active
+        n_active = active_units(self.privacy) if given is None else given
+        moved = count_sensitivity(n_active, self.privacy.neighbors)
+        spread = self._variance(moved, known, n_cells=1, n_summed=self.n_parties) ** 0.5
+        n_units, n_inputs = private_sizes(
+            known.n_rows or 1,
+            *columns,
+            len(self.schema.classes),
+            n_active=n_active,
+            spread=spread,
+        )
+        return n_units, n_inputs, n_active
+
+    def _variance(self, moved: Sensitivity, known: _Known, *, n_cells: int, n_summed: int) -> float:
+        allowed = part(self.privacy, of="counts", constants_paid=known.paid)
+        if not self._masked:
+            return variance(mechanism(allowed, moved), n_summed=n_summed)
+        some = shares(allowed, moved, n_shares=self._n_shares, n_cells=n_cells)
+        return variance(some, n_summed=n_summed)
+
+    def _request(self, plan: HashPlan) -> bytes:
+        return encode(CountRequest.of(plan, self.schema.classes, n_bits=32))
+
+    def noised(
+        self, plan: HashPlan, known: _Known
+    ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
+        """Ask for noised counts; return their sum and the variance of its noise."""
+        kind = MaskedNoisyCountRequest if self._masked else NoisyCountRequest
+        replies = yield total(
+            kind(self.run, terms(self.privacy), self._n_shares, self._request(plan), known.paid)
+        )
+        counts = _survivors(replies, "the counts", masked=self._masked).total.counts
+        shape = (plan.n_units, len(self.schema.classes))
+        if counts.shape != shape:
+            raise ProtocolError(f"expected noised counts of shape {shape}, got {counts.shape}")
+        moved = count_sensitivity(plan.n_active, self.privacy.neighbors)
+        n_summed = self.n_parties - len(replies.missing)
+        spread = self._variance(moved, known, n_cells=counts.size, n_summed=n_summed)
+        self._check_size(counts, plan, known, spread)
+        return np.ascontiguousarray(counts, np.int32), spread
+
+    def _check_size(
+        self, counts: npt.NDArray[Any], plan: HashPlan, known: _Known, spread: float
+    ) -> None:
+        """Refuse counts of more rows than were declared; a liar could scale all of them."""
+        if known.n_rows is None or known.paid:
+            return
+        slack = _CLEAR * np.sqrt(counts.size * spread)
+        if counts.sum(dtype=np.int64) > known.n_rows * plan.n_active + slack:
+            raise ProtocolError(
+                f"the counts are those of more than the {known.n_rows} rows that were declared; "
+                "a party counted other rows than it announced"
+            )
+
+    def picked(self, plan: HashPlan, known: _Known) -> Coordinator[npt.NDArray[np.int32]]:
+        """Ask every party for its picked cells (lines 5-8) and add them up (line 11)."""
+        n_classes = len(self.schema.classes)
+        n_picks = self.privacy.n_picks or default_picks(plan.n_units)
+        replies = yield gather(
+            PicksRequest(
+                self.run,
+                terms(self.privacy),
+                self._request(plan),
+                known.paid,
+                self.n_parties,
+                n_picks,
+            )
+        )
+        by_class = np.zeros(n_classes * plan.n_units, np.int64)
+        for party, reply in replies.complete("the counts").each.items():
+            if len(reply.cells) > n_picks or (reply.cells >= len(by_class)).any():
+                raise ProtocolError(f"party {party!r} sent cells that it cannot have picked")
+            by_class[reply.cells] += reply.counts
+        if by_class.max(initial=0) > np.iinfo(np.int32).max:
+            raise ProtocolError("a summed count does not fit into 32 bits; a party sent too much")
+        return np.ascontiguousarray(by_class.reshape(n_classes, -1).T, np.int32)
+
+
+def _survivors(replies: Replies, during: str, *, masked: bool) -> Any:
+    """Return replies with a sum; in a masked one parties may be missing."""
+    return replies if masked and replies.total is not None else replies.complete(during)

@@ -1,0 +1,247 @@
+"""What a party's numbers become before they leave it: sensitivity, share of the budget, noise.
+
+Rows of different parties are disjoint, so that the releases of all parties together cost what one
+of them costs (parallel composition). One row is in one class and turns on ``n_active`` units.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import PrivacyError
+from fedneighbors.methods.flynn.algorithm import Floats
+from fedneighbors.privacy.accounting import largest_zcdp
+from fedneighbors.privacy.guarantees import (
+    ZCDP,
+    ApproxDP,
+    Neighbors,
+    PureDP,
+    Sensitivity,
+    exact,
+)
+from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.picks import TopPicks
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.shares import GaussianShares, LaplaceShares
+
+__all__ = [
+    "LEVELS",
+    "Mechanism",
+    "Shares",
+    "active_units",
+    "constants_sensitivity",
+    "count_sensitivity",
+    "default_picks",
+    "mechanism",
+    "part",
+    "picks",
+    "private_sizes",
+    "quantized_moments",
+    "shares",
+    "sizes_of_the_paper",
+    "variance",
+]
+
+Mechanism = DiscreteLaplace | DiscreteGaussian
+Shares = LaplaceShares | GaussianShares
+
+LEVELS = 1 << 10
+"""Steps into which the range of a column is cut where its moments are paid for."""
+
+_STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the sampler's table is small
+_MOST_UNITS = 200_000
+_FEWEST_UNITS = 300
+_INFLATIONS = 64
+
+
+def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves the counts of all classes.
+
+    A row more or less moves ``n_active`` cells of one class by one. A row exchanged may leave so
+    many cells and enter as many others; a cell that it leaves and enters does not move.
+
+    Examples
+    --------
+    >>> count_sensitivity(32, "replace_one").l2_squared
+    64
+    """
+    cells = n_active * (1 if neighbors == "add_remove" else 2)
+    return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
+
+
+def constants_sensitivity(n_columns: int, neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves :func:`quantized_moments`: every cell by 1,024 at most.
+
+    Under ``"replace_one"`` the number of rows does not move, which is not made use of.
+    """
+    cells = 2 * n_columns + 1
+    return Sensitivity(
+        "row", neighbors, l1=cells * LEVELS, l2_squared=cells * LEVELS**2, linf=LEVELS
+    )
+
+
+def part(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP | ZCDP:
+    """Return the part of the budget that one release may use.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        The budget of one training. One with delta is spent as zCDP, whose conversion it is.
+    of : {"constants", "counts"}
+        The release. Both add up to the whole.
+    constants_paid : bool
+        Whether rows or scaling are paid for at all; if not, the counts get everything.
+    """
+    share = exact(privacy.constants_share, "constants_share") if constants_paid else Fraction(0)
+    share = share if of == "constants" else 1 - share
+    if isinstance(privacy.total, ApproxDP):
+        return ZCDP(share * largest_zcdp(privacy.total.epsilon, privacy.total.delta))
+    return PureDP(share * exact(privacy.epsilon, "epsilon"))
+
+
+def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
+    """Return the noise with which one party's release stays within a part of the budget."""
+    if isinstance(allowed, PureDP):
+        return DiscreteLaplace(sensitivity.l1 / allowed.epsilon)
+    return DiscreteGaussian(_rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
+
+
+def shares(
+    allowed: PureDP | ZCDP, sensitivity: Sensitivity, *, n_shares: int, n_cells: int
+) -> Shares:
+    """Return the noise shares of which ``n_shares`` keep a sum within a part of the budget.
+
+    Raises
+    ------
+    PrivacyError
+        If the shares are so small that a sum of them is not Gaussian enough.
+    """
+    if isinstance(allowed, PureDP):
+        return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
+    wanted = _rounded_up(sensitivity.l2_squared / (2 * allowed.rho))
+    for _ in range(_INFLATIONS):
+        made = GaussianShares(wanted, n_shares)
+        if made.guarantee(sensitivity, n_cells).rho <= allowed.rho:
+            return made
+        wanted = _rounded_up(wanted * Fraction(65, 64))
+    raise PrivacyError(
+        f"{n_shares} noise shares of so small a variance do not add up to Gaussian noise; "
+        "lower epsilon, or sum over fewer parties"
+    )
+
+
+def _rounded_up(number: Fraction) -> Fraction:
+    return math.ceil(number / _STEP) * _STEP
+
+
+def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
+    """Return the variance of each cell where so many parties have added their noise.
+
+    Parameters
+    ----------
+    noise : mechanism or shares
+        What each party adds.
+    n_summed : int
+        Parties in the sum.
+    """
+    if isinstance(noise, DiscreteGaussian):
+        return float(noise.variance) * n_summed
+    if isinstance(noise, GaussianShares):
+        return float(noise.share_variance) * n_summed
+    each = 1 if isinstance(noise, DiscreteLaplace) else noise.n_shares
+    decay = math.exp(-1 / noise.scale)
+    return 2 * decay / (1 - decay) ** 2 * n_summed / each
+
+
+def picks(privacy: Privacy, *, constants_paid: bool, n_parties: int, n_picks: int) -> TopPicks:
+    """Return Algorithm 2's DP() as one party runs it.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        With ``accounting="paper"`` each party spends its n-th part of epsilon (line 7); with
+        ``"parallel"`` all of it, because rows of parties are disjoint.
+    constants_paid : bool
+        As for :func:`part`.
+    n_parties, n_picks : int
+        tau and T.
+    """
+    allowed = part(privacy, of="counts", constants_paid=constants_paid)
+    if not isinstance(allowed, PureDP):
+        raise PrivacyError("the paper's mechanism is pure; leave delta at 0")
+    divided = n_parties if privacy.accounting == "paper" else 1
+    return TopPicks(allowed.epsilon / divided, n_picks)
+
+
+def quantized_moments(x: Floats, bounds: tuple[Floats, Floats]) -> npt.NDArray[np.int64]:
+    """Return number of rows, sums and sums of squares of a table that is cut to known bounds.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_columns)
+    bounds : pair of float64 arrays of shape (n_columns,)
+        Lowest and highest value of each column; what lies beyond is cut.
+
+    Returns
+    -------
+    int64 array of shape (2 * n_columns + 1,)
+        In units of 1 / 1024 of the range (of its square): rows, sums, squares.
+    """
+    low, high = bounds
+    width = np.where(high > low, high - low, 1.0)
+    unit = np.rint((np.clip(x, low, high) - low) / width * LEVELS).astype(np.int64)
+    squares = unit * unit // LEVELS
+    return np.concatenate([[LEVELS * len(x)], unit.sum(axis=0), squares.sum(axis=0)])
+
+
+def active_units(privacy: Privacy) -> int:
+    """Return how many units are on by default (rho).
+
+    Laplace noise grows with rho, Gaussian noise with its root only, so that it bears more of them.
+    """
+    return 64 if isinstance(part(privacy, of="counts", constants_paid=False), ZCDP) else 32
+
+
+def private_sizes(
+    n_rows: int, n_features: int, n_outputs: int, n_classes: int, *, n_active: int, spread: float
+) -> tuple[int, int]:
+    """Return n_units and n_inputs for counts that will be noised.
+
+    Units are as many as keep the mean count of a unit in a class, n rho / (L m), at the standard
+    deviation of its noise; more would drown, fewer tell less. The rule and its numbers did best on
+    tables of the generator of appendix D.2 (other seeds than those reported) and on parts of real
+    tables that are not reported.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of all parties, noised or declared public.
+    n_features, n_outputs : int
+        Columns before and after the expansion.
+    n_classes : int
+        Classes.
+    n_active : int
+        Active units of each row.
+    spread : float
+        Standard deviation of the noise on one cell of the sum.
+    """
+    n_units = int(n_rows * n_active / (n_classes * spread))
+    n_inputs = max(1, min(24, round(0.4 * n_features), n_outputs // 2))
+    return min(max(n_units, _FEWEST_UNITS), _MOST_UNITS), n_inputs
+
+
+def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
+    """Return n_units, n_inputs and n_active as appendix D.8 has them for the paper's mechanism.
+
+    Ten units a column, of which a twentieth is on. Its noise grows with the number of picks, not
+    with the counts, so that more units do not help.
+    """
+    n_units = 10 * n_features
+    return n_units, max(1, min(3, n_outputs // 2)), max(1, n_units // 20)
+
+
+def default_picks(n_units: int) -> int:
+    """Return how many cells are picked (T): one for 30 units, 600 at most as in appendix D.8."""
+    return max(1, min(600, n_units // 30))
