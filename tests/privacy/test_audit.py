@@ -1,0 +1,206 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fedneighbors.privacy.audit.campaign import audit_release, neighboring_pairs
+from fedneighbors.privacy.audit.certificates import certified_epsilon, certified_rho
+from fedneighbors.privacy.audit.enumeration import enumerate_law, exact_delta, exact_epsilon
+from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
+from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.picks import TopPicks
+from tests.privacy import planted
+from tests.privacy.campaign import n_samples_of, reseeded
+
+EPSILON = 4
+PICK_PAIRS = [((1, 1, 0, 0), (0, 0, 1, 1)), ((1, 0, 0, 0), (0, 1, 1, 1))]
+
+
+@pytest.mark.parametrize("name", planted.PLANTED)
+def test_a_planted_bug_is_found_in_samples(name):
+    trial = planted.PLANTED[name]
+    bits = np.random.default_rng(1).bytes
+
+    verdict = audit_release(
+        trial.against(bits), trial.claim, trial.pairs, n_samples=n_samples_of(name, trial)
+    )
+
+    assert verdict.accused
+
+
+@pytest.mark.parametrize("name", planted.CORRECT)
+def test_a_correct_mechanism_is_not_accused(name):
+    # each audit accuses a correct mechanism once in a thousand at most
+    verdicts = reseeded(name, planted.CORRECT[name], n_audits=2, share_of_samples=0.5)
+
+    assert not any(verdict.accused for verdict in verdicts)
+    assert all(verdict.loss > 0 for verdict in verdicts)  # it is not that nothing was seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", planted.CORRECT)
+def test_a_correct_mechanism_is_not_accused_in_twenty_reseeded_audits(name):
+    verdicts = reseeded(name, planted.CORRECT[name], n_audits=20)
+
+    assert not any(verdict.accused for verdict in verdicts)
+
+
+def exact_law(mechanism, counts, reach=10):
+    return enumerate_law(lambda draws: tuple(mechanism.answer(list(counts), draws)), reach=reach)
+
+
+def worst_epsilon(make):
+    """Largest exact epsilon over one and two picks and the pairs."""
+    laws = [
+        [exact_law(make(n_picks), counts) for counts in pair]
+        for n_picks in (1, 2)
+        for pair in PICK_PAIRS
+    ]
+    return max(exact_epsilon(first, second) for first, second in laws)
+
+
+@pytest.mark.parametrize("bug", planted.PICKS_BUGS)
+def test_a_planted_bug_of_the_picks_is_found_by_enumeration(bug):
+    epsilon = worst_epsilon(lambda n_picks: planted.BuggyPicks(EPSILON, n_picks, bug))
+
+    assert epsilon > EPSILON
+
+
+def test_the_picks_as_they_are_keep_their_epsilon_exactly():
+    epsilon = worst_epsilon(lambda n_picks: TopPicks(EPSILON, n_picks))
+
+    assert EPSILON / 2 < epsilon <= EPSILON
+
+
+@pytest.mark.parametrize("bug", ["", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS])
+def test_every_bug_of_the_picks_is_another_law_than_the_printed_one(bug):
+    counts = (3, 1, 0)
+    n_picks = 1 if bug in ("half the noise", "selection without the factor 2") else 2
+
+    printed = exact_law(TopPicks(EPSILON, n_picks), counts)
+    found = exact_law(planted.BuggyPicks(EPSILON, n_picks, bug), counts)
+
+    assert (exact_delta(printed, found, 0) > 0.001) == (bug != "")
+
+
+def test_at_least_twelve_bugs_are_planted():
+    n_bugs = len(planted.PLANTED) + len(planted.PICKS_BUGS) + len(planted.PICKS_DEVIATIONS)
+
+    assert n_bugs >= 12
+
+
+def test_the_exact_epsilon_of_laplace_noise_is_its_claim():
+    scale = Fraction(5, 2)
+
+    laws = [enumerate_law(lambda d, c=c: c + d.laplace(scale), reach=120) for c in (3, 4)]
+
+    # the probability left beyond the reach is added to either side of each ratio
+    assert 0.399 < exact_epsilon(*laws) <= 0.4
+
+
+def test_the_exact_delta_of_laplace_noise_is_the_known_one():
+    scale, epsilon = Fraction(2), 0.2
+    a = math.exp(-0.5)
+
+    laws = [enumerate_law(lambda d, c=c: c + d.laplace(scale), reach=80) for c in (0, 1)]
+
+    # outputs of 0 and below have the ratio exp(1 / 2), all others exp(-1 / 2)
+    below = 1 / (1 + a)
+    assert math.isclose(
+        exact_delta(*laws, epsilon), below - math.exp(epsilon) * below * a, rel_tol=1e-9
+    )
+    assert exact_delta(*laws, 0.5) <= 1e-15
+
+
+def test_a_certificate_of_randomized_response_comes_close_to_the_truth_from_below():
+    rng = np.random.default_rng(3)
+    truth = math.log(3)
+
+    first, second = (rng.random(100_000) < p for p in (0.75, 0.25))
+    certificate = certified_epsilon(first, second)
+
+    assert truth - 0.05 < certificate.epsilon() <= truth
+
+
+def test_delta_is_taken_off_before_the_ratio():
+    rng = np.random.default_rng(3)
+    revealed = rng.random(50_000) < 0.02
+
+    certificate = certified_epsilon(revealed, np.zeros(50_000, int), delta=0.03)
+
+    assert certificate.epsilon(0.03) == 0
+    assert certified_epsilon(revealed, np.zeros(50_000, int)).epsilon() > 3
+    assert not certificate.refutes(ApproxDP(Fraction(0), Fraction(3, 100)))
+
+
+def test_a_certified_rho_of_gaussian_noise_comes_close_to_the_truth_from_below():
+    rho = 1 / 2
+    noise = DiscreteGaussian(16).noise(400_000, bits=np.random.default_rng(2).bytes)
+
+    certificate = certified_rho(noise[:200_000] + 4, noise[200_000:])
+
+    assert 0.5 * rho < certificate.rho() <= rho
+    assert not certificate.refutes(ZCDP(Fraction(1, 2)))
+    assert certificate.refutes(ZCDP(Fraction(1, 4)))
+
+
+def test_equal_laws_certify_nothing():
+    noise = DiscreteLaplace(4).noise(40_000, bits=np.random.default_rng(5).bytes).reshape(-1, 2)
+
+    assert certified_epsilon(noise[:10_000], noise[10_000:]).epsilon() == 0
+
+
+def test_bounds_hold_as_often_as_they_say():
+    rng = np.random.default_rng(11)
+    n_audits, confidence = 300, 0.9
+
+    wrong = sum(
+        certified_epsilon(
+            rng.random(400) < 0.6, rng.random(400) < 0.4, confidence=confidence
+        ).epsilon()
+        > math.log(1.5)
+        for _ in range(n_audits)
+    )
+
+    assert wrong <= (1 - confidence) * n_audits  # the seed is fixed; Clopper-Pearson is cautious
+
+
+def test_pairs_stretch_the_sensitivity_as_far_as_it_goes():
+    for sensitivity in (planted.ROW, planted.EXCHANGED):
+        for first, second in neighboring_pairs(sensitivity, 7):
+            move = np.subtract(first, second)
+
+            assert abs(move).sum() == sensitivity.l1
+            assert (move**2).sum() == sensitivity.l2_squared
+            assert abs(move).max() == sensitivity.linf
+            assert (move.min() < 0) == (sensitivity.neighbors == "replace_one")
+    with pytest.raises(ValueError, match="expected n_cells of 6 or more"):
+        neighboring_pairs(planted.EXCHANGED, 5)
+
+
+def test_samples_that_cannot_be_compared_are_refused():
+    row = np.zeros((10, 2), int)
+    with pytest.raises(ValueError, match="outputs of one width"):
+        certified_epsilon(row, np.zeros((10, 3), int))
+    with pytest.raises(ValueError, match="at least eight rows of integers"):
+        certified_epsilon(row[:7], row)
+    with pytest.raises(ValueError, match="confidence between 0 and 1"):
+        certified_epsilon(row, row, confidence=1)
+
+
+def test_a_verdict_names_the_pair_and_the_event():
+    moved = Sensitivity("row", "add_remove", l1=1, l2_squared=1, linf=1)
+    bits = np.random.default_rng(0).bytes
+
+    verdict = audit_release(
+        lambda rows: DiscreteLaplace(1).release(rows, moved, bits=bits),
+        PureDP(Fraction(1, 10)),
+        [((5,), (4,))],
+        n_samples=4_000,
+    )
+
+    assert verdict.accused
+    assert verdict.pair == ((5,), (4,))
+    assert verdict.certificate.event.startswith(("cell", "sum", "support", "extreme", "evidence"))
+    assert 0.5 < verdict.loss <= 1
