@@ -1,0 +1,185 @@
+"""Parties behind masks, and exchanges that lose, alter or look at what travels between them."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import AggregationError
+from fedneighbors.federation.loop import run_rounds
+from fedneighbors.federation.maskedparty import MaskedParty
+from fedneighbors.federation.maskedsums import MaskedSums
+from fedneighbors.federation.masking import (
+    Advert,
+    Confirm,
+    Confirmation,
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    SealedShares,
+    Unmask,
+)
+from fedneighbors.federation.maskstore import MemoryStore
+from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.federation.roles import Refusal, serve, total
+from fedneighbors.privacy.secagg.identity import Identity, Roster
+
+REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
+REPLIES = (Advert, SealedShares, MaskedInput, Confirmation, Revealed, Refusal)
+
+
+@message
+class Values:
+    n: int
+    items: np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+@message
+class ValuesRequest:
+    reply: ClassVar[type] = Values
+    page: int = 0
+
+
+@message
+class Noised:
+    items: np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+@message
+class NoisedRequest:
+    reply: ClassVar[type] = Noised
+    masked_only: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
+
+
+@message
+class OpenRequest:
+    """Its replies are integers that are meant to be seen one by one."""
+
+    reply: ClassVar[type] = Values
+    one_by_one: ClassVar[bool] = True
+
+
+class Holder:
+    """Answers with its values; remembers the rounds that it contributed to."""
+
+    accepts = (ValuesRequest, NoisedRequest, OpenRequest)
+
+    def __init__(self, name, items):
+        self.name = name
+        self.items = np.asarray(items)
+        self.rounds = []
+
+    def answer(self, request):
+        return Values(len(self.items), self.items)
+
+    def contribute(self, request, masked):
+        self.rounds.append(masked)
+        return Noised(self.items)
+
+
+def holders(n, dtype="u4", length=5):
+    return [Holder(f"p{k}", np.arange(length, dtype=dtype) * (k + 1)) for k in range(n)]
+
+
+def enroll(parties, stores=None):
+    """Return the parties behind masks and the roster."""
+    keys = {party.name: Identity.new() for party in parties}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    masked = [
+        MaskedParty(
+            party,
+            identity=keys[party.name],
+            roster=roster,
+            store=(stores or {}).get(party.name) or MemoryStore(),
+        )
+        for party in parties
+    ]
+    return masked, roster
+
+
+class Wire:
+    """An exchange that loses parties at a step and lets a test alter what travels.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        Who answers.
+    lost : mapping of message class to names
+        Parties that do not answer that request.
+    ask, tell : callable, optional
+        Given the name and the request or reply, returns what travels instead.
+    """
+
+    def __init__(self, parties, lost=None, ask=None, tell=None):
+        self.parties = {party.name: party for party in parties}
+        self.lost = lost or {}
+        self.ask = ask or (lambda name, request: request)
+        self.tell = tell or (lambda name, reply: reply)
+        self.requests, self.replies = [], []
+
+    def __call__(self, frames):
+        answers = {}
+        for name, frame in frames.items():
+            request = self.ask(name, decode(frame, (*REQUESTS, *Holder.accepts)))
+            self.requests.append((name, request))
+            if name in self.lost.get(type(request), ()):
+                continue
+            answer = serve(self.parties[name], encode(request))
+            reply = self.tell(name, decode(answer, (*REPLIES, Values, Noised)))
+            self.replies.append((name, reply))
+            answers[name] = encode(reply)
+        return answers, {name: "gone" for name in frames if name not in answers}
+
+    def sent(self, kind, name=None):
+        """Return what was sent of a class, by one party or by all."""
+        both = self.requests + self.replies
+        return [x for who, x in both if type(x) is kind and name in (None, who)]
+
+
+def one_sum(request=None):
+    return (yield total(request or ValuesRequest()))
+
+
+def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
+    """Return the replies that a coordinator is given for one masked sum, and its rounds."""
+    sums = MaskedSums(roster, threshold=threshold)
+    outcome = run_rounds(one_sum(request), wire, tuple(names or wire.parties), sums=sums)
+    return outcome.result, outcome.rounds
+
+
+class StopError(Exception):
+    """Raised by a test to break off a sum."""
+
+
+def told(kind, change, name="p1"):
+    """Alter the reply of one party."""
+    return lambda who, reply: change(reply) if (type(reply), who) == (kind, name) else reply
+
+
+def asked(kind, change, name="p1"):
+    """Alter the request to one party."""
+    return lambda who, request: change(request) if (type(request), who) == (kind, name) else request
+
+
+def flipped(raw):
+    """Return bytes of which one bit differs."""
+    return bytes([raw[0] ^ 1]) + raw[1:]
+
+
+def other_round(item):
+    """Return a message that says that it belongs to another round."""
+    return replace(item, round_id="f" * 32)
+
+
+def fails(*, tell=None, ask=None, lost=None, n=8, party="p1", match=""):
+    """Run a sum that must fail and name the party; return what travelled."""
+    masked, roster = enroll(holders(n))
+    wire = Wire(masked, lost, ask=ask, tell=tell)
+    with pytest.raises(AggregationError, match=match) as caught:
+        masked_sum(wire, roster)
+    assert caught.value.party == party
+    return wire

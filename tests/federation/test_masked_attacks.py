@@ -1,0 +1,331 @@
+"""What a lying coordinator can try to learn one party's numbers, and how the parties refuse."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from fedneighbors.errors import AggregationError
+from fedneighbors.federation.masking import (
+    Confirm,
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    Unmask,
+    advert_digest,
+    dealt_context,
+    sum_context,
+    survivors_digest,
+)
+from fedneighbors.federation.masksteps import Opened
+from fedneighbors.federation.messages import encode
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.privacy.secagg.identity import Identity
+from fedneighbors.privacy.secagg.masks import new_private, public_of
+from tests.federation.maskfleet import (
+    NoisedRequest,
+    StopError,
+    ValuesRequest,
+    Wire,
+    asked,
+    enroll,
+    fails,
+    flipped,
+    holders,
+    masked_sum,
+    other_round,
+)
+
+GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that keys are asked for
+
+
+def survivors_less(request):
+    return replace(request, survivors=request.survivors[:-1])
+
+
+def swapped(request):
+    """Give the party the share of p2 as if p3 had dealt it."""
+    return replace(request, sealed={**request.sealed, "p3": request.sealed["p2"]})
+
+
+def without_p3(request):
+    sealed = {k: v for k, v in request.sealed.items() if k != "p3"}
+    return replace(request, members=tuple(sorted([*sealed, "p1"])), sealed=sealed)
+
+
+def only_five(request):
+    sealed = {k: request.sealed[k] for k in ("p0", "p2", "p3", "p4")}
+    return replace(request, members=("p0", "p1", "p2", "p3", "p4"), sealed=sealed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "match"),
+    [
+        (OpenSum, lambda x: replace(x, threshold=5), "expected a threshold of 6 to 8"),
+        (
+            OpenSum,
+            lambda x: replace(x, names=tuple(n for n in x.names if n != "p1")),
+            "this party is not among those that are asked",
+        ),
+        (
+            OpenSum,
+            lambda x: replace(x, names=(*x.names, "px")),
+            "a party is not in the roster of this one .px",
+        ),
+        (OpenSum, lambda x: replace(x, request_name="Nothing"), "an unknown request .Nothing"),
+        (
+            DealShares,
+            lambda x: replace(x, adverts=dict(sorted(x.adverts.items())[:5])),
+            "fewer parties are left than the threshold",
+        ),
+        (
+            DealShares,
+            lambda x: replace(x, adverts={**x.adverts, "px": (b"x" * 32, b"y" * 32, b"z" * 64)}),
+            "a party has joined after the beginning",
+        ),
+        (
+            DealShares,
+            lambda x: replace(x, adverts={k: v for k, v in x.adverts.items() if k != "p1"}),
+            "the keys of this party were altered",
+        ),
+        (
+            MaskInput,
+            lambda x: replace(x, request=encode(NoisedRequest())),
+            "the request is not the one that all parties agreed on",
+        ),
+        (MaskInput, swapped, "a share that is not signed by the enrolled party .p3"),
+        (MaskInput, only_five, "fewer parties are left than the threshold"),
+        (
+            MaskInput,
+            lambda x: replace(x, members=x.members[1:]),
+            "the sealed shares are not those of the other parties",
+        ),
+        (
+            MaskInput,
+            lambda x: replace(x, members=(*x.members, "px")),
+            "not those that advertised keys",
+        ),
+        (Confirm, survivors_less, "its confirmation is not signed with its key"),
+        (Unmask, lambda x: replace(x, confirmations={}), "too few parties confirm who is left"),
+        (
+            Unmask,
+            lambda x: replace(x, survivors=x.survivors[:5]),
+            "fewer parties are left than the threshold",
+        ),
+        (
+            Unmask,
+            lambda x: replace(x, survivors=tuple(n for n in x.survivors if n != "p1")),
+            "those who are left are not parties of the sum",
+        ),
+        (Unmask, survivors_less, "another list of those who are left was settled before"),
+        (
+            Unmask,
+            lambda x: replace(x, confirmations={k: flipped(v) for k, v in x.confirmations.items()}),
+            "a confirmation that is not signed",
+        ),
+        *((k, other_round, "an unknown round") for k in (DealShares, MaskInput, Confirm, Unmask)),
+    ],
+)
+def test_party_refuses_a_coordinator_that_lies_to_it(kind, change, match):
+    wire = fails(ask=asked(kind, change), lost=GONE, match=match)
+
+    assert wire.sent(Revealed, "p1") == []
+
+
+def test_party_refuses_keys_that_the_coordinator_made_for_another_party():
+    """The attack that the roster is for: the coordinator would hold every pair's secret."""
+    masked, roster = enroll(holders(4))
+    fake = Identity.new()
+
+    def foreign(request):
+        (opening,) = wire.sent(OpenSum, "p1")
+        keys = public_of(new_private()), public_of(new_private())
+        signed = fake.sign(advert_digest(opening, "p2", *keys))
+        return replace(request, adverts={**request.adverts, "p2": (*keys, signed)})
+
+    wire = Wire(masked, ask=asked(DealShares, foreign))
+    with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2") as caught:
+        masked_sum(wire, roster)
+
+    assert caught.value.party == "p1"
+    assert wire.sent(MaskedInput) == []
+
+
+def test_party_refuses_keys_of_an_earlier_round():
+    masked, roster = enroll(holders(4))
+    earlier = Wire(masked)
+    masked_sum(earlier, roster)
+    old = earlier.sent(DealShares, "p1")[0].adverts["p2"]
+
+    replay = asked(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old}))
+    with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2"):
+        masked_sum(Wire(masked, ask=replay), roster)
+
+
+def test_finished_round_cannot_be_played_again():
+    masked, roster = enroll(holders(4))
+    wire = Wire(masked)
+    masked_sum(wire, roster)
+
+    requests = [request for name, request in wire.requests if name == "p1"]
+    *steps, unmask = requests
+    for request in steps:
+        with pytest.raises(Refuse, match="the round is over"):
+            masked[1].answer(request)
+    assert masked[1].answer(unmask) == wire.sent(Revealed, "p1")[0]  # nothing new
+    altered = replace(unmask, survivors=unmask.survivors[:3])
+    with pytest.raises(Refuse, match="taken with another request"):
+        masked[1].answer(altered)
+
+
+@pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Confirm, Unmask])
+def test_repeated_request_is_answered_with_the_same_bytes(step):
+    masked, roster = enroll(holders(8))
+    again = []
+
+    def repeat(name, request):
+        if type(request) is step and name == "p1":
+            again.extend(encode(masked[1].answer(request)) for _ in range(2))
+        return request
+
+    wire = Wire(masked, GONE, ask=repeat)
+    replies, _ = masked_sum(wire, roster)
+
+    assert replies.total.n == 5 * 7
+    assert again[0] == again[1]
+    assert again[0] == encode(wire.sent(step.reply, "p1")[0])
+
+
+def changed_request(request):
+    change = {
+        OpenSum: lambda: replace(request, threshold=request.threshold + 1),
+        DealShares: lambda: replace(request, adverts=dict(sorted(request.adverts.items())[:-1])),
+        MaskInput: lambda: without_p3(request),
+        Unmask: lambda: replace(
+            request, confirmations=dict(sorted(request.confirmations.items())[1:])
+        ),
+    }
+    return change[type(request)]()
+
+
+@pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
+def test_altered_second_request_for_a_step_is_refused(step):
+    masked, roster = enroll(holders(8))
+    refused = []
+
+    def second(name, request):
+        if type(request) is step and name == "p1":
+            masked[1].answer(request)
+            with pytest.raises(Refuse, match="taken with another request") as caught:
+                masked[1].answer(changed_request(request))
+            refused.append(caught.value)
+        return request
+
+    masked_sum(Wire(masked, GONE, ask=second), roster)
+
+    assert len(refused) == 1
+
+
+def to_masked(n=8, lost=None):
+    """Bring a round to the point where all masked numbers have come."""
+    masked, roster = enroll(holders(n))
+    wire = Wire(masked, lost)
+
+    def stop(name, request):
+        if isinstance(request, Confirm | Unmask):
+            raise StopError
+        return request
+
+    wire.ask = stop
+    with pytest.raises(StopError):
+        masked_sum(wire, roster)
+    return masked, wire
+
+
+def context_of(wire):
+    opening = wire.sent(OpenSum)[0]
+    dealt = dealt_context(opening, wire.sent(DealShares)[0].adverts)
+    return sum_context(dealt, wire.sent(MaskInput)[0].members)
+
+
+def test_coordinator_never_gets_both_secrets_of_a_party_however_it_divides_the_others():
+    """It tells half that p0 is left and half that it is gone, and collects confirmations."""
+    masked, wire = to_masked()
+    round_id = wire.sent(OpenSum)[0].round_id
+    everybody = tuple(f"p{k}" for k in range(8))
+    without = everybody[1:]
+    confirmations, seeds, keys = {}, {}, {}
+
+    for party in masked[1:4]:
+        confirmations[party.name] = party.answer(Confirm(round_id, without)).signature
+    for party in masked[4:]:
+        seeds[party.name] = party.answer(Unmask(round_id, everybody, {})).seed_shares["p0"]
+    for party in masked[1:4]:
+        for request in (
+            Unmask(round_id, everybody, {}),
+            Unmask(round_id, without, confirmations),
+        ):
+            with pytest.raises(Refuse) as caught:
+                party.answer(request)
+            assert caught.value.code.startswith("masked sum: ")
+    for party in masked[4:]:
+        with pytest.raises(Refuse):
+            party.answer(Confirm(round_id, without))
+        with pytest.raises(Refuse):
+            party.answer(Unmask(round_id, without, confirmations))
+
+    assert len(seeds) < 6  # the threshold: neither secret is known
+    assert keys == {}
+
+
+def test_party_settles_on_one_list_before_it_reveals_anything():
+    masked, wire = to_masked()
+    round_id = wire.sent(OpenSum)[0].round_id
+    lists = [tuple(f"p{k}" for k in range(8) if k != gone) for gone in (6, 7)]
+
+    masked[0].answer(Confirm(round_id, lists[0]))
+
+    with pytest.raises(Refuse, match="another list of those who are left was settled before"):
+        masked[0].answer(Confirm(round_id, lists[1]))
+
+
+def test_confirmations_under_another_list_or_by_parties_that_left_count_for_nothing():
+    masked, wire = to_masked()
+    round_id = wire.sent(OpenSum)[0].round_id
+    left = tuple(f"p{k}" for k in range(7))
+    other = tuple(f"p{k}" for k in range(8))
+    foreign = {p.name: p.answer(Confirm(round_id, other)).signature for p in masked[1:7]}
+    gone = masked[7]._identity.sign(survivors_digest(context_of(wire), left))
+
+    with pytest.raises(Refuse, match="not signed by a party that is left"):
+        masked[0].answer(Unmask(round_id, left, foreign))
+    with pytest.raises(Refuse, match="not signed by a party that is left"):
+        masked[0].answer(Unmask(round_id, left, {"p7": gone}))
+
+
+def test_party_that_gave_no_masked_numbers_reveals_nothing():
+    masked, wire = to_masked(lost={MaskInput: {"p7"}})
+    round_id = wire.sent(OpenSum)[0].round_id
+
+    with pytest.raises(Refuse, match="an unknown round"):
+        masked[7].answer(Unmask(round_id, tuple(f"p{k}" for k in range(8)), {}))
+
+
+def test_digest_of_the_request_is_that_of_its_frame():
+    masked, roster = enroll(holders(3))
+    wire = Wire(masked)
+
+    masked_sum(wire, roster)
+
+    wanted = hashlib.sha256(encode(ValuesRequest())).digest()
+    assert {x.request_digest for x in wire.sent(OpenSum)} == {wanted}
+    assert {x.request for x in wire.sent(MaskInput)} == {encode(ValuesRequest())}
+
+
+def test_secrets_are_not_shown():
+    opened = Opened(b"r", b"secret-one", b"secret-two", b"secret-three", b"reply")
+
+    assert "secret-" not in repr(opened)
+    assert "private" not in repr(Identity(bytes(32)))

@@ -1,0 +1,202 @@
+"""What a faulty party can send, and that it is named for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedneighbors.errors import AggregationError, WireError
+from fedneighbors.federation.masking import (
+    Advert,
+    Confirmation,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    SealedShares,
+    advert_digest,
+    sealed_digest,
+)
+from fedneighbors.federation.masksteps import Opened
+from fedneighbors.federation.sums import add_up
+from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.privacy.secagg.masks import new_private
+from tests.federation.maskfleet import (
+    Wire,
+    enroll,
+    fails,
+    flipped,
+    holders,
+    masked_sum,
+    other_round,
+    told,
+)
+
+GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that keys are asked for
+
+
+@pytest.mark.parametrize("kind", [Advert, SealedShares, MaskedInput, Confirmation, Revealed])
+def test_party_that_answers_for_another_round_is_named(kind):
+    fails(tell=told(kind, other_round), lost=GONE, match="'p1': it answered for another round")
+
+
+def test_party_that_repeats_its_answer_of_an_earlier_round_is_named():
+    masked, roster = enroll(holders(4))
+    earlier = Wire(masked)
+    masked_sum(earlier, roster)
+    (old,) = earlier.sent(MaskedInput, "p1")
+
+    with pytest.raises(AggregationError, match="'p1': it answered for another round"):
+        masked_sum(Wire(masked, tell=told(MaskedInput, lambda _: old)), roster)
+
+
+def test_party_that_answers_a_step_with_its_answer_to_another_step_is_named():
+    masked, roster = enroll(holders(4))
+    seen = {}
+
+    def twice(name, reply):
+        if name == "p1" and isinstance(reply, Advert):
+            seen["advert"] = reply
+        return seen["advert"] if name == "p1" and isinstance(reply, SealedShares) else reply
+
+    with pytest.raises(WireError, match="party 'p1': unexpected message 'Advert'"):
+        masked_sum(Wire(masked, tell=twice), roster)
+
+
+@pytest.mark.parametrize("field", ["mask_key", "seal_key", "signature"])
+def test_party_with_keys_that_its_enrolled_key_did_not_sign_is_named(field):
+    change = told(Advert, lambda x: replace(x, **{field: flipped(getattr(x, field))}))
+
+    fails(tell=change, match="'p1': its keys are not signed with its enrolled key")
+
+
+def test_party_with_a_foreign_identity_is_named():
+    masked, roster = enroll(holders(4))
+    stranger, strange_roster = enroll(holders(4))
+    masked[1] = stranger[1]  # has keys of its own, and the roster that goes with them
+
+    wire = Wire(masked)
+    with pytest.raises(AggregationError, match="not signed with its enrolled key") as caught:
+        masked_sum(wire, roster)
+
+    assert caught.value.party == "p1"
+    assert strange_roster.keys["p1"] != roster.keys["p1"]
+
+
+def test_party_that_takes_the_keys_of_another_one_is_named():
+    masked, roster = enroll(holders(4))
+    identity = Identity.new()
+    roster = Roster({**roster.keys, "p1": identity.public})
+    first = {}
+
+    def copied(name, reply):
+        if isinstance(reply, Advert) and name == "p0":
+            first["keys"] = reply.mask_key, reply.seal_key
+        if isinstance(reply, Advert) and name == "p1":
+            (opening,) = wire.sent(OpenSum, "p1")
+            signed = advert_digest(opening, "p1", *first["keys"])
+            return Advert(reply.round_id, *first["keys"], identity.sign(signed))
+        return reply
+
+    wire = Wire(masked, tell=copied)
+    with pytest.raises(AggregationError, match=r"'p1': it advertised a key .* before"):
+        masked_sum(wire, roster)
+
+
+def without_one(reply):
+    return replace(reply, sealed={k: v for k, v in reply.sealed.items() if k != "p2"})
+
+
+def altered_share(place):
+    def change(reply):
+        entry = list(reply.sealed["p2"])
+        entry[place] = flipped(entry[place])
+        return replace(reply, sealed={**reply.sealed, "p2": tuple(entry)})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "match"),
+    [
+        (SealedShares, without_one, "'p1': it did not deal one share to each party"),
+        (SealedShares, altered_share(0), "'p1': a share is not signed with its enrolled key"),
+        (SealedShares, altered_share(1), "'p1': a share is not signed with its enrolled key"),
+        (SealedShares, altered_share(3), "'p1': a share is not signed with its enrolled key"),
+        (
+            SealedShares,
+            lambda x: replace(x, seed_commitment=flipped(x.seed_commitment)),
+            "'p1': it dealt shares that are not those of its seed",
+        ),
+        (
+            Confirmation,
+            lambda x: replace(x, signature=flipped(x.signature)),
+            "'p1': its confirmation is not signed",
+        ),
+        (
+            Revealed,
+            lambda x: replace(x, key_shares={}),
+            "'p1': it revealed other shares than it was asked for",
+        ),
+        (
+            Revealed,
+            lambda x: replace(x, seed_shares={**x.seed_shares, "p3": bytes(32)}),
+            "'p1': it revealed a false share of 'p3'",
+        ),
+        (
+            Revealed,
+            lambda x: replace(x, key_shares={"p7": bytes(32)}),
+            "'p1': it revealed a false share of 'p7'",
+        ),
+    ],
+)
+def test_party_that_sends_something_false_is_named(kind, change, match):
+    fails(tell=told(kind, change), lost=GONE, match=match)
+
+
+def test_numbers_that_were_altered_change_the_sum_and_nothing_else():
+    """A masked number vouches for nothing: only its party could have noticed."""
+    masked, roster = enroll(holders(4))
+    plus_one = told(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
+
+    replies, _ = masked_sum(Wire(masked, tell=plus_one), roster)
+
+    honest = add_up({p.name: p.answer(None) for p in holders(4)})
+    assert replies.total.n == honest.n + 1
+    assert (replies.total.items == honest.items + 1).all()
+
+
+def test_dealer_of_shares_that_do_not_fit_its_commitments_is_named_by_their_owner(monkeypatch):
+    masked, roster = enroll(holders(4))
+    honest = masked[1]._sealed
+
+    def false(owner, pair, seal_key, context):
+        sealed, *_ = honest(owner, (bytes(32), pair[1]), seal_key, context)
+        _, seed, key, _ = honest(owner, pair, seal_key, context)
+        signed = sealed_digest(context, "p1", owner, sealed, seed, key)
+        return sealed, seed, key, masked[1]._identity.sign(signed)
+
+    monkeypatch.setattr(masked[1], "_sealed", false)
+
+    with pytest.raises(
+        AggregationError, match="a share that is not what its dealer committed"
+    ) as e:
+        masked_sum(Wire(masked), roster)
+
+    assert e.value.party == "p0"
+    assert "(p1)" in str(e.value)
+
+
+def test_shares_of_another_key_than_the_advertised_one_are_blamed_on_their_dealer(monkeypatch):
+    masked, roster = enroll(holders(8))
+    honest = masked[7]._dealt
+
+    def false(request, opening, opened):
+        other = Opened(
+            opened.request, new_private(), opened.seal_private, opened.seed, opened.reply
+        )
+        return honest(request, opening, other)
+
+    monkeypatch.setattr(masked[7], "_dealt", false)
+
+    with pytest.raises(AggregationError, match="'p7': it dealt shares that are not those of its k"):
+        masked_sum(Wire(masked, GONE), roster)

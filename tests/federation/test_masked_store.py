@@ -1,0 +1,137 @@
+import os
+
+import pytest
+
+from fedneighbors.errors import AggregationError
+from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation.maskstore import MOST_OPEN, FolderStore, MemoryStore
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.federation.sums import add_up
+from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
+
+ROUNDS = [f"{k:032x}" for k in range(3 * MOST_OPEN)]
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request, tmp_path):
+    return MemoryStore() if request.param == "memory" else FolderStore(tmp_path / "state")
+
+
+def test_first_content_of_a_step_stands(store):
+    assert store.get(ROUNDS[0], "open") is None
+
+    assert store.keep(ROUNDS[0], "open", b"first") == b"first"
+    assert store.keep(ROUNDS[0], "open", b"second") == b"first"
+
+    assert store.get(ROUNDS[0], "open") == b"first"
+    assert store.get(ROUNDS[0], "deal") is None
+    assert store.get(ROUNDS[1], "open") is None
+
+
+def test_erased_step_stays_taken(store):
+    store.keep(ROUNDS[0], "open", b"secret")
+    store.keep(ROUNDS[0], "unmask", b"reply")
+
+    store.erase(ROUNDS[0], ("open", "deal"))
+
+    assert store.get(ROUNDS[0], "open") == b""
+    assert store.keep(ROUNDS[0], "open", b"again") == b""
+    assert store.get(ROUNDS[0], "deal") is None
+    assert store.get(ROUNDS[0], "unmask") == b"reply"
+
+
+def test_rounds_that_were_broken_off_are_erased_when_many_have_begun(store):
+    for k, round_id in enumerate(ROUNDS):
+        store.keep(round_id, "open", b"secret")
+        if isinstance(store, FolderStore):  # clocks of file systems are coarse
+            os.utime(store._path(round_id, "open"), (k, k))
+
+    kept = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
+    assert kept == ROUNDS[-MOST_OPEN:]
+    assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
+
+
+def test_files_are_their_owners_alone_and_no_part_is_left(tmp_path):
+    store = FolderStore(tmp_path / "state")
+
+    store.keep(ROUNDS[0], "open", b"secret")
+    store.keep(ROUNDS[0], "open", b"other")
+    store.erase(ROUNDS[0], ("open",))
+    store.keep(ROUNDS[0], "deal", b"secret")
+
+    files = sorted((tmp_path / "state").iterdir())
+    assert [path.name for path in files] == [f"{ROUNDS[0]}.deal", f"{ROUNDS[0]}.open"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+class Afresh:
+    """A party that is built anew for each message, with nothing but its folder."""
+
+    def __init__(self, build, name):
+        self._build = build
+        self.name = name
+        self.accepts = build().accepts
+
+    def answer(self, request):
+        return self._build().answer(request)
+
+
+def afresh(tmp_path, n):
+    stores = {f"p{k}": FolderStore(tmp_path / f"p{k}") for k in range(n)}
+    masked, roster = enroll(holders(n), stores)
+
+    def rebuilt(party):
+        def build():
+            store = FolderStore(tmp_path / party.name)
+            (again,) = [p for p in holders(n) if p.name == party.name]
+            return type(party)(again, identity=party._identity, roster=roster, store=store)
+
+        return Afresh(build, party.name)
+
+    return [rebuilt(party) for party in masked], roster
+
+
+@pytest.mark.parametrize("lost", [{}, {MaskInput: {"p4"}}])
+def test_parties_that_are_built_anew_for_each_message_form_the_same_sum(tmp_path, lost):
+    parties, roster = afresh(tmp_path, 5)
+
+    replies, _ = masked_sum(Wire(parties, lost), roster)
+
+    gone = {name for names in lost.values() for name in names}
+    stayed = {p.name: p.answer(None) for p in holders(5) if p.name not in gone}
+    assert replies.total == add_up(stayed)
+
+
+def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
+    parties, roster = afresh(tmp_path, 3)
+
+    masked_sum(Wire(parties), roster)
+
+    for k in range(3):
+        sizes = {p.name.split(".")[1]: p.stat().st_size for p in (tmp_path / f"p{k}").iterdir()}
+        assert {step for step, size in sizes.items() if size} == {"settle", "unmask"}
+        assert set(sizes) == {"open", "deal", "hold", "mask", "settle", "unmask"}
+
+
+def test_round_is_over_for_a_party_that_is_built_anew(tmp_path):
+    parties, roster = afresh(tmp_path, 3)
+    wire = Wire(parties)
+    masked_sum(wire, roster)
+
+    with pytest.raises(Refuse, match="the round is over"):
+        parties[0].answer(wire.sent(OpenSum, "p0")[0])
+    assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
+
+
+def test_party_whose_memory_was_lost_in_mid_round_is_named(tmp_path):
+    parties, roster = afresh(tmp_path, 3)
+
+    def forgets(name, request):
+        if name == "p1" and type(request) is MaskInput:
+            for path in (tmp_path / "p1").iterdir():
+                path.unlink()
+        return request
+
+    with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
+        masked_sum(Wire(parties, ask=forgets), roster)

@@ -1,0 +1,342 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
+from fedneighbors.federation import inprocess
+from fedneighbors.federation.loop import run_rounds
+from fedneighbors.federation.maskedsums import MaskedSums
+from fedneighbors.federation.masking import (
+    Confirm,
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Unmask,
+)
+from fedneighbors.federation.roles import MaskedRound, Refuse, gather, total
+from fedneighbors.federation.sums import add_up
+from fedneighbors.privacy.secagg.thresholds import default_threshold
+from tests.federation.fleet import Counter, NameReply, count
+from tests.federation.maskfleet import (
+    Holder,
+    NoisedRequest,
+    OpenRequest,
+    Values,
+    ValuesRequest,
+    Wire,
+    enroll,
+    holders,
+    masked_sum,
+)
+
+STEPS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
+
+
+@st.composite
+def federations(draw):
+    """Parties with values, and the step at which each of those drops out that does."""
+    n = draw(st.integers(3, 8))
+    dtype = np.dtype(draw(st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
+    length = draw(st.integers(0, 40))
+    limits = np.iinfo(dtype)
+    low, high = int(limits.min) // (2 * n), int(limits.max) // (2 * n)
+    numbers = st.lists(st.integers(low, high), min_size=length, max_size=length)
+    parties = [Holder(f"p{k}", np.array(draw(numbers), dtype)) for k in range(n)]
+    gone = draw(st.lists(st.sampled_from(STEPS), max_size=n))
+    lost = {step: {f"p{k}" for k, at in enumerate(gone) if at is step} for step in STEPS}
+    return parties, lost
+
+
+@given(federations())
+@settings(max_examples=120, deadline=None)
+def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
+    parties, lost = case
+    masked, roster = enroll(parties)
+    early = set().union(*(lost[step] for step in (OpenSum, DealShares, MaskInput)))
+    gone = early | lost[Unmask] | (lost[Confirm] if lost[MaskInput] else set())
+    wire = Wire(masked, lost)
+
+    if len(parties) - len(gone) < default_threshold(len(parties)):
+        with pytest.raises(AggregationError, match=r"of \d parties are left .* Nothing was unm"):
+            masked_sum(wire, roster)
+        return
+    replies, _ = masked_sum(wire, roster)
+
+    stayed = {p.name: p.answer(ValuesRequest()) for p in parties if p.name not in early}
+    assert replies.total == add_up(stayed)
+    assert set(replies.missing) == early
+    assert replies.each == {}
+
+
+@given(st.integers(3, 8), st.data())
+@settings(max_examples=40, deadline=None)
+def test_every_allowed_threshold_gives_the_sum_as_long_as_so_many_stay(n, data):
+    threshold = data.draw(st.integers(max(3, -(-2 * n // 3)), n))
+    masked, roster = enroll(holders(n))
+    gone = {f"p{k}" for k in range(n - threshold)}
+
+    replies, _ = masked_sum(Wire(masked, {MaskInput: gone}), roster, threshold=threshold)
+
+    stayed = [p for p in holders(n) if p.name not in gone]
+    assert replies.total == add_up({p.name: p.answer(None) for p in stayed})
+
+
+def test_an_exchange_without_drop_outs_needs_no_confirmation():
+    masked, roster = enroll(holders(4))
+
+    _, rounds = masked_sum(Wire(masked), roster)
+
+    steps = ["OpenSum", "DealShares", "MaskInput", "Unmask"]
+    assert [r.request for r in rounds] == [f"ValuesRequest: {step}" for step in steps]
+    assert {r.reduce for r in rounds} == {"masked"}
+    assert [r.index for r in rounds] == [0, 1, 2, 3]
+    assert all(len(r.upload_bytes) == 4 and min(r.upload_bytes.values()) > 0 for r in rounds)
+
+
+def test_a_party_that_leaves_after_its_masked_numbers_is_in_the_sum():
+    masked, roster = enroll(holders(6))
+
+    replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
+
+    assert replies.total == add_up({p.name: p.answer(None) for p in holders(6)})
+    assert replies.missing == {}
+
+
+@pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
+def test_too_few_parties_are_an_error_that_names_the_missing_ones(step):
+    masked, roster = enroll(holders(5))
+
+    with pytest.raises(AggregationError, match=r"3 of 5 .* at least 4 .*'p1' \(gone\), 'p2'"):
+        masked_sum(Wire(masked, {step: {"p1", "p2"}}), roster)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_exact_sums_of_fewer_than_three_parties_are_refused(n):
+    masked, roster = enroll(holders(n))
+    wire = Wire(masked)
+
+    with pytest.raises(AggregationError, match="without noise needs 3 to 128 parties"):
+        masked_sum(wire, roster)
+
+    assert wire.requests == []
+
+
+def test_parties_themselves_refuse_an_exact_sum_of_two():
+    masked, roster = enroll(holders(4))
+
+    def two(name, request):
+        if type(request) is OpenSum:
+            return OpenSum(
+                request.round_id, ("p0", "p1"), 2, request.request_name, request.request_digest
+            )
+        return request
+
+    with pytest.raises(AggregationError, match=r"'p0': it refused a masked sum.*needs 3") as caught:
+        masked_sum(Wire(masked, ask=two), roster)
+
+    assert caught.value.party == "p0"
+
+
+@pytest.mark.parametrize(("n", "threshold"), [(3, 2), (4, 2), (6, 3), (8, 5), (8, 9)])
+def test_thresholds_out_of_range_are_refused(n, threshold):
+    masked, roster = enroll(holders(n))
+
+    with pytest.raises(AggregationError, match="expected a threshold of"):
+        masked_sum(Wire(masked), roster, threshold=threshold)
+
+
+def test_two_parties_may_add_up_what_carries_noise():
+    inner = holders(2)
+    masked, roster = enroll(inner)
+
+    replies, _ = masked_sum(Wire(masked), roster, request=NoisedRequest())
+
+    assert replies.total.items.tolist() == (inner[0].items + inner[1].items).tolist()
+    (round_,) = inner[0].rounds
+    assert inner[1].rounds == [round_]
+    assert round_ == MaskedRound(round_.id, 2, 2)
+    assert len(round_.id) == 64
+
+
+def test_a_party_alone_is_refused_even_with_noise():
+    masked, roster = enroll(holders(1))
+
+    with pytest.raises(AggregationError, match="with noise needs 2"):
+        masked_sum(Wire(masked), roster, request=NoisedRequest())
+
+
+def test_a_round_that_a_party_contributes_to_is_new_in_every_attempt():
+    inner = holders(3)
+    masked, roster = enroll(inner)
+
+    for _ in range(3):
+        masked_sum(Wire(masked), roster, request=NoisedRequest())
+
+    assert len({round_.id for round_ in inner[0].rounds}) == 3
+
+
+def test_what_goes_only_into_masked_sums_is_refused_in_the_plain():
+    plain = holders(3)
+    asks = (ask(NoisedRequest()) for ask in (gather, total))
+
+    for ask in asks:
+        with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .NoisedRequest"):
+            run_rounds((x for x in [ask]), Wire(plain), tuple(p.name for p in plain))
+
+    assert [party.rounds for party in plain] == [[], [], []]
+
+
+@pytest.mark.parametrize("ask", [gather, total])
+def test_a_party_behind_masks_refuses_a_coordinator_that_asks_in_the_plain(ask):
+    masked, _ = enroll(holders(3))
+
+    with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
+        run_rounds((x for x in [ask(ValuesRequest())]), Wire(masked), ("p0", "p1", "p2"))
+
+
+def test_a_request_class_may_say_that_its_integers_are_seen_one_by_one():
+    masked, _ = enroll(holders(3))
+
+    def one_by_one():
+        return (yield gather(OpenRequest()))
+
+    outcome = run_rounds(one_by_one(), Wire(masked), ("p0", "p1", "p2"))
+
+    assert sorted(outcome.result.each) == ["p0", "p1", "p2"]
+
+
+def test_parties_of_a_sum_must_be_asked_the_same():
+    masked, roster = enroll(holders(3))
+    wire = Wire(masked)
+    asks = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
+
+    with pytest.raises(ProtocolError, match="asked the same"):
+        masked_sum(wire, roster, request=asks)
+
+    assert wire.requests == []
+
+
+def test_some_of_the_parties_may_be_asked():
+    masked, roster = enroll(holders(5))
+    asks = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
+
+    replies, rounds = masked_sum(Wire(masked), roster, request=asks)
+
+    assert replies.total == add_up({p.name: p.answer(None) for p in holders(5) if p.name in asks})
+    assert set(rounds[0].download_bytes) == set(asks)
+
+
+def test_party_that_is_not_enrolled_is_named():
+    masked, roster = enroll(holders(4))
+    wire = Wire([*masked, Holder("eve", [1])])
+
+    with pytest.raises(AggregationError, match="party 'eve': its key is not in the roster"):
+        masked_sum(wire, roster)
+
+
+def test_modulus_is_the_smallest_that_the_declared_numbers_need():
+    for dtype, wanted in (("u1", "<u4"), ("i4", "<u4"), ("u4", "<u4"), ("i8", "<u8")):
+        masked, roster = enroll(holders(3, dtype))
+        wire = Wire(masked)
+
+        masked_sum(wire, roster, request=NoisedRequest())
+
+        assert {x.cells.dtype.str for x in wire.sent(MaskedInput)} == {wanted}
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("u4", 31), ("i4", 31), ("u8", 63), ("i8", 63)])
+def test_numbers_whose_sum_could_wrap_are_refused_by_the_party_that_has_them(dtype, bits):
+    largest = ((1 << bits) - 1) // 4  # n |x| < modulus / 2
+    inner = [Holder(f"p{k}", np.array([largest], dtype)) for k in range(4)]
+    fits, roster = enroll(inner)
+    replies, _ = masked_sum(Wire(fits), roster, request=NoisedRequest())
+    assert int(replies.total.items[0]) == 4 * largest
+
+    inner[2].items = np.array([largest + 1], dtype)
+    masked, roster = enroll(inner)
+
+    with pytest.raises(AggregationError, match=r"'p2': .*a number is too large") as caught:
+        masked_sum(Wire(masked), roster, request=NoisedRequest())
+    assert caught.value.party == "p2"
+    assert str(largest + 1) not in str(caught.value)
+
+
+def test_a_sum_that_does_not_fit_its_dtype_is_an_error():
+    masked, roster = enroll([Holder(f"p{k}", np.array([100], "u1")) for k in range(3)])
+
+    with pytest.raises(AggregationError, match="a sum does not fit uint8"):
+        masked_sum(Wire(masked), roster, request=NoisedRequest())
+
+
+@pytest.mark.parametrize("odd", [np.zeros(4, "u4"), np.zeros(5, "u2"), np.zeros((5, 1), "u4")])
+def test_party_whose_numbers_have_another_shape_or_dtype_is_named(odd):
+    inner = holders(4)
+    inner[1].items = odd
+    masked, roster = enroll(inner)
+
+    with pytest.raises(AggregationError, match=r"party 'p1': its numbers are .* others sent"):
+        masked_sum(Wire(masked), roster, request=NoisedRequest())
+
+
+class Refusing(Holder):
+    def answer(self, request):
+        raise Refuse("a column is missing", "age")
+
+
+def test_refusal_of_the_party_inside_is_its_own():
+    masked, roster = enroll([*holders(3), Refusing("bob", [1])])
+
+    with pytest.raises(PartyRefused, match=r"'bob' refused: a column is missing \(age\)"):
+        masked_sum(Wire(masked), roster)
+
+
+class Liar(Holder):
+    def answer(self, request):
+        return NameReply("not a number")
+
+
+def test_reply_that_is_not_of_integers_fails_at_the_party():
+    masked, roster = enroll([*holders(3), Liar("bob", [1])])
+
+    with pytest.raises(ProtocolError, match=r"NameReply\.name cannot be added up"):
+        masked_sum(Wire(masked), roster)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_in_one_machine_masked_sums_give_what_plain_ones_give(workers):
+    parties = [Counter(name, tuple(range(k))) for k, name in enumerate(("ann", "bob", "cyd"), 2)]
+    plain = inprocess.run(count(3), parties)
+
+    masked = inprocess.run(count(3), parties, workers=workers, sums="masked", n_workers=2)
+
+    assert masked.result == plain.result
+    assert [r.reduce for r in masked.rounds] == ["gather", *["masked"] * 4]
+
+
+def test_sums_and_thresholds_of_the_runtime_are_checked():
+    parties = [Counter(name, (1,)) for name in "abc"]
+
+    with pytest.raises(ValueError, match="expected sums 'plain' or 'masked', got 'secret'"):
+        inprocess.run(count(3), parties, sums="secret")
+    with pytest.raises(ValueError, match="a threshold belongs to masked sums"):
+        inprocess.run(count(3), parties, threshold=2)
+    with pytest.raises(AggregationError, match="expected a threshold of 3 to 3"):
+        inprocess.run(count(3), parties, sums="masked", threshold=2)
+
+
+def test_many_sums_follow_one_another():
+    masked, roster = enroll(holders(3))
+
+    def thrice():
+        first = yield total(ValuesRequest(0))
+        second = yield total(ValuesRequest(1))
+        third = yield total(ValuesRequest(0))
+        return [reply.total for reply in (first, second, third)]
+
+    outcome = run_rounds(thrice(), Wire(masked), ("p0", "p1", "p2"), sums=MaskedSums(roster))
+
+    assert outcome.result == [add_up({p.name: p.answer(None) for p in holders(3)})] * 3
+    assert [r.index for r in outcome.rounds] == list(range(12))
+    assert isinstance(outcome.result[0], Values)

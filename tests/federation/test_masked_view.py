@@ -1,0 +1,120 @@
+"""What the coordinator sees of one party has the law of uniform numbers.
+
+Masks come from the operating system's entropy, so the tests fix no seed. Each test of uniformity
+raises a false alarm with a probability of at most ``ALARM``.
+"""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from fedneighbors.federation.masking import (
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    dealt_context,
+    sum_context,
+)
+from fedneighbors.privacy.secagg.masks import lift
+from fedneighbors.privacy.secagg.shares import combine
+from tests.federation.maskfleet import Holder, NoisedRequest, Wire, enroll, masked_sum
+
+ALARM = 1e-9
+LENGTH = 50_000
+N = 5
+
+
+def byte_counts(cells):
+    """Return how often each byte occurs at each place of a word."""
+    places = cells.view(np.uint8).reshape(len(cells), -1).T
+    return np.array([np.bincount(place, minlength=256) for place in places])
+
+
+def limit(n_places):
+    return chi2.isf(ALARM / n_places, 255)
+
+
+def is_uniform(cells):
+    counts = byte_counts(cells)
+    expected = len(cells) / 256
+    statistics = ((counts - expected) ** 2 / expected).sum(axis=1)
+    return bool((statistics < limit(len(counts))).all())
+
+
+def have_one_law(first, second):
+    a, b = byte_counts(first), byte_counts(second)
+    statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(axis=1)  # of equally many numbers
+    return bool((statistics < limit(len(a))).all())
+
+
+def contents(kind, dtype):
+    """Numbers of a party that are far from uniform."""
+    if kind == "zeros":
+        return np.zeros(LENGTH, dtype)
+    if kind == "counts":
+        return (np.arange(LENGTH) % 300).astype(dtype)
+    return np.full(LENGTH, np.iinfo(dtype).max // (2 * N), dtype)
+
+
+def seen(kind, dtype):
+    """Run a sum; return party p1's masked numbers, and those without the stream of its seed."""
+    masked, roster = enroll([Holder(f"p{k}", contents(kind, dtype)) for k in range(N)])
+    wire = Wire(masked)
+    masked_sum(wire, roster, request=NoisedRequest())
+    (reply,) = wire.sent(MaskedInput, "p1")
+    points = {k: wire.sent(Revealed, f"p{k}")[0].seed_shares["p1"] for k in range(N)}
+    opening, dealing = wire.sent(OpenSum)[0], wire.sent(DealShares)[0]
+    context = sum_context(
+        dealt_context(opening, dealing.adverts), wire.sent(MaskInput, "p1")[0].members
+    )
+    bare = reply.cells.copy()
+    seeds = {"p1": combine(points, threshold=opening.threshold)}
+    lift(bare, seeds=seeds, dropped={}, publics={}, context=context)
+    return reply.cells, bare
+
+
+@pytest.mark.parametrize("dtype", ["u4", "i8"])
+@pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
+def test_masked_numbers_are_uniform_before_and_after_the_seed_is_known(kind, dtype):
+    cells, bare = seen(kind, dtype)
+
+    assert not np.array_equal(cells, bare)
+    assert is_uniform(cells)
+    assert is_uniform(bare)
+
+
+@pytest.mark.parametrize("dtype", ["u4", "i8"])
+def test_masked_numbers_of_different_tables_have_one_law(dtype):
+    zeros, bare_zeros = seen("zeros", dtype)
+    large, bare_large = seen("large", dtype)
+
+    assert have_one_law(zeros, large)
+    assert have_one_law(bare_zeros, bare_large)
+
+
+def test_masks_of_two_rounds_have_nothing_in_common():
+    first, _ = seen("counts", "u4")
+    second, _ = seen("counts", "u4")
+
+    assert is_uniform(first - second)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
+def test_the_tests_see_numbers_that_are_masked_in_part(share, kind):
+    masked, _ = seen(kind, "u4")
+    plain = contents(kind, "u4")
+
+    cut = round(share * LENGTH)
+    leaking = np.concatenate([plain[:cut], masked[cut:]])
+
+    assert not is_uniform(leaking)
+    assert not have_one_law(leaking, seen("zeros", "u4")[0])
+
+
+def test_the_tests_see_masks_that_spare_the_highest_bit():
+    masked, _ = seen("zeros", "u4")
+
+    assert not is_uniform(masked & np.uint32(0x7FFFFFFF))
