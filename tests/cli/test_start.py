@@ -21,6 +21,9 @@ COMMANDS = [
     ["data", "list"],
     ["data", "describe"],
     ["data", "partition"],
+    ["ledger", "show"],
+    ["ledger", "budget"],
+    ["ledger", "export"],
     ["preflight"],
     ["warmup"],
 ]
@@ -30,7 +33,7 @@ def call(*arguments, **environment):
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 
-@pytest.mark.parametrize("command", [[], ["run", "flynn"], ["predict"]])
+@pytest.mark.parametrize("command", [[], ["run", "flynn"], ["predict"], ["ledger", "show"]])
 def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\n"

@@ -15,6 +15,7 @@ from fedneighbors.cli.data import data
 from fedneighbors.cli.demo import demo
 from fedneighbors.cli.experiment import experiment
 from fedneighbors.cli.keys import keys
+from fedneighbors.cli.ledger import ledger
 from fedneighbors.cli.predict import predict
 from fedneighbors.cli.preflight import preflight
 from fedneighbors.cli.report import report
@@ -90,6 +91,7 @@ app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data n
 app.command(epilog=_example("experiment --list"))(experiment)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
 app.add_typer(data, name="data")
+app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
 app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)
 app.command(epilog=_example("warmup"))(warmup)

@@ -264,9 +264,13 @@ class Ledger:
         for query, terms in list(self._to_void.items()):
             try:
                 self._void(terms)
-            except LedgerError as error:
-                log.warning("query %s stays charged for now: %s", query, error)
-                return
+            except LedgerError:
+                try:
+                    self._file.reuse_log()  # on a full disk the log has no room to grow
+                    self._void(terms)
+                except LedgerError as error:
+                    log.warning("query %s stays charged for now: %s", query, error)
+                    return
             self._to_void.pop(query, None)
 
 

@@ -141,6 +141,16 @@ class LedgerFile:
                         connection.execute("ROLLBACK")
                 raise
 
+    def reuse_log(self) -> None:
+        """Move the log into the file, so that what is written next takes no new room on disk.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be written.
+        """
+        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+
     def close(self) -> None:
         """Close the file; closing twice is no error."""
         if self._connection is None or os.getpid() != self._process:
@@ -168,18 +178,14 @@ class LedgerFile:
             return connection
         if not os.path.lexists(self.path):
             self._make(party, must_exist, made)
-        if os.path.getsize(self.path) == 0:
-            raise LedgerError(
-                f"{self.path} is empty: this was no ledger, or it was wiped. Bring back the file; "
-                "a new ledger would forget what was spent"
-            )
+        _require_whole(self.path)
         return self._connect(self.path)
 
     def _make(self, party: str | None, must_exist: bool, made: str) -> None:
         """Put a new ledger in place; where another process was faster, its ledger stays."""
         if party is None or must_exist:
             raise LedgerError(
-                f"no ledger at {self.path}; check the path, or name a party to make one"
+                f"no ledger at {self.path}; check the path; to make one, name its party"
             )
         for ending in ("-wal", "-journal"):
             if os.path.lexists(self.path + ending):
@@ -257,6 +263,8 @@ class LedgerFile:
         return f"{_ADVICE.get(code, 'cannot be used')} ({error})"
 
 
+_TRIES = 3  # another process may just have finished writing between two looks at the file
+
 _RESTORE = "restore it from a copy that is as new as the last release, with its -wal file"
 
 _ADVICE = {
@@ -268,6 +276,36 @@ _ADVICE = {
     sqlite3.SQLITE_CORRUPT: f"is truncated or damaged; {_RESTORE}",
     sqlite3.SQLITE_NOTADB: f"is no SQLite file, or damaged; {_RESTORE}",
 }
+
+
+def _require_whole(path: str) -> None:
+    """Refuse a file that is empty or shorter than its own header says.
+
+    SQLite itself reads zeros for the missing end of the last page.
+    """
+    if os.path.getsize(path) == 0:
+        raise LedgerError(
+            f"{path} is empty: this was no ledger, or it was wiped. Bring back the file; "
+            "a new ledger would forget what was spent"
+        )
+    for _ in range(_TRIES):
+        with open(path, "rb") as file:
+            header = file.read(100)
+        page_bytes = int.from_bytes(header[16:18]) or 1  # 1 stands for 65536
+        n_pages = int.from_bytes(header[28:32])
+        expected = n_pages * (65536 if page_bytes == 1 else page_bytes)
+        found = os.path.getsize(path)
+        # With a log, the file may be behind it; SQLite brings both together.
+        if found == expected or not header.startswith(b"SQLite format 3") or _has_log(path):
+            return
+    raise LedgerError(
+        f"ledger {path} is truncated or damaged (expected {expected} bytes, found {found}); "
+        f"{_RESTORE}"
+    )
+
+
+def _has_log(path: str) -> bool:
+    return os.path.exists(path + "-wal")
 
 
 def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:

@@ -1,0 +1,194 @@
+"""``fedneighbors ledger`` tells people what was released and what is left, and sets budgets."""
+
+import csv
+import hashlib
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
+from fedneighbors.privacy.ledger import Ledger
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["ledger", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+def words(result):
+    return " ".join(result.stdout.split())
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A budget of two data sets, three releases, one of them failed and one stranded."""
+    with Ledger(tmp_path / "north.ledger", party="north") as ledger:
+        ledger.set_budget("visits", PureDP(1), note="ethics board")
+        ledger.set_budget("visits", PureDP("0.5"), user="study")
+        ledger.set_budget("trips", ZCDP("0.5"))
+        terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
+        ledger.release("q1", draw=lambda: b"noised", purpose="first look", **terms)
+        with pytest.raises(RuntimeError):
+            ledger.release("q2", draw=failing, **terms)
+        ledger.release("q2", draw=lambda: b"again", **terms)
+    return tmp_path / "north.ledger"
+
+
+def failing():
+    raise RuntimeError("no entropy")
+
+
+def test_show_tells_what_was_released_to_whom_for_how_much_and_what_is_left(path):
+    result = call("show", path)
+
+    assert result.exit_code == 0
+    said = words(result)
+    assert "Ledger of party north" in said
+    assert "visits (all) epsilon=1 █████░░░░░ 50% epsilon=1/2" in said
+    assert "visits study epsilon=1/2 ██████████ 100% epsilon=0" in said
+    assert "trips (all) rho=1/2 ░░░░░░░░░░ 0% rho=1/2" in said
+    assert "released visits study epsilon=1/4 q1 first look" in said
+    assert "taken back visits study epsilon=1/4 q2" in said
+    assert "released visits study epsilon=1/4 q2" in said
+    assert "budget set visits (all) epsilon=1 ethics board" in said
+    assert "noised" not in said
+
+
+def test_show_of_one_data_set_leaves_out_the_others(path):
+    said = words(call("show", path, "--dataset", "trips"))
+
+    assert "trips" in said
+    assert "visits" not in said
+
+
+def test_show_says_how_many_lines_it_left_out(path):
+    said = words(call("show", path, "--last", 1))
+
+    assert "5 earlier lines: raise --last, or export." in said
+    assert "q1" not in said
+
+
+def test_show_of_a_ledger_without_budgets_says_what_to_do(tmp_path):
+    Ledger(tmp_path / "new.ledger", party="north").close()
+
+    said = words(call("show", tmp_path / "new.ledger"))
+
+    assert "No budget is set: every release is refused. Set one with: fedneighbors" in said
+
+
+def test_a_reservation_without_an_answer_is_shown_as_paid(tmp_path):
+    path = tmp_path / "north.ledger"
+    with Ledger(path, party="north") as ledger:
+        ledger.set_budget("visits", PureDP(1))
+        during = []
+        terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
+        ledger.release("q1", draw=lambda: during.append(call("show", path)) or b"noised", **terms)
+
+    assert "paid, no answer visits study epsilon=1/10 q1" in words(during[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "budget"),
+    [
+        (["--epsilon", "1/3"], PureDP("1/3")),
+        (["--epsilon", 1, "--delta", "1e-6"], ApproxDP(1, "1e-6")),
+        (["--rho", "0.02"], ZCDP("0.02")),
+    ],
+    ids=str,
+)
+def test_budget_makes_a_ledger_and_sets_what_is_allowed(tmp_path, options, budget):
+    path = tmp_path / "new.ledger"
+
+    result = call("budget", path, "--party", "north", "--dataset", "visits", *options)
+
+    assert result.exit_code == 0
+    assert words(result).startswith(f"budget of data set visits: {budget}; spent ")
+    with Ledger(path) as ledger:
+        assert ledger.party == "north"
+        assert [state.allowed for state in ledger.budgets()] == [budget]
+
+
+def test_budget_of_a_user_is_a_cap_of_its_own(path):
+    result = call("budget", path, "--dataset", "visits", "--user", "board", "--epsilon", "0.1")
+
+    assert "budget of user board of data set visits: epsilon=1/10" in words(result)
+    with Ledger(path) as ledger:
+        assert ledger.left("visits", "board") == PureDP("0.1")
+        assert ledger.left("visits") == PureDP("0.5")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--delta", "1e-6"], ["--epsilon", 1, "--rho", 1], ["--rho", 1, "--delta", "1e-6"]],
+    ids=str,
+)
+def test_a_budget_in_no_notion_is_not_understood(path, options):
+    result = call("budget", path, "--dataset", "visits", *options)
+
+    assert result.exit_code == 2
+    assert "give --epsilon, or --epsilon and --delta, or --rho alone" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "{folder}/none"], "check the path; to make one, name its party"),
+        (["export", "{folder}/none"], "no ledger at"),
+        (["budget", "{folder}/none", "--dataset", "d", "--epsilon", 1], "no ledger at"),
+        (["budget", "{path}", "--dataset", "d", "--epsilon", "much"], "epsilon as a number"),
+        (["budget", "{path}", "--dataset", "d", "--epsilon", -1], "epsilon of 0 or more"),
+        (
+            ["budget", "{path}", "--dataset", "d", "--epsilon", 1, "--party", "south"],
+            "is of party 'north', not of 'south'",
+        ),
+    ],
+)
+def test_a_failure_is_one_line(path, arguments, reason):
+    filled = [str(a).format(folder=path.parent, path=path) for a in arguments]
+
+    result = call(*filled)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert reason in result.stderr
+
+
+def test_export_holds_every_entry_and_no_answer(path):
+    lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
+
+    with Ledger(path) as ledger:
+        assert [line["number"] for line in lines] == [e.number for e in ledger.entries()]
+    kinds = "budget budget budget reserved released reserved voided reserved released"
+    assert [line["kind"] for line in lines] == kinds.split()
+    assert lines[4] | {"at": ""} == {
+        "number": 5,
+        "at": "",
+        "kind": "released",
+        "dataset": "visits",
+        "user": "study",
+        "query": "q1",
+        "notion": "pure",
+        "epsilon": "1/4",
+        "delta": "",
+        "rho": "",
+        "note": "first look",
+        "sha256": hashlib.sha256(b"noised").hexdigest(),
+        "bytes": 6,
+    }
+    assert (lines[2]["epsilon"], lines[2]["rho"]) == ("", "1/2")
+
+
+@pytest.mark.parametrize("options", [["--out", "{}/ledger.csv"], ["--form", "csv"]], ids=str)
+def test_export_as_csv_holds_the_same(path, options):
+    filled = [option.format(path.parent) for option in options]
+    lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
+
+    result = call("export", path, *filled)
+
+    out = path.parent / "ledger.csv"
+    text = out.read_bytes().decode() if out.exists() else result.stdout
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert rows == [{key: str(value) for key, value in line.items()} for line in lines]

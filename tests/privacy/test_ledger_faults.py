@@ -1,0 +1,373 @@
+"""A ledger that cannot be used says why and what to do; nothing is charged without a release."""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedneighbors.errors import FedneighborsError, LedgerError
+from fedneighbors.privacy.guarantees import PureDP
+from fedneighbors.privacy.ledger import Ledger
+
+ASK = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A closed ledger with one release; no -wal file is left beside it."""
+    with Ledger(tmp_path / "north.ledger", party="north") as ledger:
+        ledger.set_budget("visits", PureDP(1))
+        ledger.release("q0", draw=lambda: bytes(20_000), **ASK)
+    assert [file.name for file in tmp_path.iterdir()] == ["north.ledger"]
+    return tmp_path / "north.ledger"
+
+
+def state(path):
+    with Ledger(path) as ledger:
+        return ledger.entries(), ledger.spent("visits")
+
+
+def in_child(work):
+    """Run a function in a forked process; what it returns as text, or the error that it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            answer = str(work())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer
+
+
+@pytest.mark.parametrize("reader", [None, "north"])
+def test_an_emptied_file_is_no_new_ledger(path, reader):
+    path.write_bytes(b"")
+
+    with pytest.raises(LedgerError, match=r"is empty: .* forget what was spent"):
+        Ledger(path, party=reader)
+
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+def test_a_file_that_left_its_log_behind_is_no_new_ledger(path, ending):
+    path.rename(path.with_name(path.name + ending))
+
+    with pytest.raises(LedgerError, match=rf"is gone but .*{ending} remains"):
+        Ledger(path, party="north")
+
+    assert not path.exists()
+
+
+def test_no_ledger_is_made_where_one_must_exist_or_nobody_is_named(tmp_path):
+    for options in ({"party": "north", "must_exist": True}, {"party": None}):
+        with pytest.raises(LedgerError, match=r"no ledger at .* check the path; to make one"):
+            Ledger(tmp_path / "none", **options)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_in_memory_needs_a_party():
+    with pytest.raises(LedgerError, match="name its party"):
+        Ledger(":memory:")
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(LedgerError, match=r"none/north\.ledger cannot be opened; make file and"):
+        Ledger(tmp_path / "none" / "north.ledger", party="north")
+
+
+def test_the_ledger_of_another_party_is_refused(path):
+    with pytest.raises(LedgerError, match="is of party 'north', not of 'south'"):
+        Ledger(path, party="south")
+
+
+@pytest.mark.parametrize("share", [0.999, 0.75, 0.5, 0.25, 0.1])
+def test_a_truncated_ledger_is_refused(path, share):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+
+    with pytest.raises(LedgerError, match=r"damaged.*restore it from a copy"):
+        Ledger(path, party="north")
+
+
+def test_every_cut_at_a_page_and_beside_it_is_refused(path):
+    whole = path.read_bytes()
+
+    for page in range(4096, len(whole) + 1, 4096):
+        for length in {page - 1, page, page + 1} - {len(whole), len(whole) + 1}:
+            path.write_bytes(whole[:length])
+            with pytest.raises(LedgerError):
+                Ledger(path, party="north")
+
+
+def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path):
+    text, other = tmp_path / "notes.txt", tmp_path / "other.db"
+    text.write_text("not a ledger\n" * 1000)
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    before = text.read_bytes(), other.read_bytes()
+
+    with pytest.raises(LedgerError, match="is no SQLite file"):
+        Ledger(text, party="north")
+    with pytest.raises(LedgerError, match="is no ledger of fedneighbors"):
+        Ledger(other, party="north")
+
+    assert (text.read_bytes(), other.read_bytes()) == before
+
+
+def test_a_ledger_of_another_version_is_refused(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+
+    with pytest.raises(LedgerError, match="is of version 2, this program reads version 1"):
+        Ledger(path)
+
+
+def test_a_ledger_without_write_ahead_log_is_refused(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+    with pytest.raises(LedgerError, match="is in journal mode delete, expected wal"):
+        Ledger(path)
+
+
+def test_a_ledger_that_lost_a_table_is_refused(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TABLE answer")
+
+    with Ledger(path) as ledger, pytest.raises(LedgerError, match="no such table: answer"):
+        ledger.release("q1", draw=lambda: b"noised", **ASK)
+
+
+def test_an_answer_that_was_altered_is_not_given_again(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "DROP TRIGGER answer_as_stored; UPDATE answer SET content = x'00';"
+        )
+
+    with Ledger(path) as ledger, pytest.raises(LedgerError, match="'q0' was altered"):
+        ledger.release("q0", draw=lambda: b"noised", **ASK)
+
+
+def test_a_guarantee_that_cannot_be_read_is_named(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TRIGGER charge_as_made; UPDATE charge SET first = 'much';")
+
+    with Ledger(path) as ledger, pytest.raises(LedgerError, match="cannot be read: pure much"):
+        ledger.spent("visits")
+
+
+def test_a_locked_ledger_refuses_after_the_time_it_was_given(path):
+    before = state(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        with Ledger(path, timeout_s=0) as ledger:
+            with pytest.raises(LedgerError, match="locked by another process for 0 s; let it"):
+                ledger.release("q1", draw=lambda: b"noised", **ASK)
+            with pytest.raises(LedgerError, match="locked"):
+                ledger.set_budget("visits", PureDP(2))
+            assert ledger.release("q0", draw=lambda: b"other", **ASK) == bytes(20_000)
+
+        other.execute("ROLLBACK")
+    assert state(path) == before
+
+
+def test_a_charge_is_taken_back_later_where_the_answer_could_not_be_stored(path):
+    other = sqlite3.connect(path, isolation_level=None)
+
+    def draw():
+        other.execute("BEGIN IMMEDIATE")
+        return b"noised"
+
+    with closing(other), Ledger(path, timeout_s=0) as ledger:
+        with pytest.raises(LedgerError, match="locked"):
+            ledger.release("q1", draw=draw, **ASK)
+        assert ledger.spent("visits") == PureDP("0.2")  # it counts as long as it stands
+
+        other.execute("ROLLBACK")
+        ledger.release("q2", draw=lambda: b"noised", **ASK)
+
+    entries, spent = state(path)
+    assert spent == PureDP("0.2")
+    assert [(e.kind, e.query) for e in entries[3:]] == [
+        ("reserved", "q1"),
+        ("voided", "q1"),
+        ("reserved", "q2"),
+        ("released", "q2"),
+    ]
+
+
+def test_a_charge_that_could_not_be_taken_back_is_when_the_ledger_closes(path):
+    other = sqlite3.connect(path, isolation_level=None)
+
+    def draw():
+        other.execute("BEGIN IMMEDIATE")
+        raise RuntimeError("no entropy")
+
+    with closing(other), Ledger(path, timeout_s=0) as ledger:
+        with pytest.raises(RuntimeError, match="no entropy"):
+            ledger.release("q1", draw=draw, **ASK)
+        other.execute("ROLLBACK")
+
+    assert state(path)[1] == PureDP("0.1")
+
+
+def test_a_stranded_charge_pays_for_a_later_release_of_the_same_id(path):
+    """A crash after the charge is as if the process were gone: nothing takes the charge back."""
+
+    def crash():
+        with Ledger(path) as ledger:
+            ledger.release("q1", draw=lambda: os._exit(1), **ASK)
+
+    in_child(crash)
+    assert state(path)[1] == PureDP("0.2")
+
+    with Ledger(path) as ledger:
+        assert ledger.release("q1", draw=lambda: b"noised", **ASK) == b"noised"
+
+    entries, spent = state(path)
+    assert spent == PureDP("0.2")
+    assert [(e.kind, e.query) for e in entries[3:]] == [("reserved", "q1"), ("released", "q1")]
+
+
+def test_a_ledger_is_not_carried_into_a_forked_process(path):
+    with Ledger(path) as ledger:
+        said = in_child(lambda: ledger.release("q1", draw=lambda: b"noised", **ASK))
+
+        assert said.startswith("LedgerError: ledger ")
+        assert "open it anew after the fork" in said
+        assert ledger.spent("visits") == PureDP("0.1")
+
+
+@pytest.fixture
+def readable():
+    """A folder that every user of the system can get to."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777], ids=["folder too", "file alone"])
+def test_a_read_only_ledger_charges_nothing(path, readable, folder_mode):
+    copy = readable / "copy.ledger"
+    shutil.copy(path, copy)
+    copy.chmod(0o444)
+    readable.chmod(folder_mode)
+
+    def work():
+        if os.geteuid() == 0:  # root may write anything
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        with Ledger(copy) as ledger:
+            ledger.release("q1", draw=lambda: b"noised", **ASK)
+
+    said = in_child(work)
+
+    assert said.startswith("LedgerError")
+    assert "make file and folder writable for this user" in said
+    readable.chmod(0o755)
+    assert state(copy) == state(path)
+
+
+def release_with_at_most(n_bytes, path, *, n_before):
+    """Ask for one release on a disk that is full at this size; say how that went.
+
+    The log has grown by some entries before. Nothing is written after the disk was full.
+    """
+    with Ledger(path) as ledger:
+        for number in range(n_before):
+            ledger.set_budget("other", PureDP(number))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, resource.RLIM_INFINITY))
+        try:
+            ledger.release("q1", draw=lambda: bytes(50_000), **ASK)
+        except LedgerError as error:
+            return str(error)
+        return "released"
+
+
+@pytest.mark.parametrize("n_before", [0, 3, 6])
+def test_a_full_disk_at_any_moment_charges_for_nothing_that_was_not_released(path, n_before):
+    spent, size, said = state(path)[1], path.stat().st_size, []
+
+    # pages of the file may be written anew, but neither file nor log can grow beyond the limit
+    for limit in range(size, size + 180_000, 4096):
+        copy = path.with_name("copy.ledger")
+        shutil.copy(path, copy)
+        ask = partial(release_with_at_most, limit, copy, n_before=n_before)
+        said.append(in_child(ask))
+        if said[-1] == "released":
+            assert state(copy)[1] == PureDP("0.2")
+        else:
+            assert "could not be written" in said[-1]
+            assert state(copy)[1] == spent
+        copy.unlink()
+
+    assert said.count("released") > 5
+    assert len(said) - said.count("released") > 5
+
+
+def test_no_half_made_ledger_is_left_where_the_disk_is_full(tmp_path):
+    for limit in range(0, 60_000, 4096):
+
+        def work(limit=limit):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            with Ledger(tmp_path / "north.ledger", party="north"):
+                return "made"
+
+        said = in_child(work)
+        if said == "made":
+            break
+        assert said.startswith("LedgerError")
+        assert list(tmp_path.iterdir()) == []
+
+    assert limit > 4096
+    assert said == "made"
+
+
+def test_processes_that_make_a_ledger_at_once_share_it(tmp_path):
+    path = tmp_path / "north.ledger"
+    code = (
+        "import sys\n"
+        "from fedneighbors.privacy.guarantees import PureDP\n"
+        "from fedneighbors.privacy.ledger import Ledger\n"
+        "sys.stdin.read(1)\n"
+        "with Ledger(sys.argv[1], party='north') as ledger:\n"
+        "    ledger.set_budget('visits', PureDP(1), user='user-' + sys.argv[2])\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    processes = [
+        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE) for number in range(4)
+    ]
+
+    for process in processes:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    codes = [process.wait() for process in processes]
+
+    assert codes == [0] * 4
+    assert [file.name for file in tmp_path.iterdir()] == ["north.ledger"]
+    with Ledger(path) as ledger:
+        assert [state.user for state in ledger.budgets()] == [f"user-{n}" for n in range(4)]
+
+
+def test_all_errors_of_a_ledger_are_errors_of_the_package():
+    assert issubclass(LedgerError, FedneighborsError)
