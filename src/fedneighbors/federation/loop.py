@@ -152,6 +152,9 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
         If it is a refusal.
     WireError
         If it is not the reply that the request's class names; the message names the party.
+    ProtocolError
+        If the request has a method ``check(party, reply)`` that refuses the reply with
+        ``ValueError``; the message names the party.
     """
     try:
         reply = decode(frame, (type(request).reply, Refusal))
@@ -159,6 +162,11 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
         raise WireError(f"party {party!r}: {error}") from error
     if isinstance(reply, Refusal):
         raise PartyRefused(party, reply.code, reply.detail)
+    if hasattr(request, "check"):
+        try:
+            request.check(party, reply)
+        except ValueError as error:
+            raise ProtocolError(f"party {party!r}: {error}") from None
     return reply
 
 

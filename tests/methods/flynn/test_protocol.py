@@ -367,6 +367,35 @@ def test_a_party_whose_numbers_do_not_add_up_is_found_out(lie, alone):
     assert all(each.model is None for each in parties)
 
 
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ("one count more", "do not add up to a multiple of 5"),
+        ("counts of another shape", "expected counts of 40 units by 2"),
+        ("counts of fewer classes", "expected counts of 40 units by 2"),
+        ("all counts on one unit", "counted more often than its class has rows"),
+    ],
+)
+def test_the_party_that_sends_impossible_counts_is_named(lie, words):
+    with pytest.raises(ProtocolError, match=rf"party 'liar': .*{words}"):
+        train([party("honest"), Liar(LIES[lie])], HOW)
+
+
+def test_counts_of_more_rows_than_a_party_declared_are_refused_by_name():
+    doubled = (CountReply, lambda r: replace(r, counts=r.counts * np.uint16(2)))
+    how = replace(HOW, declared_rows={"honest": 12, "liar": 12})
+
+    with pytest.raises(ProtocolError, match=r"party 'liar': counts of more than the 12 rows"):
+        train([party("honest"), Liar(doubled)], how)
+
+
+def test_declared_rows_do_not_change_the_model_of_honest_parties():
+    parties = [party("north"), party("south")]
+    declared = replace(HOW, declared_rows={"north": 12, "south": 40})
+
+    assert train(parties, declared).to_bytes() == train(parties, HOW).to_bytes()
+
+
 def test_counts_of_another_width_cannot_be_added_up():
     wide = (CountReply, lambda r: replace(r, counts=r.counts.astype("u4")))
 
@@ -389,8 +418,10 @@ def schema():
         Schema(None, (), "", "none", ()),
         MomentsRequest(True),
         MomentsReply(7, np.ones((2, 13), np.int64), np.zeros((2, 26), np.int64)),
-        CountRequest(2, "mirror", np.zeros(2), np.ones(2), 9, 2, 3, 5, ("a", "b"), 16),
-        CountRequest(2, "none", None, None, 9, 2, 3, 5, (False, True), 32),
+        CountRequest(
+            2, "mirror", np.zeros(2), np.ones(2), 9, 2, 3, 5, ("a", "b"), 16, {"north": 9}
+        ),
+        CountRequest(2, "none", None, None, 9, 2, 3, 5, (False, True), 32, {}),
         CountReply(np.arange(6, dtype=np.uint16).reshape(3, 2)),
         ModelRelease(b"\0\xff"),
         CalibrationReply(np.arange(len(SHARPNESS))),

@@ -1,5 +1,6 @@
 """What travels between FlyNN parties and their coordinator."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,7 +50,10 @@ class CountReply:
 
 @message
 class CountRequest:
-    """Send the hash plan and the classes; ask for counts that hold in ``n_bits``."""
+    """Send the hash plan and the classes; ask for counts that hold in ``n_bits``.
+
+    ``declared`` caps the rows of the parties that have declared how many they hold.
+    """
 
     reply: ClassVar[type] = CountReply
     n_features: int
@@ -62,9 +66,17 @@ class CountRequest:
     seed: int
     classes: tuple[str | int | float | bool, ...]
     n_bits: int
+    declared: Mapping[str, int]
 
     @classmethod
-    def of(cls, plan: HashPlan, classes: tuple[Any, ...], *, n_bits: int) -> "CountRequest":
+    def of(
+        cls,
+        plan: HashPlan,
+        classes: tuple[Any, ...],
+        *,
+        n_bits: int,
+        declared: Mapping[str, int] | None = None,
+    ) -> "CountRequest":
         """Return the request that carries a plan."""
         return cls(
             n_features=plan.features.n_features,
@@ -77,12 +89,37 @@ class CountRequest:
             seed=plan.seed,
             classes=classes,
             n_bits=n_bits,
+            declared=dict(declared or {}),
         )
 
     def plan(self) -> HashPlan:
         """Return the plan that the fields describe."""
         features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale, self.seed)
         return HashPlan(features, self.n_units, self.n_inputs, self.n_active, self.seed)
+
+    def check(self, party: str, reply: CountReply) -> None:
+        """Refuse counts that no rows of one party have; runtimes ask where they see its reply.
+
+        Each row adds one to ``n_active`` units of its class, so that a class of n rows has counts
+        of at most n that add up to n times ``n_active``. A liar can invent rows, but not more than
+        were declared.
+
+        Raises
+        ------
+        ValueError
+            If the counts are not such.
+        """
+        counts = reply.counts
+        if counts.shape != (self.n_units, len(self.classes)):
+            raise ValueError(f"expected counts of {self.n_units} units by {len(self.classes)}")
+        sums = counts.sum(axis=0, dtype=np.int64)
+        if (sums % self.n_active).any():
+            raise ValueError(f"counts of a class do not add up to a multiple of {self.n_active}")
+        if (counts > sums // self.n_active).any():
+            raise ValueError("a unit was counted more often than its class has rows")
+        most = self.declared.get(party)
+        if most is not None and int(sums.sum()) > most * self.n_active:
+            raise ValueError(f"counts of more than the {most} rows that were declared")
 
 
 @message

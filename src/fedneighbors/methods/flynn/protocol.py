@@ -5,7 +5,8 @@ the counts, how sharp are the scores, and the finished model. Only sums of count
 the coordinator's mathematics; rows never leave a party.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class FlyNNSettings:
         Public seed of the hash.
     classes : tuple of labels
         Labels to reserve beside those that the parties announce.
+    declared_rows : mapping of str to int
+        Most rows of parties that have declared how many they hold; more are refused.
     """
 
     n_units: int | None = None
@@ -77,6 +80,7 @@ class FlyNNSettings:
     class_normalized: bool = True
     seed: int = 0
     classes: tuple[Label, ...] = ()
+    declared_rows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("n_units", "n_inputs", "n_active"):
@@ -284,7 +288,8 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     moments = checked_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
-    replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits))
+    declared = settings.declared_rows
+    replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits, declared=declared))
     reply = replies.summed("the counts")
     counts = _checked_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
     model = FlyNNModel(
