@@ -11,6 +11,7 @@ from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"
@@ -53,6 +54,25 @@ def test_every_party_and_the_coordinator_end_with_the_model_of_the_pooled_table(
     expected = run(coordinate(FlyNNSettings(n_units=256, seed=5)), [pooled]).result.to_bytes()
     for owner in ("coordinator", *PARTIES):
         assert (folder / f"{owner}.model").read_bytes() == expected
+
+
+def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
+    keys = {name: Identity.new() for name in PARTIES}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    (folder / "roster.json").write_text(roster.to_json())
+    configs = []
+    for name, key in keys.items():
+        key.write(folder / f"{name}.pem")
+        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
+        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    settings = {"n-units": 256, "seed": 5, "roster": str(folder / "roster.json")}
+    train(folder, grid, **settings, **{"secure-aggregation": True})
+
+    masked = [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+    train(folder, ProcessGrid(flower_app.client, *(node(folder, n) for n in PARTIES)), **settings)
+    assert masked == [(folder / "coordinator.model").read_bytes()] * 4
 
 
 @pytest.mark.parametrize("action", ["ask", "introduce"])
@@ -110,7 +130,9 @@ def test_defaults_of_the_app_are_those_of_the_settings():
 def test_every_setting_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(FlyNNSettings)}
 
-    assert keys | {"min-parties", "timeout-s", "model-path"} == set(DEFAULTS)
+    run = {"min-parties", "timeout-s", "model-path"}
+    sums = {"secure-aggregation", "roster", "sum-threshold"}
+    assert keys | run | sums == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():

@@ -29,7 +29,7 @@ from fedneighbors.federation.masking import (
 from fedneighbors.federation.masksteps import Dealt, Held, Opened, Steps, refuse, refusing
 from fedneighbors.federation.maskstore import MaskStore
 from fedneighbors.federation.messages import Message, decode, encode
-from fedneighbors.federation.roles import MaskedRound, Party, Refuse
+from fedneighbors.federation.roles import MALFORMED, MaskedRound, Party, Refuse
 from fedneighbors.federation.sums import integer_fields, is_summable
 from fedneighbors.privacy.secagg.identity import Identity, Roster
 from fedneighbors.privacy.secagg.masks import Secrets, mask, new_private, public_of
@@ -245,7 +245,7 @@ class MaskedParty:
         try:
             request = decode(frame, (kind,))
         except WireError:
-            raise Refuse("malformed request") from None
+            raise Refuse(MALFORMED) from None
         if not getattr(kind, "masked_only", False):
             return self._party.answer(request)
         round_ = MaskedRound(held.context.hex(), len(held.members), opening.threshold)

@@ -33,7 +33,7 @@ from fedneighbors.federation.masking import (
     survivors_digest,
 )
 from fedneighbors.federation.messages import Message, encode
-from fedneighbors.federation.roles import MASKED_SUM, Replies
+from fedneighbors.federation.roles import MALFORMED, MASKED_SUM, Replies
 from fedneighbors.federation.sums import summed_reply
 from fedneighbors.privacy.secagg.identity import Roster
 from fedneighbors.privacy.secagg.masks import Cells, lift, public_of
@@ -241,6 +241,11 @@ class _MaskedSum:
         try:
             replies, missing = self._carry(requests)
         except PartyRefused as refused:
+            if kind is Advert and refused.code == MALFORMED:
+                raise AggregationError(
+                    "it knows no masked sums; set identity-key, roster and mask-state there",
+                    refused.party,
+                ) from refused
             if not refused.code.startswith(MASKED_SUM):
                 raise
             detail = f" ({refused.detail})" if refused.detail else ""

@@ -15,6 +15,7 @@ from fedneighbors.errors import PartyMissing, ProtocolError, WireError
 from fedneighbors.federation.messages import Message, decode, encode, message
 
 __all__ = [
+    "MALFORMED",
     "MASKED_SUM",
     "Ask",
     "Coordinator",
@@ -36,6 +37,9 @@ R = TypeVar("R")
 
 MAX_CODE = 100
 MAX_DETAIL = 400
+
+MALFORMED = "malformed request"
+"""The code of a request that a party cannot read or does not accept."""
 
 MASKED_SUM = "masked sum: "
 """How the codes begin with which a party refuses a step of a masked sum."""
@@ -216,7 +220,7 @@ def serve(party: Party, frame: bytes) -> bytes:
     try:
         request = decode(frame, party.accepts)
     except WireError:
-        return encode(Refusal("malformed request", ""))
+        return encode(Refusal(MALFORMED, ""))
     if getattr(type(request), "masked_only", False):
         return encode(Refusal("this reply leaves only inside a masked sum", type(request).__name__))
     try:
