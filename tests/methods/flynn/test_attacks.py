@@ -5,113 +5,63 @@ fixed; for a fresh seed each limit on a rate or an AUC raises a false alarm in l
 1,000 runs (confidence .999), if the release keeps its promise.
 """
 
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_digits
 
-from fedneighbors import FlyNNClassifier
+from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.messages import encode
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence, sum_evidence
-from fedneighbors.methods.flynn.features import FeatureMap, column_moments, standardizer
-from fedneighbors.privacy.accounting import largest_zcdp, zcdp_to_approx
+from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.methods.flynn.private.messages import NoisyCountReply
+from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
+from fedneighbors.methods.flynn.private.protocol import coordinate_private
+from fedneighbors.methods.flynn.private.release import (
+    constants_sensitivity,
+)
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy.attacks.evidence import (
     exact_evidence,
     gaussian_evidence,
-    laplace_evidence,
 )
 from fedneighbors.privacy.attacks.limits import (
-    gaussian_auc,
-    laplace_auc,
     largest_auc,
     largest_hit_rate,
 )
 from fedneighbors.privacy.attacks.scores import auc, auc_margin, hit_rate_limit
-from fedneighbors.privacy.guarantees import ApproxDP, PureDP, Sensitivity
-from fedneighbors.privacy.mechanisms import DiscreteLaplace
-from fedneighbors.privacy.shares import GaussianShares, LaplaceShares
-
-N_ACTIVE = 32
-DELTA = "1e-6"
-MECHANISMS = ["local", "central", "central pure"]
-N_CANDIDATES = 100
-N_TRIALS = 10_000
-LOADERS = {"digits": load_digits, "breast cancer": load_breast_cancer}
+from fedneighbors.privacy.guarantees import ApproxDP
+from fedneighbors.privacy.ledger import Ledger
+from tests.methods.flynn.attack_trials import (
+    DELTA,
+    LOADERS,
+    MECHANISMS,
+    N_ACTIVE,
+    N_CANDIDATES,
+    N_TRIALS,
+    Protection,
+    Split,
+    ask_for_counts,
+    candidates,
+    evidence_under,
+    exact_sum,
+    indicators,
+    membership_from_a_sum,
+    name_the_record,
+    plan_for,
+    released,
+    released_models,
+    tell_members,
+)
 
 
 @pytest.fixture(params=LOADERS)
 def table(request):
     return LOADERS[request.param](return_X_y=True)
-
-
-def plan_for(x, *, expansion="mirror", n_units=1_000, n_inputs=8, n_active=N_ACTIVE):
-    mean, scale = standardizer(column_moments(x))
-    features = FeatureMap(x.shape[1], expansion, mean, scale)
-    return HashPlan(features, n_units, min(n_inputs, features.n_outputs), n_active, seed=0)
-
-
-def indicators(active, n_units):
-    """Counts of classes of one row each, shape (n_rows, n_units)."""
-    counts = np.zeros((len(active), n_units), np.int64)
-    np.put_along_axis(counts, active.astype(np.int64), 1, axis=1)
-    return counts
-
-
-def candidates(x, plan):
-    rows = np.random.default_rng(1).choice(len(x), N_CANDIDATES, replace=False)
-    return x[rows], hash_table(x[rows], plan)
-
-
-@dataclass(frozen=True)
-class Protection:
-    """Noise on counts of which a row raises 32, for privacy of epsilon = 1, delta = 1e-6.
-
-    ``local``: Laplace noise on each party's counts. ``central`` and ``central pure``: Gaussian and
-    Laplace noise on the sum, of which the attacker holds all but the shares of three parties.
-    """
-
-    mechanism: str
-    neighbors: str = "add_remove"
-    noise_share: Fraction = Fraction(1)
-    """Less than 1 keeps the promise badly: so much of the standard deviation is left."""
-
-    @property
-    def sensitivity(self):
-        n = N_ACTIVE if self.neighbors == "add_remove" else 2 * N_ACTIVE
-        return Sensitivity("row", self.neighbors, l1=n, l2_squared=n, linf=1)
-
-    @cached_property
-    def noise(self):
-        variance = self.sensitivity.l2_squared / (2 * largest_zcdp(1, DELTA))
-        match self.mechanism:
-            case "local":
-                return DiscreteLaplace(self.sensitivity.l1 * self.noise_share)
-            case "central pure":
-                return LaplaceShares(self.sensitivity.l1 * self.noise_share, n_shares=3)
-        return GaussianShares(variance * self.noise_share**2, n_shares=3)
-
-    def evidence(self, excess):
-        if self.mechanism == "central":
-            return gaussian_evidence(excess, float(self.noise.variance))
-        return laplace_evidence(excess, float(self.noise.scale))
-
-    @property
-    def attainable_auc(self):
-        """What the best test on whether a row was counted attains against this noise."""
-        if self.mechanism == "central":
-            return gaussian_auc((N_ACTIVE / float(self.noise.variance)) ** 0.5)
-        return laplace_auc(float(self.noise.scale), N_ACTIVE)
-
-
-def released_counts(protection, counts, bits):
-    """What the coordinator and all other parties hold of counts in the end, own parts taken off."""
-    if protection.mechanism == "local":
-        return protection.noise.release(counts, protection.sensitivity, bits=bits)
-    shares = [protection.noise.share(counts.size, bits=bits) for _ in range(3)]
-    return counts + sum(shares).reshape(counts.shape)
 
 
 def keeps_linkage_down(hits, n_trials):
@@ -120,35 +70,6 @@ def keeps_linkage_down(hits, n_trials):
 
 def keeps_membership_down(members, outsiders, allowed):
     return auc(members, outsiders) <= allowed + auc_margin(len(members), len(outsiders))
-
-
-def name_the_record(protection, x, *, n_trials=N_TRIALS):
-    """Release secret records, one a trial; return how often each attack names the right one.
-
-    The strongest attacker knows all other rows of the class, so that what is left of the counts
-    is the secret record's hash and the noise.
-    """
-    plan, rng = plan_for(x), np.random.default_rng(2)
-    rows, active = candidates(x, plan)
-    secret = rng.integers(0, N_CANDIDATES, n_trials)
-
-    excess = released_counts(protection, indicators(active, plan.n_units)[secret], rng.bytes)
-
-    linked = record_evidence(protection.evidence(excess), active).argmax(axis=1)
-    rebuilt = alikeness(rebuild(excess, plan), rows, plan).argmax(axis=1)
-    return (linked == secret).sum(), (rebuilt == secret).sum()
-
-
-def tell_members(protection, *, n_trials=20_000):
-    """Return the evidence for a row that was counted in half of the releases.
-
-    Only the cells that the row raises are drawn; the attacker knows all other rows, and the other
-    cells have the same law with the row as without it.
-    """
-    bits = np.random.default_rng(3).bytes
-    with_row = released_counts(protection, np.ones((n_trials, N_ACTIVE), np.int64), bits)
-    without = released_counts(protection, np.zeros((n_trials, N_ACTIVE), np.int64), bits)
-    return protection.evidence(with_row).sum(axis=1), protection.evidence(without).sum(axis=1)
 
 
 @pytest.mark.parametrize("expansion", ["none", "mirror", "population"])
@@ -175,19 +96,6 @@ def test_raw_counts_name_the_record_on_a_list(table):
 
     possible = evidence == 0
     assert (possible == np.eye(N_CANDIDATES, dtype=bool)).all()  # all others are excluded surely
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("neighbors", ["add_remove", "replace_one"])
-def test_noise_costs_what_the_attacks_are_held_to(mechanism, neighbors):
-    protection = Protection(mechanism, neighbors)
-    noise, one_row = protection.noise, protection.sensitivity
-
-    if mechanism == "central":
-        cost = noise.guarantee(one_row, n_cells=1_000)
-        assert zcdp_to_approx(cost.rho, DELTA) <= Fraction(1001, 1000)  # shares cost a little
-    else:
-        assert noise.guarantee(one_row) == PureDP(1)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -241,6 +149,88 @@ def test_a_sixth_of_the_noise_would_tell_more_than_epsilon_and_delta_allow(mecha
     assert not keeps_membership_down(members, outsiders, allowed=allowed)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "n_columns"), [("local", 0), ("central pure", 0), ("central", 8)]
+)
+def test_paid_constants_and_counts_together_stay_within_the_same_limit(mechanism, n_columns):
+    protection, n_trials = Protection(mechanism), 10_000
+    one_row = constants_sensitivity(n_columns, "add_remove")
+    releases = [  # a row at the upper bounds moves each of the constants as far as a row can
+        (one_row, "constants", 2 * n_columns + 1, one_row.linf),
+        (protection.sensitivity, "counts", N_ACTIVE, 1),
+    ]
+    bits = np.random.default_rng(6).bytes
+
+    scores = np.zeros((2, n_trials))
+    for sensitivity, of, n_cells, step in releases:
+        noise = protection.noise_on(sensitivity, of=of, constants_paid=True)
+        for counted in (0, 1):
+            excess = released(noise, np.full((n_trials, n_cells), step * counted), bits)
+            scores[counted] += evidence_under(noise, excess, step).sum(axis=1)
+
+    allowed = largest_auc(ApproxDP(1, DELTA))
+    assert auc(scores[1], scores[0]) > 0.5
+    assert keeps_membership_down(scores[1], scores[0], allowed=allowed)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_answers_of_parties_tell_membership_no_better_than_their_noise_allows(mechanism):
+    protection = Protection(mechanism)
+
+    members, outsiders = ask_for_counts(protection, n_trials=500)
+
+    assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+    assert keeps_membership_down(members, outsiders, allowed=protection.attainable_auc)
+
+
+@pytest.mark.parametrize("mechanism", ["local", "central"])
+@pytest.mark.parametrize("n_trials", [100, pytest.param(1_500, marks=pytest.mark.slow)])
+def test_released_models_tell_membership_no_better_than_epsilon_and_delta_allow(
+    mechanism, n_trials
+):
+    members, outsiders = released_models(Protection(mechanism), n_trials=n_trials)
+
+    assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+
+
+class Witness(PrivateFlyNNParty):
+    """A party that keeps what it said beside noised counts."""
+
+    def answer(self, request):
+        reply = super().answer(request)
+        if not isinstance(reply, NoisyCountReply):
+            self.said = [*getattr(self, "said", []), encode(reply)]
+        return reply
+
+
+def train_before_witnesses(protection, x, y, *, rows_of_first):
+    """Train over three parties; return counts, the rest of the model, and all other replies."""
+    privacy = replace(protection.privacy, classes=(0, 1), colluders=0)
+    settings = FlyNNSettings(n_units=300, n_inputs=8, n_active=N_ACTIVE, standardize=False)
+    sums = "masked" if protection.mechanism == "central" else "plain"
+    with ExitStack() as stack:
+        parties = []
+        for name, rows in zip("abc", (rows_of_first, slice(4, 8), slice(8, 12)), strict=True):
+            ledger = stack.enter_context(Ledger(":memory:", party=name))
+            ledger.set_budget("table", privacy.total)
+            parties.append(Witness(name, x[rows], y[rows], privacy=privacy, ledger=ledger))
+        model = run(coordinate_private(settings, privacy), parties, sums=sums).result
+    blank = replace(model, counts=np.zeros_like(model.counts))
+    return model.counts, blank.to_bytes(), [party.said for party in parties]
+
+
+@pytest.mark.parametrize("mechanism", ["local", "central"])
+def test_all_but_the_noised_counts_is_the_same_with_the_row_and_without_it(mechanism):
+    x, y = load_digits(return_X_y=True)
+    x, y = x[:12], y[:12] % 2
+
+    with_row = train_before_witnesses(Protection(mechanism), x, y, rows_of_first=slice(4))
+    without = train_before_witnesses(Protection(mechanism), x, y, rows_of_first=slice(1, 4))
+
+    assert (with_row[0] != without[0]).any()
+    assert with_row[1:] == without[1:]  # the model in all other bytes, and every other reply
+
+
 def test_raw_counts_tell_membership_surely(table):
     x, _ = table
     plan = plan_for(x)
@@ -256,46 +246,12 @@ def test_raw_counts_tell_membership_surely(table):
     assert not keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
 
 
-@dataclass(frozen=True)
-class Split:
-    """Rows of the attacker's own, rows that were counted, and rows that were not."""
-
-    own: np.ndarray
-    members: np.ndarray
-    outsiders: np.ndarray
-
-    @classmethod
-    def of(cls, y):
-        order = np.random.default_rng(4).permutation(len(y))
-        return cls(*np.array_split(order, [len(y) // 4, 3 * len(y) // 4]))
-
-
-def membership_from_a_sum(x, y, plan, split, released):
-    """AUC of an attacker who knows no other row, only how often units are active in the mean."""
-    active = hash_table(x, plan)
-    own = count_rows(active[split.own], y[split.own], n_units=plan.n_units, n_classes=y.max() + 1)
-    usual = (own + 0.5) / (np.bincount(y[split.own]) + 1)
-    sizes = np.bincount(y[split.members])
-    per_unit = released(sizes, usual)
-    scores = [
-        np.concatenate(
-            [record_evidence(per_unit[:, c], active[rows[y[rows] == c]]) for c in np.unique(y)]
-        )
-        for rows in (split.members, split.outsiders)
-    ]
-    return auc(*scores)
-
-
 @pytest.mark.parametrize(("name", "reached"), [("digits", 0.95), ("breast cancer", 0.85)])
 def test_an_exact_sum_over_all_parties_still_tells_membership(name, reached):
     x, y = LOADERS[name](return_X_y=True)
     split = Split.of(y)
-    parties = np.arange(len(split.members)) % 8
-    model = FlyNNClassifier().fit(x[split.members], y[split.members], parties=parties).model_
 
-    found = membership_from_a_sum(
-        x, y, model.plan, split, lambda sizes, usual: sum_evidence(model.counts, sizes, usual)
-    )
+    found = exact_sum(x, y, split)
 
     assert found >= reached
 
@@ -309,7 +265,7 @@ def test_a_protected_sum_tells_membership_no_longer(table, mechanism):
     n_classes = int(y.max()) + 1
     counts = count_rows(active, y[split.members], n_units=plan.n_units, n_classes=n_classes)
     bits = np.random.default_rng(5).bytes
-    released = released_counts(protection, counts.astype(np.int64), bits)
+    noised = released(protection.noise, counts.astype(np.int64), bits)
     variance = 2 * N_ACTIVE**2 if mechanism != "central" else float(protection.noise.variance)
 
     found = membership_from_a_sum(
@@ -318,7 +274,7 @@ def test_a_protected_sum_tells_membership_no_longer(table, mechanism):
         plan,
         split,
         lambda sizes, usual: gaussian_evidence(
-            released - sizes * usual, sizes * usual * (1 - usual) + variance
+            noised - sizes * usual, sizes * usual * (1 - usual) + variance
         ),
     )
 
