@@ -15,6 +15,7 @@ One word of 64 bits per cell decides all but about one in 2**50 cells (a sign bi
 import os
 from bisect import bisect_left
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.kernels.inversion import UNDECIDED, invert_words
-from fedneighbors.privacy.noise_laws import Law, cumulative
+from fedneighbors.privacy.noise_laws import LaplaceLaw, Law, cumulative
 
-__all__ = ["BitSource", "Table", "draw_words", "locate", "sample", "table"]
+__all__ = ["BitSource", "Table", "draw_words", "locate", "sample", "table", "warmup"]
 
 BitSource = Callable[[int], bytes]
 """Gives so many random bytes; the operating system's, unless a test passes a generator."""
@@ -137,6 +138,11 @@ def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.
             for i in np.flatnonzero(part == UNDECIDED):
                 part[i] = _refine(law, int(words[i]), bits)
     return values
+
+
+def warmup() -> None:
+    """Compile what a draw needs; the result is kept on disk."""
+    sample(LaplaceLaw(Fraction(1)), 1)
 
 
 def _invert(known: Table, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]) -> int:
