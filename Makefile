@@ -54,6 +54,7 @@ coverage: $(VENV)/.test ## Line coverage of the kernels, run as plain Python whe
 benchmark: $(VENV)/.test ## Speed of the kernels against numpy and scipy, in one run
 	$(BIN)/python benchmarks/flyhash.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/noise.py
 
 .PHONY: clean
 clean: ## Remove what the other targets made
