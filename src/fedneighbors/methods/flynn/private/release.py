@@ -54,6 +54,7 @@ _STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the samp
 _MOST_UNITS = 200_000
 _FEWEST_UNITS = 300
 _INFLATIONS = 64
+_LEAST_SHARE = Fraction(1, 4)  # of variance: below it the bound on a sum does not hold
 
 
 def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
@@ -113,22 +114,25 @@ def shares(
 ) -> Shares:
     """Return the noise shares of which ``n_shares`` keep a sum within a part of the budget.
 
+    Where so much budget is left that shares would be too small to add up to Gaussian noise, they
+    are taken larger.
+
     Raises
     ------
     PrivacyError
-        If the shares are so small that a sum of them is not Gaussian enough.
+        If shares of no size are found that add up to Gaussian noise.
     """
     if isinstance(allowed, PureDP):
         return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
-    wanted = _rounded_up(sensitivity.l2_squared / (2 * allowed.rho))
+    least = n_shares * _LEAST_SHARE
+    wanted = max(least, _rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
     for _ in range(_INFLATIONS):
         made = GaussianShares(wanted, n_shares)
         if made.guarantee(sensitivity, n_cells).rho <= allowed.rho:
             return made
-        wanted = _rounded_up(wanted * Fraction(65, 64))
+        wanted = _rounded_up(wanted * Fraction(9, 8))
     raise PrivacyError(
-        f"{n_shares} noise shares of so small a variance do not add up to Gaussian noise; "
-        "lower epsilon, or sum over fewer parties"
+        f"{n_shares} noise shares do not add up to Gaussian noise; sum over fewer parties"
     )
 
 

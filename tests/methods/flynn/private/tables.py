@@ -1,0 +1,49 @@
+"""Small tables, private parties around them, and trainings that a test can take apart."""
+
+import numpy as np
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
+from fedneighbors.methods.flynn.private.protocol import coordinate_private
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
+
+PUBLIC = ("classes", "n_rows", "scaling")
+HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
+LOCAL = Privacy(epsilon=1, mechanism="local", public=PUBLIC)
+CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=PUBLIC)
+PAPER = Privacy(epsilon=1, mechanism="paper", public=PUBLIC, n_picks=6)
+
+
+def table(n_rows=30, n_columns=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_rows, n_columns)), np.arange(n_rows) % 2
+
+
+def ledger_of(name, budget, path=":memory:"):
+    ledger = Ledger(path, party=name)
+    ledger.set_budget("table", budget)
+    return ledger
+
+
+def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
+    """A party; with ``bits_seed`` its noise is the same in every test run."""
+    if bits_seed is not None:
+        options["bits"] = np.random.default_rng(bits_seed).bytes
+    kept = ledger if ledger is not None else ledger_of(name, privacy.total)
+    x, y = table() if rows is None else rows
+    return PrivateFlyNNParty(name, x, y, privacy=privacy, ledger=kept, **options)
+
+
+def parties(n, privacy, **options):
+    """Parties of different rows, with seeded noise."""
+    return [
+        party(f"p{k}", privacy=privacy, rows=table(seed=k), bits_seed=100 + k, **options)
+        for k in range(n)
+    ]
+
+
+def train(members, privacy, how=HOW, *, run_name="a", **options):
+    sums = "masked" if privacy.mechanism == "central" and len(members) > 1 else "plain"
+    return run(coordinate_private(how, privacy, run=run_name), members, sums=sums, **options)

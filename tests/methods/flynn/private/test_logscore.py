@@ -1,0 +1,70 @@
+"""The score for noised counts orders classes as their rows would, whatever the noise hides."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.flynn.algorithm import score_rows
+from fedneighbors.methods.flynn.logscore import clipped, log_table
+
+
+def profile(rng, n_units, n_active, strength):
+    """Chances of each unit to be active, adding up to n_active."""
+    raw = np.exp(strength * rng.normal(size=n_units))
+    return np.minimum(raw / raw.sum() * n_active, 1.0)
+
+
+def test_table_holds_the_clipped_logarithm_up_to_a_constant_for_each_class():
+    counts = np.array([[9, 4], [6, 8], [7, 6], [-3, 2]], np.int32)
+
+    table = log_table(counts, variance=0.25, n_active=2)
+
+    floor = 0.5 * 0.5 + 0.5
+    for label, largest in enumerate([9, 8]):
+        own = table.weights[table.offsets[label] : table.offsets[label] + largest + 1]
+        expected = -np.log(np.arange(largest + 1) + floor)
+        np.testing.assert_allclose(own - own[0], expected - expected[0], rtol=1e-12)
+    assert table.weights.min() == 0
+
+
+def test_a_frequent_class_does_not_win_by_its_size():
+    rng = np.random.default_rng(1)
+    chances = np.stack([profile(rng, 400, 20, 1.0) for _ in range(2)], axis=1)
+    exact = np.rint(chances * np.array([20_000, 1_000]))
+    noisy = (exact + rng.normal(0, 12, exact.shape)).round().astype(np.int32)
+    drawn = [
+        np.argsort(-np.log(chances[:, k]) - rng.gumbel(size=(500, 400)))[:, :20] for k in (0, 1)
+    ]
+
+    table = log_table(noisy, variance=144.0, n_active=20)
+    right = [
+        float(
+            (
+                score_rows(np.sort(rows).astype(np.int32), clipped(noisy), table).argmin(1) == k
+            ).mean()
+        )
+        for k, rows in enumerate(drawn)
+    ]
+
+    assert min(right) > 0.8, right
+
+
+def test_a_class_that_does_not_stand_out_of_the_noise_is_never_predicted():
+    rng = np.random.default_rng(2)
+    counts = rng.normal([400, 300, 0], 30, (200, 3)).round().astype(np.int32)
+
+    table = log_table(counts, variance=900.0, n_active=10)
+    rows = rng.permuted(np.tile(np.arange(200), (300, 1)), axis=1)[:, :10].astype(np.int32)
+    predicted = score_rows(rows, clipped(counts), table).argmin(axis=1)
+
+    assert set(predicted.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("fill", [0, -7])
+def test_counts_that_are_all_noise_still_give_finite_scores(fill):
+    counts = np.full((30, 4), fill, np.int32)
+
+    table = log_table(counts, variance=100.0, n_active=5)
+
+    assert np.isfinite(table.weights).all()
+    scores = score_rows(np.arange(5, dtype=np.int32)[None], clipped(counts), table)
+    assert scores.tolist() == [[0.0] * 4]

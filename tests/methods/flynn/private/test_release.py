@@ -1,0 +1,185 @@
+"""How far a row moves what is released, and that the noise stays within its part of the budget."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.methods.flynn.private.release import (
+    LEVELS,
+    constants_sensitivity,
+    count_sensitivity,
+    mechanism,
+    part,
+    picks,
+    quantized_moments,
+    shares,
+    variance,
+)
+from fedneighbors.privacy.accounting import fits, largest_zcdp
+from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.policy import Privacy
+
+EPSILONS = st.fractions(Fraction(1, 50), 8, max_denominator=100)
+
+
+def neighbors_of(rng, relation, x, y):
+    """The same rows without the first, or with another row in its place."""
+    if relation == "add_remove":
+        return x[1:], y[1:]
+    other_x, other_y = x.copy(), y.copy()
+    other_x[0] = rng.integers(-3, 9, x.shape[1])
+    other_y[0] = rng.integers(0, 3)
+    return other_x, other_y
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["add_remove", "replace_one"]))
+def test_no_row_moves_the_counts_further_than_stated(seed, relation):
+    rng = np.random.default_rng(seed)
+    n_units = int(rng.integers(2, 12))
+    plan = HashPlan(FeatureMap(4, "none"), n_units, 2, int(rng.integers(1, n_units + 1)), 5)
+    x, y = rng.integers(0, 3, (6, 4)), rng.integers(0, 3, 6)
+
+    def counts(rows, labels):
+        return count_rows(hash_table(rows, plan), labels, n_units=n_units, n_classes=3)
+
+    moved = np.abs(counts(x, y) - counts(*neighbors_of(rng, relation, x, y)))
+
+    stated = count_sensitivity(plan.n_active, relation)
+    assert moved.sum() <= stated.l1
+    assert (moved**2).sum() <= stated.l2_squared
+    assert moved.max(initial=0) <= stated.linf
+    if relation == "add_remove":
+        assert moved.sum() == stated.l1  # always reached: nothing less may be stated
+
+
+def test_a_row_that_changes_its_class_moves_twice_as_many_cells():
+    plan = HashPlan(FeatureMap(4, "none"), 9, 2, 3, 5)
+    x = np.arange(8).reshape(2, 4)
+    before = count_rows(hash_table(x, plan), np.array([0, 0]), n_units=9, n_classes=2)
+    after = count_rows(hash_table(x, plan), np.array([1, 0]), n_units=9, n_classes=2)
+
+    assert np.abs(before - after).sum() == count_sensitivity(3, "replace_one").l1 == 6
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["add_remove", "replace_one"]))
+def test_no_row_moves_the_moments_further_than_stated(seed, relation):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(5, 3)) * 10.0 ** rng.integers(-3, 4)  # many values beyond the bounds
+    bounds = (np.array([-1.0, 0.0, -5.0]), np.array([1.0, 0.0, 50.0]))  # one range is empty
+    other, _ = neighbors_of(rng, relation, x, np.zeros(5, int))
+
+    moved = np.abs(quantized_moments(x, bounds) - quantized_moments(other, bounds))
+
+    stated = constants_sensitivity(3, relation)
+    assert moved.sum() <= stated.l1
+    assert (moved**2).sum() <= stated.l2_squared
+    assert moved.max() <= stated.linf
+
+
+def test_moments_of_a_table_within_its_bounds_give_mean_and_spread_to_a_thousandth():
+    x = np.random.default_rng(0).uniform(2, 6, (5000, 1))
+
+    rows, first, second = quantized_moments(x, (np.array([2.0]), np.array([6.0])))
+
+    n = rows / LEVELS
+    assert n == 5000
+    assert 2 + 4 * first / LEVELS / n == pytest.approx(x.mean(), abs=4e-3)
+    spread = 4 * math.sqrt(second / LEVELS / n - (first / LEVELS / n) ** 2)
+    assert spread == pytest.approx(x.std(), abs=8e-3)
+
+
+@given(EPSILONS, st.fractions(Fraction(1, 100), Fraction(99, 100), max_denominator=100))
+def test_parts_of_a_pure_budget_add_up_to_it(epsilon, share):
+    privacy = Privacy(epsilon=epsilon, constants_share=share)
+
+    constants = part(privacy, of="constants", constants_paid=True)
+    counts = part(privacy, of="counts", constants_paid=True)
+
+    assert constants.epsilon + counts.epsilon == epsilon
+    assert part(privacy, of="counts", constants_paid=False) == PureDP(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 20), 1, 8])
+@pytest.mark.parametrize("delta", ["1e-9", "1e-3"])
+def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, delta):
+    privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
+    parts = [part(privacy, of=of, constants_paid=True) for of in ("constants", "counts")]
+
+    whole = part(privacy, of="counts", constants_paid=False)
+
+    assert parts[0].rho + parts[1].rho == whole.rho
+    assert fits(parts, ApproxDP(epsilon, delta))
+    assert whole.rho == largest_zcdp(epsilon, Fraction(delta))
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([Fraction(1, 20), 1, 8]),  # each conversion of (epsilon, delta) takes a while
+    st.sampled_from([0, "1e-6"]),
+    st.sampled_from(["add_remove", "replace_one"]),
+    st.integers(1, 12),
+    st.sampled_from([1, 64, 1_700_000]),
+)
+def test_whole_noise_and_shares_of_it_stay_within_their_part(
+    epsilon, delta, relation, n_shares, n_cells
+):
+    privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
+    allowed = part(privacy, of="counts", constants_paid=False)
+    moved = count_sensitivity(64, relation)
+
+    whole = mechanism(allowed, moved).guarantee(moved)
+    some = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
+
+    if delta:
+        assert whole.rho <= allowed.rho
+        assert some.guarantee(moved, n_cells).rho <= allowed.rho
+    else:
+        assert whole == some.guarantee(moved) == allowed
+
+
+def test_shares_too_small_to_be_gaussian_together_are_taken_larger():
+    policy = Privacy(epsilon=1000, delta="1e-6", mechanism="central")
+    allowed = part(policy, of="counts", constants_paid=False)
+    moved = count_sensitivity(1, "add_remove")
+
+    made = shares(allowed, moved, n_shares=100, n_cells=1000)
+
+    assert made.share_variance >= Fraction(1, 4)
+    assert made.guarantee(moved, 1000).rho <= allowed.rho
+
+
+def test_stated_variance_is_that_of_the_law():
+    laplace = mechanism(PureDP(Fraction(1, 2)), count_sensitivity(3, "add_remove"))
+    k = np.arange(-400, 401)
+    chances = np.exp(-np.abs(k) / float(laplace.scale))
+    expected = (k**2 * chances).sum() / chances.sum()
+
+    assert variance(laplace) == pytest.approx(expected, rel=1e-12)
+    assert variance(laplace, n_summed=4) == pytest.approx(4 * expected, rel=1e-12)
+    halves = shares(
+        PureDP(Fraction(1, 2)), count_sensitivity(3, "add_remove"), n_shares=6, n_cells=1
+    )
+    assert variance(halves, n_summed=6) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_paper_divides_epsilon_by_the_parties_and_parallel_composition_does_not():
+    moved = count_sensitivity(15, "add_remove")
+    spent = {
+        accounting: picks(
+            Privacy(epsilon=1, mechanism="paper", accounting=accounting),
+            constants_paid=False,
+            n_parties=4,
+            n_picks=10,
+        ).guarantee(moved)
+        for accounting in ("paper", "parallel")
+    }
+
+    assert spent == {"paper": PureDP(Fraction(1, 4)), "parallel": PureDP(1)}

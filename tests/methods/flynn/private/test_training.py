@@ -1,0 +1,289 @@
+"""A whole private training: what the coordinator learns, what the model says, what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import DataError, PartyMissing, PartyRefused, ProtocolError
+from fedneighbors.federation.loop import run_rounds
+from fedneighbors.federation.maskedsums import MaskedSums
+from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation.messages import encode
+from fedneighbors.federation.roles import serve
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.methods.flynn.messages import CountRequest
+from fedneighbors.methods.flynn.private.messages import (
+    NoisyCountReply,
+    NoisyCountRequest,
+    PicksReply,
+    terms,
+)
+from fedneighbors.methods.flynn.private.protocol import coordinate_private
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.privacy.accounting import fits
+from fedneighbors.privacy.audit.certificates import certified_epsilon
+from fedneighbors.privacy.guarantees import PureDP
+from fedneighbors.privacy.policy import Privacy
+from tests.federation.maskfleet import enroll
+from tests.methods.flynn.private.tables import (
+    CENTRAL,
+    HOW,
+    LOCAL,
+    PAPER,
+    PUBLIC,
+    ledger_of,
+    parties,
+    party,
+    table,
+    train,
+)
+
+EACH = pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p: p.mechanism)
+
+
+def pooled_counts(plan, n):
+    rows = [table(seed=k) for k in range(n)]
+    return sum(
+        count_rows(hash_table(x, plan), y, n_units=plan.n_units, n_classes=2) for x, y in rows
+    )
+
+
+@EACH
+def test_every_party_ends_with_the_model_of_the_coordinator(privacy):
+    members = parties(4, privacy)
+
+    model = train(members, privacy).result
+
+    assert {member.model.to_bytes() for member in members} == {model.to_bytes()}
+    assert model.guarantee.endswith(f"add_remove of one row; {privacy.mechanism}")
+
+
+@EACH
+def test_every_party_pays_its_budget_and_not_more(privacy):
+    members = parties(4, privacy)
+
+    train(members, privacy)
+
+    with pytest.raises(PartyRefused, match="privacy budget"):
+        train(members, privacy, run_name="again")
+    for member in members:
+        spent = member._ledger.spent("table")
+        assert 0.999 < float(spent.epsilon) <= 1
+        assert fits([spent], privacy.total)
+
+
+@pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
+def test_noise_of_the_sum_has_the_variance_that_the_model_states(privacy):
+    how = replace(HOW, n_units=4000)
+    model = train(parties(4, privacy), privacy, how).result
+
+    noise = (model.counts - pooled_counts(model.plan, 4)).ravel()
+
+    # 8,000 seeded cells of kurtosis up to 6 (a Laplace alone): the variance of the mean square
+    # is below 5 / 8000 of its square; 7 deviations, false alarms below 1e-9.
+    assert np.mean(noise.astype(float) ** 2) == pytest.approx(
+        model.noise_variance, rel=7 * np.sqrt(5 / 8000)
+    )
+    assert abs(noise.mean()) < 7 * np.sqrt(model.noise_variance / noise.size)
+
+
+def test_central_noise_is_that_of_one_table_and_local_noise_that_of_all():
+    spreads = {
+        privacy.mechanism: train(parties(8, privacy), privacy).result.noise_variance
+        for privacy in (LOCAL, replace(LOCAL, mechanism="central"))
+    }
+
+    # 8 parties, 6 of whose shares are enough: 8 / 6 of one table's noise against 8 times of it.
+    assert spreads["local"] == pytest.approx(6 * spreads["central"], rel=1e-9)
+
+
+def test_replace_one_doubles_what_a_row_moves_and_so_quadruples_laplace_noise():
+    one, two = (
+        train(parties(1, policy), policy).result.noise_variance
+        for policy in (LOCAL, replace(LOCAL, neighbors="replace_one"))
+    )
+
+    assert two == pytest.approx(4 * one, rel=0.02)
+
+
+def lossy(members, step, lost):
+    """An exchange that loses parties for good when a step of a masked sum begins."""
+    gone = set()
+
+    def exchange(frames):
+        if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
+            gone.update(lost)
+        answers = {
+            name: serve(members[name], frame) for name, frame in frames.items() if name not in gone
+        }
+        return answers, {name: "gone" for name in frames if name not in answers}
+
+    return exchange
+
+
+@pytest.mark.parametrize(("step", "n_summed"), [(OpenSum, 6), (MaskInput, 6), (Unmask, 8)])
+def test_parties_that_drop_out_of_the_masked_sum_leave_enough_noise(step, n_summed):
+    policy = replace(CENTRAL, public=("classes",))
+    how = replace(HOW, standardize=False, n_units=4000)
+    members = parties(8, policy)
+    masked, roster = enroll(members)
+    by_name = {member.name: member for member in masked}
+    coordinator = coordinate_private(how, policy, run="a")
+
+    with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
+        run_rounds(
+            coordinator,
+            lossy(by_name, step, ("p6", "p7")),
+            tuple(by_name),
+            sums=MaskedSums(roster),
+        )
+
+    model = members[0].model
+    assert set(caught.value.missing) == {"p6", "p7"}
+    noise = (model.counts - pooled_counts(model.plan, n_summed)).ravel()
+    one_table = 5 / (2 * 0.02435597)  # rho / (2 rho'), rho' of (1, 1e-6)
+    assert model.noise_variance == pytest.approx(one_table * n_summed / 6, rel=0.01)
+    assert np.mean(noise.astype(float) ** 2) > one_table * (1 - 7 * np.sqrt(2 / noise.size))
+
+
+def test_what_is_neither_public_nor_payable_is_asked_for():
+    members = parties(2, replace(LOCAL, public=()))
+
+    with pytest.raises(ValueError, match=r"Privacy\(classes="):
+        train(members, replace(LOCAL, public=()))
+    with pytest.raises(ValueError, match=r"Privacy\(bounds="):
+        train(members, replace(LOCAL, public=(), classes=(0, 1)))
+
+
+@pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p: p.mechanism)
+def test_rows_and_scaling_can_be_paid_for(privacy):
+    policy = replace(privacy, public=(), classes=(0, 1), bounds=(-4.0, 4.0), epsilon=1000)
+    members = parties(4, policy)
+
+    model = train(members, policy, FlyNNSettings()).result
+
+    x = np.concatenate([table(seed=k)[0] for k in range(4)])
+    np.testing.assert_allclose(model.plan.features.mean, x.mean(axis=0), atol=0.25)
+    np.testing.assert_allclose(model.plan.features.scale, x.std(), rtol=0.25)
+    for member in members:
+        notes = [entry.note for entry in member._ledger.entries() if entry.kind == "released"]
+        assert len(notes) == 2, notes
+
+
+def test_nothing_is_paid_for_rows_where_nothing_depends_on_them():
+    policy = replace(LOCAL, public=("classes",))
+    members = parties(2, policy)
+
+    outcome = train(members, policy, replace(HOW, standardize=False))
+
+    asked = [record.request for record in outcome.rounds]
+    assert asked == ["PublicSchemaRequest", "NoisyCountRequest", "PrivateModelRelease"]
+    assert members[0]._ledger.spent("table") == PureDP(1)
+
+
+def test_one_party_alone_noises_by_itself_under_central():
+    outcome = train(parties(1, CENTRAL), CENTRAL)
+
+    assert outcome.result.noise_variance == pytest.approx(5 / (2 * 0.02435597), rel=0.01)
+
+
+def test_more_colluders_than_survivors_are_refused():
+    policy = replace(CENTRAL, colluders=3)
+
+    with pytest.raises(ValueError, match="colluders=3 leaves none to add noise"):
+        train(parties(4, policy), policy)
+
+
+def test_picks_travel_as_cells_and_leave_the_rest_at_zero():
+    how = replace(HOW, n_units=5000)
+    outcome = train(parties(3, PAPER), PAPER, how)
+
+    picked = next(r for r in outcome.rounds if r.request == "PicksRequest")
+    assert np.count_nonzero(outcome.result.counts) <= 3 * PAPER.n_picks
+    assert max(picked.upload_bytes.values()) < 200
+    assert outcome.result.noise_variance == 0
+
+
+class Liar:
+    """A private party that answers one kind of request with altered fields."""
+
+    def __init__(self, privacy, kind, change):
+        self._inner = party("liar", privacy=privacy, bits_seed=1)
+        self.name, self.accepts = "liar", self._inner.accepts
+        self._kind, self._change = kind, change
+
+    def answer(self, request):
+        reply = self._inner.answer(request)
+        return self._change(reply) if isinstance(reply, self._kind) else reply
+
+
+@pytest.mark.parametrize(
+    ("privacy", "kind", "change", "words"),
+    [
+        (
+            LOCAL,
+            NoisyCountReply,
+            lambda r: replace(r, counts=r.counts + np.int32(1000)),
+            "more than the 90 rows",
+        ),
+        (LOCAL, NoisyCountReply, lambda r: replace(r, counts=r.counts[:9]), "others sent|of shape"),
+        (
+            PAPER,
+            PicksReply,
+            lambda r: replace(r, cells=r.cells + 1000),
+            "party 'liar' sent cells that it cannot have picked",
+        ),
+        (
+            PAPER,
+            PicksReply,
+            lambda r: PicksReply(np.arange(9), np.ones(9, np.int64)),
+            "party 'liar' sent cells that it cannot have picked",
+        ),
+    ],
+)
+def test_replies_that_no_table_gives_are_refused(privacy, kind, change, words):
+    with pytest.raises(ProtocolError, match=words):
+        train([Liar(privacy, kind, change), *parties(2, privacy)], privacy)
+
+
+def test_one_class_is_refused_as_without_privacy():
+    policy = replace(LOCAL, public=("n_rows", "scaling"), classes=(0,))
+
+    with pytest.raises(DataError, match="at least two classes"):
+        train(parties(2, policy), policy)
+
+
+def test_bounds_that_do_not_fit_the_columns_are_refused():
+    policy = replace(LOCAL, public=("classes",), bounds=((0.0, 0.0), (1.0, 1.0)))
+
+    with pytest.raises(ValueError, match="one or 3 of them"):
+        train(parties(2, policy), policy)
+
+
+def released(rows, epsilon, n, seed):
+    """Many releases of a tiny table's counts, as they leave a party."""
+    policy = Privacy(epsilon=epsilon, mechanism="local", public=PUBLIC)
+    plan = HashPlan(FeatureMap(3, "none"), 3, 2, 1, 7)
+    asked = encode(CountRequest.of(plan, (0, 1), n_bits=32))
+    bits = np.random.default_rng(seed).bytes
+    answers = []
+    for start in range(0, n, 50):  # a ledger adds up all its releases; short ones are quick
+        member = party(privacy=policy, rows=rows, bits=bits, ledger=ledger_of("north", PureDP(500)))
+        for k in range(start, start + 50):
+            request = NoisyCountRequest(str(k), terms(policy), 1, asked, False)
+            answers.append(member.answer(request).counts.ravel())
+    return np.stack(answers)
+
+
+@pytest.mark.parametrize(("epsilon", "holds"), [(1, True), (3, False)])
+def test_audit_of_what_leaves_a_party_finds_a_breach_of_epsilon_1_and_no_other(epsilon, holds):
+    x, y = table(6)
+    with_row = released((x, y), epsilon, 1000, seed=1)
+    without = released((x[1:], y[1:]), epsilon, 1000, seed=2)
+
+    found = certified_epsilon(with_row, without)
+
+    # 99.9 % confidence and fixed seeds; a party that spends 3 where it says 1 is caught.
+    assert (found.epsilon() <= 1) == holds
