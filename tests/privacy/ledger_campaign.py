@@ -43,15 +43,20 @@ class Told:
     wrong: list = field(default_factory=list)
 
 
-def campaign(folder, *, kills, seed, kind="honest", until_wrong=False):
-    """Kill at least this many processes on one ledger and return what was told and found."""
+def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4):
+    """Kill at least this many processes on one ledger and return what was told and found.
+
+    A share of them, ``own_hand``, ends by its own hand at one of the points, unless it is killed
+    from outside before it gets there.
+    """
     path, told, rng = Path(folder) / "killed.ledger", Told(), random.Random(seed)
     with Ledger(path, party="north") as ledger:
         ledger.set_budget("visits", ZCDP(STEP))
     first = 0
-    while told.kills < kills and not (until_wrong and told.wrong):
+    while told.kills < kills:
         raise_budget(path)
-        processes = [start(path, rng, first, kind) for _ in range(1 + rng.randrange(2))]
+        ends = [end_of(rng, points, own_hand) for _ in range(1 + rng.randrange(2))]
+        processes = [start(path, rng.random(), first, kind, end) for end in ends]
         lines = [line for process, end in processes for line in kill(process, end, rng, told)]
         told.kills += len(processes)
         check(path, lines, told, whole=told.kills % WHOLE_CHECK_EVERY < 2)
@@ -68,10 +73,13 @@ def raise_budget(path):
             ledger.set_budget("visits", ZCDP(ledger.spent("visits").rho + STEP))
 
 
-def start(path, rng, first, kind):
-    """A process, and the point at which it kills itself, if any."""
-    end = f"{rng.choice(POINTS)}:{rng.randrange(1, 4)}" if rng.random() < 0.4 else "none"
-    arguments = [str(path), str(rng.random()), str(first), kind, end]
+def end_of(rng, points, own_hand):
+    """The point at which a process kills itself, and at which time there, if any."""
+    return f"{rng.choice(points)}:{rng.randrange(1, 4)}" if rng.random() < own_hand else "none"
+
+
+def start(path, seed, first, kind, end):
+    arguments = [str(path), str(seed), str(first), kind, end]
     process = subprocess.Popen([sys.executable, str(WORKER), *arguments], stdout=subprocess.PIPE)
     return process, end
 

@@ -2,7 +2,10 @@
 
 import hashlib
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -307,6 +310,57 @@ def test_a_charge_taken_back_elsewhere_is_not_made_again_where_the_budget_went_m
 
     assert ledger.spent("visits") == PureDP(1)
     assert [e.query for e in ledger.entries() if e.kind == "released"] == ["q2"]
+
+
+def test_a_budget_that_goes_between_the_question_and_the_lock_is_not_spent_twice(ledger, path):
+    taken = []
+
+    def before_the_lock(statement):
+        if statement == "BEGIN IMMEDIATE" and not taken:
+            with Ledger(path) as other:
+                taken.append(ask(other, "q2", cost=PureDP(1)))
+
+    ledger._file._connection.set_trace_callback(before_the_lock)
+
+    with pytest.raises(BudgetExceeded):
+        ask(ledger, draw=never)
+
+    assert taken == [b"noised"]
+    assert ledger.spent("visits") == PureDP(1)
+
+
+def test_processes_that_ask_at_once_spend_the_budget_and_no_more(ledger, path):
+    ledger.set_budget("visits", PureDP("0.5"))
+    code = (
+        "import sys\n"
+        "from fedneighbors.errors import BudgetExceeded\n"
+        "from fedneighbors.privacy.guarantees import PureDP\n"
+        "from fedneighbors.privacy.ledger import Ledger\n"
+        "ask = dict(dataset='visits', user='study', cost=PureDP('0.01'), draw=lambda: b'noised')\n"
+        "sys.stdin.read(1)\n"
+        "with Ledger(sys.argv[1]) as ledger:\n"
+        "    for number in range(40):\n"
+        "        try: ledger.release(f'{sys.argv[2]}-{number}', **ask)\n"
+        "        except BudgetExceeded: print('refused')\n"
+        "        else: print('released')\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = Counter(word for process in processes for word in process.communicate()[0].split())
+
+    assert said == {"released": 50, "refused": 70}
+    assert ledger.left("visits") == PureDP(0)
 
 
 def test_threads_that_ask_at_once_get_one_answer_for_one_charge(ledger):
