@@ -132,9 +132,14 @@ def main():
         for label, gone in (("", ()), (", 2 drop out", names[-2:])):
             masked = median(counts, masked=True, gone=gone)
             ratios = [there / here for there, here in zip(masked, plain, strict=True)]
-            shown = zip(("party s", "coordinator s", "bytes"), masked, plain, ratios, strict=True)
-            parts = (f"{what} {m:.6g} ({p:.6g}, x{r:.3g})" for what, m, p, r in shown)
-            print(f"{dtype}{label}: {', '.join(parts)}")
+            seconds = [
+                f"{what} {there:.4f} s ({here:.4f}, x{ratio:.1f})"
+                for what, there, here, ratio in zip(
+                    ("party", "coordinator"), masked, plain, ratios, strict=False
+                )
+            ]
+            sent = f"sent by one {masked[2]:,.0f} bytes ({plain[2]:,.0f}, x{ratios[2]:.4f})"
+            print(f"{dtype}{label}: {', '.join(seconds)}, {sent}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 from fedneighbors.datasets import read_table
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
 pytestmark = pytest.mark.e2e
@@ -31,7 +32,7 @@ def write_digits(folder, parties):
         np.savetxt(folder / f"{party}.csv", part, "%d", ",", header=header, comments="")
 
 
-def join(network, party, *, named):
+def join(network, party, *, named, **more):
     write_node_key(network.folder / party)
     network.register(party, named=named)
     network.start_node(
@@ -39,7 +40,25 @@ def join(network, party, *, named):
         data=str(network.folder / f"{party}.csv"),
         label="digit",
         model_path=str(network.folder / f"{party}.model"),
+        **more,
     )
+
+
+def enroll(folder, parties):
+    """Make each party's signing key and the roster; return what its node's configuration adds."""
+    keys = {party: Identity.new() for party in parties}
+    roster = folder / "roster.json"
+    roster.write_text(Roster({party: key.public for party, key in keys.items()}).to_json())
+    for party, key in keys.items():
+        key.write(folder / f"{party}.pem")
+    return {
+        party: {
+            "identity_key": str(folder / f"{party}.pem"),
+            "roster": str(roster),
+            "mask_state": str(folder / f"{party}-masks"),
+        }
+        for party in parties
+    }
 
 
 def pooled_model(folder):
@@ -50,21 +69,23 @@ def pooled_model(folder):
     return run(coordinate(FlyNNSettings(n_units=2048, seed=7)), [party]).result
 
 
-def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(network):
+def test_model_of_three_nodes_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     parties = ("ann", "bob", "cyd")
     write_digits(network.folder, parties)
     expected = pooled_model(network.folder).to_bytes()  # compiles what the nodes then load
-    for party in parties:
-        join(network, party, named=True)
+    for party, masks in enroll(network.folder, parties).items():
+        join(network, party, named=True, **masks)
 
     model_path = str(network.folder / "coordinator.model")
+    sums = {"secure_aggregation": True, "roster": str(network.folder / "roster.json")}
     process = network.start_run(
-        APP, min_parties=3, timeout_s=120.0, model_path=model_path, n_units=2048, seed=7
+        APP, min_parties=3, timeout_s=120.0, model_path=model_path, n_units=2048, seed=7, **sums
     )
     printed = process.communicate(timeout=LIMIT_S)[0]
 
     assert network.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 5
+    assert printed.count("3 parties answered") == 2 + 3 * 4  # three sums of four exchanges
+    assert printed.count("MaskInput: 3 parties answered") == 3
     for owner in ("coordinator", *parties):
         assert (network.folder / f"{owner}.model").read_bytes() == expected
     assert not list(network.folder.glob("*.pending"))

@@ -94,7 +94,7 @@ def test_round_id_is_one_that_may_be_a_file_name(kind, round_id):
     ],
 )
 def test_message_out_of_its_bounds_is_not_made(kind, change):
-    with pytest.raises(ValueError, match=r"expected|party|names|key|masked|array"):
+    with pytest.raises(ValueError, match=r"expected|party|name|key|masked|array"):
         replace(SAMPLES[kind], **change)
 
 

@@ -1,4 +1,6 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -135,3 +137,19 @@ def test_party_whose_memory_was_lost_in_mid_round_is_named(tmp_path):
 
     with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
         masked_sum(Wire(parties, ask=forgets), roster)
+
+
+def test_of_many_that_take_a_step_at_once_one_stands_for_all(tmp_path):
+    contents = [bytes([k]) * 1000 for k in range(8)]
+    barrier = Barrier(len(contents))
+
+    def take(content):
+        store = FolderStore(tmp_path)
+        barrier.wait()
+        return store.keep(ROUNDS[0], "settle", content)
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        kept = set(pool.map(take, contents))
+
+    assert len(kept) == 1
+    assert kept == {FolderStore(tmp_path).get(ROUNDS[0], "settle")}

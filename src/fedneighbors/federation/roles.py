@@ -70,7 +70,8 @@ class Party(Protocol):
     A request class that says ``masked_only = True`` is never answered by :meth:`answer`: a party
     that accepts it has a method ``contribute(request, masked)``, which is told the
     :class:`MaskedRound` and returns what goes into the masked sum. ``noised = True`` says that this
-    carries noise, so that a sum of two parties may be formed.
+    carries noise, so that a sum of two parties may be formed. ``one_by_one = True`` says that
+    replies of integers are meant to be seen one by one, also where sums are masked.
 
     Attributes
     ----------

@@ -21,7 +21,8 @@ class Round:
     request : str
         What was asked for, the name of the request's message type.
     reduce : str
-        ``"gather"`` (replies one by one) or ``"sum"`` (their sum alone).
+        ``"gather"`` (replies one by one), ``"sum"`` (their sum alone) or ``"masked"`` (one of the
+        exchanges of a masked sum).
     upload_bytes, download_bytes : mapping of str to int
         Bytes of the frames from and to each party.
     seconds : float

@@ -154,7 +154,7 @@ def _rounds(rounds: Sequence[Round]) -> Grid:
         (
             entry.index + 1,
             entry.request,
-            "their sum alone" if entry.reduce == "sum" else "one by one",
+            {"sum": "their sum alone", "masked": "under masks"}.get(entry.reduce, "one by one"),
             len(entry.upload_bytes),
             sum(entry.upload_bytes.values()),
             sum(entry.download_bytes.values()),

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+
+
+def parties(n):
+    random = np.random.default_rng(n)
+    made = []
+    for k in range(n):
+        x = random.normal(size=(20 + 7 * k, 6))
+        made.append(FlyNNParty(f"party {k}", x, random.integers(0, 3, len(x))))
+    return made
+
+
+@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_model_under_masked_sums_is_the_same_to_the_byte(n, standardize):
+    settings = FlyNNSettings(n_units=128, seed=3, standardize=standardize)
+    plain = run(coordinate(settings), parties(n)).result.to_bytes()
+
+    trained = parties(n)
+    outcome = run(coordinate(settings), trained, sums="masked")
+
+    assert outcome.result.to_bytes() == plain
+    assert [party.model.to_bytes() for party in trained] == [plain] * n
+    assert [r.reduce for r in outcome.rounds] == ["gather", *["masked"] * 12, "gather"]
