@@ -231,7 +231,7 @@ def private_sizes(
     spread : float
         Standard deviation of the noise on one cell of the sum.
     """
-    n_units = int(n_rows * n_active / (n_classes * spread))
+    n_units = int(n_rows * n_active / (n_classes * max(spread, 1.0)))
     n_inputs = max(1, min(24, round(0.4 * n_features), n_outputs // 2))
     return min(max(n_units, _FEWEST_UNITS), _MOST_UNITS), n_inputs
 
