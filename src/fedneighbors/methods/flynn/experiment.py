@@ -22,6 +22,7 @@ from fedneighbors.methods.flynn.studies import (
     bundled,
     hyperparameters,
     openml,
+    privacy,
     scaling,
     spaces,
     synthetic,
@@ -47,6 +48,7 @@ EXPERIMENTS = {
         bundled.BUNDLED,
         bundled.IMBALANCE,
         spaces.STUDY,
+        privacy.STUDY,
     )
 }
 """The experiments of the paper by name."""
