@@ -132,7 +132,6 @@ PLANTED = {
     "laplace shares sized for all parties": Trial(summed(LaplaceShares(3, 4), 2), EPSILON, ADDED),
     "variance passed as sigma": Trial(noised(DiscreteGaussian(3)), RHO, ADDED),
     "half the sigma": Trial(noised(DiscreteGaussian(Fraction(9, 4))), RHO, ADDED),
-    "sensitivity of one cell, gaussian": Trial(noised(DiscreteGaussian(3)), RHO, ADDED),
     "gaussian shares sized for all parties": Trial(
         summed(GaussianShares(9, 4), 2), GaussianShares(9, 4).guarantee(ROW, N_CELLS), ADDED
     ),

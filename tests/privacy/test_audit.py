@@ -11,10 +11,13 @@ from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
 from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from fedneighbors.privacy.picks import TopPicks
 from tests.privacy import planted
-from tests.privacy.campaign import n_samples_of, reseeded
-
-EPSILON = 4
-PICK_PAIRS = [((1, 1, 0, 0), (0, 0, 1, 1)), ((1, 0, 0, 0), (0, 1, 1, 1))]
+from tests.privacy.campaign import (
+    PICKS_EPSILON,
+    exact_epsilon_of_picks,
+    law_of_picks,
+    n_samples_of,
+    reseeded,
+)
 
 
 @pytest.mark.parametrize("name", planted.PLANTED)
@@ -46,31 +49,19 @@ def test_a_correct_mechanism_is_not_accused_in_twenty_reseeded_audits(name):
     assert not any(verdict.accused for verdict in verdicts)
 
 
-def exact_law(mechanism, counts, reach=10):
-    return enumerate_law(lambda draws: tuple(mechanism.answer(list(counts), draws)), reach=reach)
-
-
-def worst_epsilon(make):
-    """Largest exact epsilon over one and two picks and the pairs."""
-    laws = [
-        [exact_law(make(n_picks), counts) for counts in pair]
-        for n_picks in (1, 2)
-        for pair in PICK_PAIRS
-    ]
-    return max(exact_epsilon(first, second) for first, second in laws)
-
-
 @pytest.mark.parametrize("bug", planted.PICKS_BUGS)
 def test_a_planted_bug_of_the_picks_is_found_by_enumeration(bug):
-    epsilon = worst_epsilon(lambda n_picks: planted.BuggyPicks(EPSILON, n_picks, bug))
+    epsilon = exact_epsilon_of_picks(
+        lambda n_picks: planted.BuggyPicks(PICKS_EPSILON, n_picks, bug)
+    )
 
-    assert epsilon > EPSILON
+    assert epsilon > PICKS_EPSILON
 
 
 def test_the_picks_as_they_are_keep_their_epsilon_exactly():
-    epsilon = worst_epsilon(lambda n_picks: TopPicks(EPSILON, n_picks))
+    epsilon = exact_epsilon_of_picks(lambda n_picks: TopPicks(PICKS_EPSILON, n_picks))
 
-    assert EPSILON / 2 < epsilon <= EPSILON
+    assert PICKS_EPSILON / 2 < epsilon <= PICKS_EPSILON
 
 
 @pytest.mark.parametrize("bug", ["", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS])
@@ -78,8 +69,8 @@ def test_every_bug_of_the_picks_is_another_law_than_the_printed_one(bug):
     counts = (3, 1, 0)
     n_picks = 1 if bug in ("half the noise", "selection without the factor 2") else 2
 
-    printed = exact_law(TopPicks(EPSILON, n_picks), counts)
-    found = exact_law(planted.BuggyPicks(EPSILON, n_picks, bug), counts)
+    printed = law_of_picks(TopPicks(PICKS_EPSILON, n_picks), counts)
+    found = law_of_picks(planted.BuggyPicks(PICKS_EPSILON, n_picks, bug), counts)
 
     assert (exact_delta(printed, found, 0) > 0.001) == (bug != "")
 
