@@ -11,6 +11,7 @@ from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
@@ -132,7 +133,8 @@ def test_every_setting_has_a_key_in_the_app():
 
     run = {"min-parties", "timeout-s", "model-path"}
     sums = {"secure-aggregation", "roster", "sum-threshold"}
-    assert keys | run | sums == set(DEFAULTS)
+    privacy = {field.name.replace("_", "-") for field in fields(Privacy)} - {"classes"}
+    assert keys | run | sums | privacy | {"public-classes"} == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():
@@ -146,11 +148,14 @@ def test_every_setting_can_be_set():
         "class-normalized": False,
         "seed": 9,
         "classes": '["a", 1]',
+        "declared-rows": '{"ann": 20}',
     }
 
     settings = flower_app.settings_from(config)
 
-    assert settings == FlyNNSettings(64, 3, 8, 0.5, "global", "mirror", False, 9, ("a", 1))
+    assert settings == FlyNNSettings(
+        64, 3, 8, 0.5, "global", "mirror", False, 9, ("a", 1), {"ann": 20}
+    )
 
 
 @pytest.mark.parametrize(

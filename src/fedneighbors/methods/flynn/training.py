@@ -13,6 +13,7 @@ from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.methods.flynn.model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.privacy.guarantees import exact
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
 
@@ -141,7 +142,8 @@ def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
     """Return the privacy of a run as its record says it."""
     divided = privacy.mechanism == "paper" and privacy.accounting == "paper"
     return {
-        "guarantee": str(privacy.total),
+        "epsilon": float(exact(privacy.epsilon, "epsilon")),
+        "delta": float(exact(privacy.delta, "delta")),
         "neighbors": f"{privacy.neighbors}, one row of one party",
         "mechanism": privacy.mechanism,
         "composition": "parties in parallel, for their rows are disjoint; releases of one add up",

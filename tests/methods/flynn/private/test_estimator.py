@@ -143,7 +143,8 @@ def test_two_fits_of_one_table_differ_in_their_noise():
 def test_the_record_says_what_was_promised_and_spent():
     record = small(LOCAL).run_record_
 
-    assert record.privacy["guarantee"] == record.privacy["spent by each party"] == "epsilon=1"
+    assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
+    assert record.privacy["spent by each party"] == "epsilon=1"
     assert record.privacy["neighbors"].startswith("add_remove")
     assert small(None).run_record_.privacy == {}
 

@@ -150,9 +150,13 @@ class PicksReply:
 
 @message
 class PicksRequest:
-    """Ask for Algorithm 2's DP(): ``n_picks`` cells (T), for ``n_parties`` parties (tau)."""
+    """Ask for Algorithm 2's DP(): ``n_picks`` cells (T), for ``n_parties`` parties (tau).
+
+    Each party's picks are noised by themselves, so that they may be seen one by one.
+    """
 
     reply: ClassVar[type] = PicksReply
+    one_by_one: ClassVar[bool] = True
     run: str
     privacy: Mapping[str, str]
     plan: bytes

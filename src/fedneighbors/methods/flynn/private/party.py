@@ -60,7 +60,7 @@ class PrivateFlyNNParty(FlyNNParty):
 
     Parameters
     ----------
-    name, x, y, feature_names, label_name, n_threads, model_path
+    name, x, y
         As for :class:`~fedneighbors.methods.flynn.protocol.FlyNNParty`.
     privacy : Privacy
         What this party agreed to; a request on other terms is refused.
@@ -70,6 +70,8 @@ class PrivateFlyNNParty(FlyNNParty):
         What is charged in the ledger, and for whom.
     bits : callable
         Source of the noise; anything but the operating system's is for tests.
+    **table
+        The other arguments of that class.
     """
 
     accepts: tuple[type[Any], ...] = (

@@ -1,0 +1,159 @@
+"""Private FlyNN on Flower: nodes with ledgers that outlive the process of each message."""
+
+import pytest
+
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.flynn import flower_app
+from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn.private.configuration import privacy_from
+from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.secagg.identity import Identity, Roster
+from tests.federation.grid import ProcessGrid
+from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, train
+
+__all__ = ["folder"]
+
+PUBLIC = {"public": "classes, n_rows, scaling"}
+LOCAL = {"epsilon": "1", "mechanism": "local", **PUBLIC}
+CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **PUBLIC}
+SIZES = {"n-units": 64, "n-active": 8}
+
+
+def nodes(place, terms, budget, masked):
+    """Configurations of nodes with ledgers, and keys for masked sums if wanted."""
+    keys = {name: Identity.new() for name in PARTIES}
+    (place / "roster.json").write_text(
+        Roster({name: key.public for name, key in keys.items()}).to_json()
+    )
+    configs = []
+    for name, key in keys.items():
+        with Ledger(place / f"{name}.ledger", party=name) as ledger:
+            ledger.set_budget("visits", budget)
+        more = {**terms, "ledger": str(place / f"{name}.ledger"), "dataset": "visits"}
+        if masked:
+            key.write(place / f"{name}.pem")
+            more |= {
+                "identity-key": str(place / f"{name}.pem"),
+                "roster": str(place / "roster.json"),
+                "mask-state": str(place / f"{name}-masks"),
+            }
+        configs.append(node(place, name, **more))
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("terms", "budget", "masked"),
+    [(LOCAL, PureDP(1), False), (CENTRAL, ApproxDP(1, "1e-6"), True)],
+    ids=["local", "central"],
+)
+def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, masked):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
+    run = {**SIZES, **terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
+
+    train(folder, grid, **run)
+    with pytest.raises(PartyRefused, match="its privacy budget does not allow this release"):
+        train(folder, grid, **run)
+
+    model = FlyNNModel.load(folder / "coordinator.model")
+    assert model.guarantee.startswith("epsilon=1")
+    assert model.noise_variance > 0
+    for name in PARTIES:
+        assert (folder / f"{name}.model").read_bytes() == model.to_bytes()
+        with Ledger(folder / f"{name}.ledger") as ledger:
+            kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds == ["budget", "reserved", "released"]
+
+
+def test_a_node_that_agreed_to_privacy_answers_no_exact_training(folder):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(1), masked=False))
+
+    with pytest.raises(PartyRefused, match="malformed request"):
+        train(folder, grid, **SIZES)
+
+
+def test_a_coordinator_with_other_terms_is_refused(folder):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(9), masked=False))
+
+    with pytest.raises(PartyRefused, match="not the one that was agreed"):
+        train(folder, grid, **SIZES, **{**LOCAL, "epsilon": "9"})
+
+    with Ledger(folder / "ann.ledger") as ledger:
+        assert ledger.spent("visits") == PureDP(0)
+
+
+def test_shares_of_noise_without_masks_are_refused_before_any_party_is_asked(folder):
+    grid = ProcessGrid(
+        flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), masked=False)
+    )
+
+    with pytest.raises(ValueError, match="set secure-aggregation=true"):
+        train(folder, grid, **SIZES, **CENTRAL)
+
+    assert grid.carried == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"ledger": None}, r"a key is not set in the configuration of the node \(ledger\)"),
+        ({"dataset": None}, r"a key is not set in the configuration of the node \(dataset\)"),
+        ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
+        ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
+    ],
+)
+def test_a_node_without_a_usable_ledger_refuses_without_naming_a_path(folder, more, reason):
+    good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
+    changed = {key: value for key, value in {**bad, **more}.items() if value is not None}
+    grid = ProcessGrid(flower_app.client, good, changed)
+
+    with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
+        train(folder, grid, **SIZES, **LOCAL)
+
+    assert "/" not in str(caught.value)
+
+
+def test_every_term_of_privacy_can_be_set():
+    config = {
+        "epsilon": "1/3",
+        "delta": "1e-9",
+        "mechanism": "central",
+        "neighbors": "replace_one",
+        "public": "n_rows",
+        "public-classes": '["ill", "well"]',
+        "bounds": "[0, [1, 2]]",
+        "constants-share": "1/5",
+        "n-picks": 7,
+        "accounting": "paper",
+        "colluders": 2,
+    }
+
+    privacy = privacy_from(config)
+
+    assert privacy == Privacy(
+        "1/3",
+        "1e-9",
+        "central",
+        "replace_one",
+        ("n_rows",),
+        ("ill", "well"),
+        (0, [1, 2]),
+        "1/5",
+        7,
+        "paper",
+        2,
+    )
+
+
+def test_defaults_of_the_app_ask_for_no_privacy():
+    assert privacy_from(DEFAULTS) is None
+    assert privacy_from({**DEFAULTS, "epsilon": "1"}) == Privacy(epsilon="1")
+
+
+@pytest.mark.parametrize(
+    "more", [{"bounds": "[1]"}, {"bounds": "1"}, {"public-classes": "ill"}, {"public": "rows"}]
+)
+def test_terms_that_make_no_sense_are_refused(more):
+    with pytest.raises(ValueError, match="expected"):
+        privacy_from({"epsilon": "1", **more})
