@@ -38,7 +38,7 @@ N_HONEST = 3
 DELTA = "1e-6"
 MECHANISMS = ("local", "central", "central pure")
 N_CANDIDATES = 100
-N_TRIALS = 10_000
+N_TRIALS = 5_000
 LOADERS = {"digits": load_digits, "breast cancer": load_breast_cancer}
 
 
@@ -284,7 +284,7 @@ def best_match_is_true(x, *, n_rows=400):
     return likeness[np.arange(n_rows), np.arange(n_rows)].mean(), hits.mean()
 
 
-def main():
+def main(n_trials=10_000):
     for name, load in LOADERS.items():
         x, y = load(return_X_y=True)
         alike, matched = best_match_is_true(x)
@@ -295,12 +295,12 @@ def main():
         )
         for kind in MECHANISMS:
             for neighbors in ("add_remove", "replace_one"):
-                linked, rebuilt = name_the_record(Protection(kind, neighbors), x)
-                limit = hit_rate_limit(linked, N_TRIALS)
+                linked, rebuilt = name_the_record(Protection(kind, neighbors), x, n_trials=n_trials)
+                limit = hit_rate_limit(linked, n_trials)
                 print(
-                    f"{name}: {kind}, {neighbors}: record named in {linked / N_TRIALS:.2%} ", end=""
+                    f"{name}: {kind}, {neighbors}: record named in {linked / n_trials:.2%} ", end=""
                 )
-                print(f"(below {limit:.2%}), rebuilt and matched in {rebuilt / N_TRIALS:.2%}")
+                print(f"(below {limit:.2%}), rebuilt and matched in {rebuilt / n_trials:.2%}")
     for kind in MECHANISMS:
         for share in ("1", "1/2", "1/6"):
             found = auc(*tell_members(Protection(kind, noise_share=Fraction(share))))
