@@ -34,7 +34,8 @@ CREATE TABLE charge (
     dataset TEXT NOT NULL, user TEXT NOT NULL,
     notion TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL
 ) STRICT;
-CREATE INDEX charge_cost ON charge (dataset, user, notion, first, second);
+CREATE INDEX charge_cost ON charge (dataset, notion, first, second);
+CREATE INDEX charge_cost_of_user ON charge (dataset, user, notion, first, second);
 CREATE TABLE answer (
     query TEXT PRIMARY KEY REFERENCES charge (query),
     sha256 TEXT NOT NULL, content BLOB NOT NULL
