@@ -233,3 +233,43 @@ def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
 
     assert result.exit_code == 2
     assert "both name" in result.output
+
+
+PRIVATE = ["run", "flynn", "--data", "breast_cancer", "--parties", 3, "--n-units", 300]
+FACTS = ["--public", "classes,n_rows,scaling"]
+
+
+def test_private_run_keeps_its_guarantee_in_model_record_and_report(tmp_path):
+    terms = ["--epsilon", "2", "--delta", "1e-6", "--mechanism", "central"]
+
+    result = call(*PRIVATE, *terms, *FACTS, "--out", tmp_path)
+
+    assert result.exit_code == 0, result.stderr
+    record = read_record(tmp_path / "record.jsonl")
+    assert (record.privacy["epsilon"], record.privacy["delta"]) == (2.0, 1e-6)
+    assert any(entry.reduce == "masked" for entry in record.rounds)
+    guarantee = FlyNNClassifier.load(tmp_path / "model.fnn").model_.guarantee
+    assert guarantee == "epsilon=2, delta=1e-06; add_remove of one row; central"
+    assert "privacy spent" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--epsilon", "0", *FACTS], "expected epsilon above 0"),
+        (["--epsilon", "much", *FACTS], "expected epsilon as a number"),
+        (["--epsilon", "1", "--delta", "1e-6", *FACTS], "needs no delta"),
+        (["--epsilon", "1", "--mechanism", "magic", *FACTS], "expected mechanism as one of"),
+        (["--epsilon", "1"], "classes is read off the rows"),
+        (["--epsilon", "1", "--public", "classes"], "scaling is read off the rows"),
+        (["--epsilon", "1", "--search", *FACTS], "would void --epsilon"),
+        (["--delta", "1e-6"], "need --epsilon"),
+    ],
+)
+def test_private_run_on_senseless_terms_is_a_wrong_command_line(options, words, tmp_path):
+    result = call(*PRIVATE, *options, "--out", tmp_path / "run")
+
+    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert result.exit_code == 2
+    assert words in shown
+    assert not (tmp_path / "run").exists()

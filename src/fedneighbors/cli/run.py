@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli.privacyoptions import (
+    DeltaOption,
+    EpsilonOption,
+    MechanismOption,
+    PublicOption,
+    privacy_of,
+)
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
@@ -64,6 +71,10 @@ def flynn(
         "fedneighbors-run"
     ),
     seed: SeedOption = 0,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    mechanism: MechanismOption = "local",
+    public: PublicOption = "",
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
@@ -75,10 +86,19 @@ def flynn(
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    privacy = privacy_of(epsilon, delta, mechanism, public)
+    if privacy is not None and search:
+        raise typer.BadParameter("--search adds up exact hits and would void --epsilon; drop one")
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
-    given = {"n_units": n_units, "n_inputs": n_inputs, "n_active": n_active, "decay": decay}
+    given = {
+        "n_units": n_units,
+        "n_inputs": n_inputs,
+        "n_active": n_active,
+        "decay": decay,
+        "privacy": privacy,
+    }
     with progress_bar() as progress:
         model, record = run_flynn(
             table.x,

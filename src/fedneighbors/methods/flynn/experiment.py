@@ -337,6 +337,7 @@ def run(
             _accuracy_figure("The federation never pools the rows; its rival here does."),
             *(figure for _, figure in chapters),
         ),
+        privacy=model.run_record_.privacy,
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),

@@ -1,0 +1,72 @@
+"""Options by which a command asks for differential privacy."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.privacy.policy import Privacy
+
+__all__ = ["DeltaOption", "EpsilonOption", "MechanismOption", "PublicOption", "privacy_of"]
+
+_PANEL = "Privacy"
+
+EpsilonOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Train under differential privacy with this budget, as 1 or 1/2.",
+        rich_help_panel=_PANEL,
+    ),
+]
+DeltaOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Probability that the guarantee may fail, as 1e-6; for --mechanism central.",
+        rich_help_panel=_PANEL,
+    ),
+]
+MechanismOption = Annotated[
+    str,
+    typer.Option(
+        help="central (noise shares under masks), local (each party by itself) or paper.",
+        rich_help_panel=_PANEL,
+    ),
+]
+PublicOption = Annotated[
+    str,
+    typer.Option(
+        help="Facts that count as public, with commas: classes (which labels occur), scaling (mean "
+        "and spread of columns), n_rows. A file played as a federation needs the first two.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def privacy_of(
+    epsilon: str | None, delta: str | None, mechanism: str, public: str
+) -> "Privacy | None":
+    """Return the privacy that the options ask for, None without ``--epsilon``.
+
+    Raises
+    ------
+    typer.BadParameter
+        If other options of privacy are given without it, a value is out of range, or something
+        that the training reads off the file was not declared public.
+    """
+    from fedneighbors.methods.flynn.private.configuration import privacy_from
+
+    if epsilon is None:
+        if delta or public:
+            raise typer.BadParameter("--delta and --public need --epsilon, the budget")
+        return None
+    for fact in ("classes", "scaling"):
+        if fact not in public:
+            raise typer.BadParameter(
+                f"{fact} is read off the rows of the file; if it may count as public knowledge, "
+                "say so with --public classes,n_rows,scaling"
+            )
+    config = {"epsilon": epsilon, "delta": delta or "", "mechanism": mechanism, "public": public}
+    try:
+        return privacy_from(config)
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from error
