@@ -118,6 +118,12 @@ def _privately(
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
     from fedneighbors.privacy.ledger import Ledger
 
+    unknown = set(holdings.y.tolist()) - set(privacy.classes or holdings.y.tolist())
+    if unknown:
+        raise ValueError(
+            f"y holds labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
+            f"{list(privacy.classes or ())[:10]}; name all labels there"
+        )
     with ExitStack() as stack:
         ledgers: dict[str, Ledger] = {}
 

@@ -205,3 +205,11 @@ def test_what_was_not_declared_is_asked_for_by_name():
 
     with pytest.raises(ValueError, match="declare public="):
         FlyNNClassifier(privacy=Privacy(epsilon=1)).fit(x, y)
+
+
+def test_labels_outside_the_agreed_classes_are_named():
+    x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 3
+    policy = Privacy(epsilon=1, public=("n_rows", "scaling"), classes=(0, 1))
+
+    with pytest.raises(ValueError, match=r"y holds labels \[2\] that are not among the classes"):
+        FlyNNClassifier(privacy=policy).fit(x, y)

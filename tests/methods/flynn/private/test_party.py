@@ -249,14 +249,42 @@ def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_
     assert north._ledger.spent("table") == PureDP(0)
 
 
-def test_a_label_outside_the_classes_is_refused_without_a_charge():
-    north = party()
-    others = encode(CountRequest.of(PLAN, (0, 9), n_bits=32))
+def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word():
+    x, y = table()
+    policy = replace(LOCAL, public=(), classes=(0, 1))
+    odd = y.copy()
+    odd[3] = 9
+    kept = np.delete(np.arange(len(y)), 3)
 
-    with pytest.raises(Refuse, match="a label is not among the classes"):
-        north.answer(counts_request(plan=others))
+    answers = [
+        party(privacy=policy, rows=rows, bits_seed=4).answer(counts_request(policy)).counts
+        for rows in ((x, odd), (x[kept], y[kept]))
+    ]
+
+    assert (answers[0] == answers[1]).all()
+
+
+def test_a_plan_without_an_agreed_class_is_refused_whatever_the_rows():
+    policy = replace(LOCAL, public=(), classes=(0, 1, 2))
+    north = party(privacy=policy)
+
+    with pytest.raises(Refuse, match="a class that was agreed is missing"):
+        north.answer(counts_request(policy))
 
     assert north._ledger.spent("table") == PureDP(0)
+
+
+def test_two_data_sets_of_one_ledger_answer_one_run_apart():
+    ledger = ledger_of("north", PureDP(1))
+    ledger.set_budget("visits", PureDP(1))
+
+    answers = [
+        party(ledger=ledger, dataset=name).answer(counts_request()).counts
+        for name in ("table", "visits")
+    ]
+
+    assert (answers[0] != answers[1]).any()
+    assert ledger.spent("table") == ledger.spent("visits") == PureDP(1)
 
 
 def test_a_reply_is_the_exact_counts_and_laplace_noise_of_the_stated_scale():

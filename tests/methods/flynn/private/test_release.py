@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
 from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.private.release import (
-    LEVELS,
+    constants_levels,
     constants_sensitivity,
     count_sensitivity,
     mechanism,
@@ -75,10 +76,11 @@ def test_no_row_moves_the_moments_further_than_stated(seed, relation):
     x = rng.normal(size=(5, 3)) * 10.0 ** rng.integers(-3, 4)  # many values beyond the bounds
     bounds = (np.array([-1.0, 0.0, -5.0]), np.array([1.0, 0.0, 50.0]))  # one range is empty
     other, _ = neighbors_of(rng, relation, x, np.zeros(5, int))
+    levels = int(rng.choice([16, 128, 1024]))
 
-    moved = np.abs(quantized_moments(x, bounds) - quantized_moments(other, bounds))
+    moved = np.abs(quantized_moments(x, bounds, levels) - quantized_moments(other, bounds, levels))
 
-    stated = constants_sensitivity(3, relation)
+    stated = constants_sensitivity(3, levels, relation)
     assert moved.sum() <= stated.l1
     assert (moved**2).sum() <= stated.l2_squared
     assert moved.max() <= stated.linf
@@ -87,12 +89,12 @@ def test_no_row_moves_the_moments_further_than_stated(seed, relation):
 def test_moments_of_a_table_within_its_bounds_give_mean_and_spread_to_a_thousandth():
     x = np.random.default_rng(0).uniform(2, 6, (5000, 1))
 
-    rows, first, second = quantized_moments(x, (np.array([2.0]), np.array([6.0])))
+    rows, first, second = quantized_moments(x, (np.array([2.0]), np.array([6.0])), 1024)
 
-    n = rows / LEVELS
+    n = rows / 1024
     assert n == 5000
-    assert 2 + 4 * first / LEVELS / n == pytest.approx(x.mean(), abs=4e-3)
-    spread = 4 * math.sqrt(second / LEVELS / n - (first / LEVELS / n) ** 2)
+    assert 2 + 4 * first / 1024 / n == pytest.approx(x.mean(), abs=4e-3)
+    spread = 4 * math.sqrt(second / 1024 / n - (first / 1024 / n) ** 2)
     assert spread == pytest.approx(x.std(), abs=8e-3)
 
 
@@ -183,3 +185,21 @@ def test_the_paper_divides_epsilon_by_the_parties_and_parallel_composition_does_
     }
 
     assert spent == {"paper": PureDP(Fraction(1, 4)), "parallel": PureDP(1)}
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "policy", "levels"),
+    [
+        (1, Privacy(epsilon=10), 1024),
+        (1, Privacy(epsilon=1), 512),
+        (20, Privacy(epsilon=1), 32),
+        (64, Privacy(epsilon=1, delta="1e-6", mechanism="central"), 256),
+    ],
+)
+def test_moments_are_cut_as_finely_as_the_samplers_bear(n_columns, policy, levels):
+    assert constants_levels(policy, n_columns) == levels
+
+
+def test_moments_that_would_drown_are_refused_with_ways_out():
+    with pytest.raises(PrivacyError, match=r"64 columns would drown .* public="):
+        constants_levels(Privacy(epsilon=1), 64)

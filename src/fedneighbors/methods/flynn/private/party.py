@@ -1,6 +1,7 @@
 """A FlyNN party with a privacy budget: whatever it says about its rows was declared or is paid."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ from fedneighbors.methods.flynn.private.messages import (
     terms,
 )
 from fedneighbors.methods.flynn.private.release import (
+    constants_levels,
     constants_sensitivity,
     count_sensitivity,
     mechanism,
@@ -47,6 +49,8 @@ from fedneighbors.privacy.shares import LaplaceShares
 
 __all__ = ["PrivateFlyNNParty"]
 
+log = logging.getLogger(__name__)
+
 _Paid = ConstantsRequest | NoisyCountRequest | PicksRequest
 Integers = npt.NDArray[np.int64]
 
@@ -56,7 +60,8 @@ class PrivateFlyNNParty(FlyNNParty):
 
     Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
     again in the same run, it says the same again. It answers no request of the exact protocol but
-    for the moments that were declared public.
+    for the moments that were declared public. Where the classes were agreed beforehand, rows of
+    other labels are left out: to refuse because of one would tell that it is there.
 
     Parameters
     ----------
@@ -98,7 +103,8 @@ class PrivateFlyNNParty(FlyNNParty):
         bits: Callable[[int], bytes] = os.urandom,
         **table: Any,
     ) -> None:
-        super().__init__(name, x, y, **table)
+        kept = _of_classes(np.asarray(y), privacy)
+        super().__init__(name, x[kept], np.asarray(y)[kept], **table)
         self._privacy = privacy
         self._ledger = ledger
         self._dataset = dataset
@@ -156,11 +162,11 @@ class PrivateFlyNNParty(FlyNNParty):
         if dict(request.privacy) != terms(self._privacy):
             raise Refuse("the privacy asked for is not the one that was agreed")
         cost, draw = self._offer(request, masked=attempt != "", n_shares=n_shares)
-        frame = hashlib.sha256(encode(request)).hexdigest()
+        asked = f"{len(self._dataset)} {self._dataset}".encode() + encode(request)
         kind = type(request).__name__.removesuffix("Request")
         try:
             answer = self._ledger.release(
-                f"flynn {request.run} {frame} {attempt}".rstrip(),
+                f"flynn {request.run} {hashlib.sha256(asked).hexdigest()} {attempt}".rstrip(),
                 dataset=self._dataset,
                 user=self._user,
                 cost=cost,
@@ -190,26 +196,26 @@ class PrivateFlyNNParty(FlyNNParty):
         n_columns = len(request.low)
         if n_columns not in (0, self._x.shape[1]):
             raise Refuse("the number of columns is not the announced one")
-        moved = constants_sensitivity(n_columns, self._privacy.neighbors)
+        levels = constants_levels(self._privacy, n_columns)
+        moved = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
         allowed = part(self._privacy, of="constants", constants_paid=True)
         n_cells = 2 * n_columns + 1
         cost, noised = self._noised(allowed, moved, masked=masked, n_shares=n_shares, size=n_cells)
-        return cost, lambda: ConstantsReply(noised(self._quantized(request)))
+        return cost, lambda: ConstantsReply(noised(self._quantized(request, levels)))
 
-    def _quantized(self, request: ConstantsRequest) -> Integers:
+    def _quantized(self, request: ConstantsRequest, levels: int) -> Integers:
         bounds = (request.low, request.high)
         if not len(request.low):
-            return quantized_moments(np.zeros((self._x.shape[0], 0)), bounds)
+            return quantized_moments(np.zeros((self._x.shape[0], 0)), bounds, levels)
         result = np.zeros(2 * len(request.low) + 1, np.int64)
         for block in blocks(self._x):
-            result += quantized_moments(np.asarray(block, np.float64), bounds)
+            result += quantized_moments(np.asarray(block, np.float64), bounds, levels)
         return result
 
     def _counts(
         self, request: NoisyCountRequest, *, masked: bool, n_shares: int
     ) -> tuple[Guarantee, Callable[[], Message]]:
-        asked: CountRequest = decode(request.plan, (CountRequest,))
-        plan = asked.plan()
+        asked, plan = self._asked(request.plan)
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         allowed = part(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(asked.classes)
@@ -223,11 +229,19 @@ class PrivateFlyNNParty(FlyNNParty):
 
         return cost, draw
 
+    def _asked(self, frame: bytes) -> tuple[CountRequest, HashPlan]:
+        """Return a plan that this party can follow; nothing here depends on its rows."""
+        asked: CountRequest = decode(frame, (CountRequest,))
+        if self._x.shape[1] != asked.n_features:
+            raise Refuse("the number of columns is not the announced one")
+        if not set(self._privacy.classes or ()) <= set(asked.classes):
+            raise Refuse("a class that was agreed is missing")
+        return asked, asked.plan()
+
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
             raise Refuse("the privacy asked for is not the one that was agreed")
-        asked: CountRequest = decode(request.plan, (CountRequest,))
-        plan = asked.plan()
+        asked, plan = self._asked(request.plan)
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         dp = picks(
             self._privacy,
@@ -245,8 +259,6 @@ class PrivateFlyNNParty(FlyNNParty):
         return dp.guarantee(moved), draw
 
     def _exact_counts(self, plan: HashPlan, asked: CountRequest) -> Integers:
-        if self._x.shape[1] != asked.n_features:
-            raise Refuse("the number of columns is not the announced one")
         counts = count_rows(
             self._active(plan),
             self._labels(asked.classes),
@@ -271,3 +283,13 @@ class PrivateFlyNNParty(FlyNNParty):
             else some.guarantee(moved, size)
         )
         return cost, lambda values: values + some.share(size, bits=self._bits)
+
+
+def _of_classes(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
+    """Return which rows have a label that was agreed; all where none were."""
+    if privacy.classes is None:
+        return np.ones(len(y), bool)
+    known = np.array([label in privacy.classes for label in y.tolist()], bool)
+    if not known.all():
+        log.warning("rows whose label is not among the agreed classes are left out")
+    return known

@@ -31,8 +31,8 @@ from fedneighbors.methods.flynn.private.messages import (
     terms,
 )
 from fedneighbors.methods.flynn.private.release import (
-    LEVELS,
     active_units,
+    constants_levels,
     count_sensitivity,
     default_picks,
     mechanism,
@@ -186,16 +186,17 @@ class _Training:
 
     def _paid(self, *, scaled: bool) -> Coordinator[_Known]:
         low, high = self._bounds() if scaled else (np.zeros(0), np.zeros(0))
+        levels = constants_levels(self.privacy, len(low))
         kind = MaskedConstantsRequest if self._masked else ConstantsRequest
         request = kind(self.run, terms(self.privacy), self._n_shares, low, high)
         replies = yield total(request)
         moments = _survivors(replies, "rows and scaling", masked=self._masked).total.moments
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
-        n_rows = max(1, round(int(moments[0]) / LEVELS))
+        n_rows = max(1, round(int(moments[0]) / levels))
         if not scaled:
             return _Known(n_rows, None, None, paid=True)
-        first, second = np.split(moments[1:] / (LEVELS * n_rows), 2)
+        first, second = np.split(moments[1:] / (levels * n_rows), 2)
         mean = np.clip(first, 0, 1)
         spread = np.sqrt(np.clip(second - mean**2, 0, 0.25))
         width = high - low

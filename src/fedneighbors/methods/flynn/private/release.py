@@ -21,16 +21,21 @@ from fedneighbors.privacy.guarantees import (
     Sensitivity,
     exact,
 )
-from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.mechanisms import (
+    LARGEST_SCALE,
+    LARGEST_VARIANCE,
+    DiscreteGaussian,
+    DiscreteLaplace,
+)
 from fedneighbors.privacy.picks import TopPicks
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.privacy.shares import GaussianShares, LaplaceShares
 
 __all__ = [
-    "LEVELS",
     "Mechanism",
     "Shares",
     "active_units",
+    "constants_levels",
     "constants_sensitivity",
     "count_sensitivity",
     "default_picks",
@@ -47,9 +52,7 @@ __all__ = [
 Mechanism = DiscreteLaplace | DiscreteGaussian
 Shares = LaplaceShares | GaussianShares
 
-LEVELS = 1 << 10
-"""Steps into which the range of a column is cut where its moments are paid for."""
-
+_FINEST, _COARSEST = 1 << 10, 1 << 4  # steps of a column's range, where its moments are paid for
 _STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the sampler's table is small
 _MOST_UNITS = 200_000
 _FEWEST_UNITS = 300
@@ -72,14 +75,43 @@ def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
     return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
 
 
-def constants_sensitivity(n_columns: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`quantized_moments`: every cell by 1,024 at most.
+def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves :func:`quantized_moments`: every cell by ``levels`` at most.
 
     Under ``"replace_one"`` the number of rows does not move, which is not made use of.
     """
     cells = 2 * n_columns + 1
     return Sensitivity(
-        "row", neighbors, l1=cells * LEVELS, l2_squared=cells * LEVELS**2, linf=LEVELS
+        "row", neighbors, l1=cells * levels, l2_squared=cells * levels**2, linf=levels
+    )
+
+
+def constants_levels(privacy: Privacy, n_columns: int) -> int:
+    """Return into how many steps the range of a column is cut where its moments are paid for.
+
+    The noise is the same part of the range for any number, so that the finest is taken that the
+    samplers bear; a function of what was agreed alone.
+
+    Raises
+    ------
+    PrivacyError
+        If not even coarse steps will do; mean and spread would drown in the noise anyway.
+    """
+    allowed = part(privacy, of="constants", constants_paid=True)
+    levels = _FINEST
+    while levels >= _COARSEST:
+        moved = constants_sensitivity(n_columns, levels, privacy.neighbors)
+        if isinstance(allowed, PureDP):
+            fits = moved.l1 / allowed.epsilon <= LARGEST_SCALE
+        else:
+            fits = moved.l2_squared / (2 * allowed.rho) <= LARGEST_VARIANCE
+        if fits:
+            return levels
+        levels //= 2
+    raise PrivacyError(
+        f"mean and spread of {n_columns} columns would drown in the noise that {allowed} calls "
+        "for; declare public=('scaling', 'n_rows'), set standardize=False, raise "
+        "constants_share, or allow a delta under mechanism='central'"
     )
 
 
@@ -179,7 +211,9 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_parties: int, n_picks: in
     return TopPicks(allowed.epsilon / divided, n_picks)
 
 
-def quantized_moments(x: Floats, bounds: tuple[Floats, Floats]) -> npt.NDArray[np.int64]:
+def quantized_moments(
+    x: Floats, bounds: tuple[Floats, Floats], levels: int
+) -> npt.NDArray[np.int64]:
     """Return number of rows, sums and sums of squares of a table that is cut to known bounds.
 
     Parameters
@@ -187,17 +221,19 @@ def quantized_moments(x: Floats, bounds: tuple[Floats, Floats]) -> npt.NDArray[n
     x : float64 array of shape (n_rows, n_columns)
     bounds : pair of float64 arrays of shape (n_columns,)
         Lowest and highest value of each column; what lies beyond is cut.
+    levels : int
+        Steps of the range.
 
     Returns
     -------
     int64 array of shape (2 * n_columns + 1,)
-        In units of 1 / 1024 of the range (of its square): rows, sums, squares.
+        In steps of the range (of its square): rows, sums, squares.
     """
     low, high = bounds
     width = np.where(high > low, high - low, 1.0)
-    unit = np.rint((np.clip(x, low, high) - low) / width * LEVELS).astype(np.int64)
-    squares = unit * unit // LEVELS
-    return np.concatenate([[LEVELS * len(x)], unit.sum(axis=0), squares.sum(axis=0)])
+    unit = np.rint((np.clip(x, low, high) - low) / width * levels).astype(np.int64)
+    squares = unit * unit // levels
+    return np.concatenate([[levels * len(x)], unit.sum(axis=0), squares.sum(axis=0)])
 
 
 def active_units(privacy: Privacy) -> int:
