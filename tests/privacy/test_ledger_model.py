@@ -22,7 +22,7 @@ from fedneighbors.privacy.ledger import Ledger
 
 N_WRITERS = 3
 N_STEPS = 50  # of one sequence
-N_SEQUENCES = 40
+N_SEQUENCES = 30
 N_SEQUENCES_SLOW = 1000
 
 writers = st.integers(0, N_WRITERS - 1)
