@@ -69,23 +69,25 @@ def pooled_model(folder):
     return run(coordinate(FlyNNSettings(n_units=2048, seed=7)), [party]).result
 
 
-def test_model_of_three_nodes_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
+@pytest.mark.parametrize("masked", [False, True], ids=["plain sums", "masked sums"])
+def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(network, masked):
     parties = ("ann", "bob", "cyd")
     write_digits(network.folder, parties)
     expected = pooled_model(network.folder).to_bytes()  # compiles what the nodes then load
-    for party, masks in enroll(network.folder, parties).items():
-        join(network, party, named=True, **masks)
+    masks = enroll(network.folder, parties) if masked else {}
+    for party in parties:
+        join(network, party, named=True, **masks.get(party, {}))
 
-    model_path = str(network.folder / "coordinator.model")
-    sums = {"secure_aggregation": True, "roster": str(network.folder / "roster.json")}
-    process = network.start_run(
-        APP, min_parties=3, timeout_s=120.0, model_path=model_path, n_units=2048, seed=7, **sums
-    )
-    printed = process.communicate(timeout=LIMIT_S)[0]
+    settings = {"min_parties": 3, "timeout_s": 120.0, "n_units": 2048, "seed": 7}
+    settings["model_path"] = str(network.folder / "coordinator.model")
+    if masked:
+        settings |= {"secure_aggregation": True, "roster": str(network.folder / "roster.json")}
+    printed = network.start_run(APP, **settings).communicate(timeout=LIMIT_S)[0]
 
     assert network.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 2 + 3 * 4  # three sums of four exchanges
-    assert printed.count("MaskInput: 3 parties answered") == 3
+    # Two questions are gathered, three summed; a masked sum takes four exchanges.
+    assert printed.count("3 parties answered") == (2 + 3 * 4 if masked else 5)
+    assert printed.count("MaskInput: 3 parties answered") == (3 if masked else 0)
     for owner in ("coordinator", *parties):
         assert (network.folder / f"{owner}.model").read_bytes() == expected
     assert not list(network.folder.glob("*.pending"))

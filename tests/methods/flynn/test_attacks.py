@@ -154,7 +154,8 @@ def test_a_sixth_of_the_noise_would_tell_more_than_epsilon_and_delta_allow(mecha
 )
 def test_paid_constants_and_counts_together_stay_within_the_same_limit(mechanism, n_columns):
     protection, n_trials = Protection(mechanism), 10_000
-    one_row = constants_sensitivity(n_columns, "add_remove")
+    levels = constants_levels(protection.privacy, n_columns)
+    one_row = constants_sensitivity(n_columns, levels, "add_remove")
     releases = [  # a row at the upper bounds moves each of the constants as far as a row can
         (one_row, "constants", 2 * n_columns + 1, one_row.linf),
         (protection.sensitivity, "counts", N_ACTIVE, 1),
