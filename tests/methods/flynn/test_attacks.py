@@ -22,6 +22,7 @@ from fedneighbors.methods.flynn.private.messages import NoisyCountReply
 from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
 from fedneighbors.methods.flynn.private.release import (
+    constants_levels,
     constants_sensitivity,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
