@@ -21,6 +21,8 @@ COMMANDS = [
     ["data", "list"],
     ["data", "describe"],
     ["data", "partition"],
+    ["keys", "new"],
+    ["keys", "roster"],
     ["ledger", "show"],
     ["ledger", "budget"],
     ["ledger", "export"],
