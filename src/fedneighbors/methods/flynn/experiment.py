@@ -315,7 +315,11 @@ def run(
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
     rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
-    summary = _run_summary(model, rival, x, y, held_out)
+    rivals = {"kNN, pooled (k = 5)": rival}
+    if model.privacy is not None:
+        exact = clone(model).set_params(privacy=None)
+        rivals["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
+    summary = _run_summary(model, rivals, x, y, held_out)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": rival.predict_proba(x[held_out]),
@@ -363,21 +367,19 @@ def _searched(
 
 def _run_summary(
     model: FlyNNClassifier,
-    rival: Any,
+    rivals: Mapping[str, Any],
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
 ) -> Table:
-    ours, theirs = model.predict(x[held_out]), rival.predict(x[held_out])
     truth = y[held_out]
-    frequent = np.full(len(truth), _most_frequent(y))
+    guesses = {"FlyNN, federated": model.predict(x[held_out])}
+    guesses |= {name: rival.predict(x[held_out]) for name, rival in rivals.items()}
+    guesses["most frequent class"] = np.full(len(truth), _most_frequent(y))
+    theirs = guesses["kNN, pooled (k = 5)"]
     rows = tuple(
         (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, theirs))
-        for method, guess in (
-            ("FlyNN, federated", ours),
-            ("kNN, pooled (k = 5)", theirs),
-            ("most frequent class", frequent),
-        )
+        for method, guess in guesses.items()
     )
     return Table(
         name="summary",
