@@ -186,7 +186,7 @@ class RealTable:
     n_repeats : int
         Repetitions.
     fresh : bool
-        Whether it is known that no default of the library was chosen with the test rows.
+        Whether no default of private training can have been chosen with the test rows.
     """
 
     data: str
