@@ -125,6 +125,7 @@ def test_every_term_of_privacy_can_be_set():
         "bounds": "[0, [1, 2]]",
         "constants-share": "1/5",
         "n-picks": 7,
+        "n-parties": 4,
         "accounting": "paper",
         "colluders": 2,
     }
@@ -142,6 +143,7 @@ def test_every_term_of_privacy_can_be_set():
         "1/5",
         7,
         "paper",
+        4,
         2,
     )
 

@@ -156,7 +156,7 @@ def test_two_parties_may_add_up_what_carries_noise():
     assert replies.total.items.tolist() == (inner[0].items + inner[1].items).tolist()
     (round_,) = inner[0].rounds
     assert inner[1].rounds == [round_]
-    assert round_ == MaskedRound(round_.id, 2, 2)
+    assert round_ == MaskedRound(round_.id, 2, 2, 2)
     assert len(round_.id) == 64
 
 

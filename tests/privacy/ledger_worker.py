@@ -82,7 +82,7 @@ class StoresLate(Ledger):
         named = Terms(query_id, **terms)
         answer = self._reserve(named)
         if answer is None:
-            answer = self._draw(named, draw)
+            answer = draw()
             publish(answer)
             self._store(named, answer)
         return answer
@@ -134,7 +134,7 @@ def ask(ledger, query, rng, points):
     except BudgetExceeded:
         tell("refused", query)
     except DrawError:
-        points.reach("voided")
+        points.reach("failed")
     else:
         points.reach("stored")
         publish(answer)

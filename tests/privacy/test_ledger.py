@@ -47,6 +47,10 @@ def failing():
     raise RuntimeError("no entropy")
 
 
+def full_disk(*_):
+    raise LedgerError("the disk is full")
+
+
 def test_a_new_id_is_drawn_charged_and_stored(ledger):
     answer = ask(ledger, purpose="first look")
 
@@ -223,9 +227,21 @@ def test_a_repeated_id_under_other_terms_is_an_error(ledger, changed):
     assert ledger.entries() == before
 
 
-def test_a_charge_is_taken_back_when_the_draw_fails(ledger):
+def test_a_failed_draw_stays_charged_and_may_be_asked_for_again(ledger):
     with pytest.raises(RuntimeError, match="no entropy"):
         ask(ledger, draw=failing)
+
+    assert ledger.spent("visits") == TENTH  # that it failed may tell something of the rows
+    assert kinds(ledger) == ["budget", "reserved"]
+    assert ask(ledger) == b"noised"
+    assert ledger.spent("visits") == TENTH
+
+
+def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger._books, "add_answer", full_disk)
+        with pytest.raises(LedgerError, match="full"):
+            ask(ledger)
 
     assert ledger.spent("visits") == PureDP(0)
     assert kinds(ledger) == ["budget", "reserved", "voided"]
@@ -242,11 +258,11 @@ def test_a_charge_is_taken_back_when_the_draw_fails(ledger):
     ],
     ids=["text", "nothing", "too long"],
 )
-def test_an_answer_that_cannot_be_stored_is_not_paid(ledger, drawn, error, match):
+def test_an_answer_that_is_none_is_refused_and_stays_charged(ledger, drawn, error, match):
     with pytest.raises(error, match=match):
         ask(ledger, draw=lambda: drawn)
 
-    assert ledger.spent("visits") == PureDP(0)
+    assert ledger.spent("visits") == TENTH
 
 
 @pytest.mark.parametrize("answer", [b"", b"\0", bytes(16 * 2**20), bytes(range(256)) * 256])
@@ -265,6 +281,14 @@ def test_of_two_draws_for_one_id_the_first_stored_is_everyones_answer(ledger, pa
     assert kinds(ledger) == ["budget", "reserved", "released"]
 
 
+def fail_to_store_elsewhere(path, monkeypatch):
+    """Ask for the same release through a second ledger that cannot store its answer."""
+    with Ledger(path) as other, monkeypatch.context() as patch:
+        patch.setattr(other._books, "add_answer", full_disk)
+        with pytest.raises(LedgerError, match="full"):
+            ask(other)
+
+
 def test_a_failed_draw_does_not_take_back_what_another_process_released(ledger, path):
     def draw():
         with Ledger(path) as other:
@@ -278,14 +302,15 @@ def test_a_failed_draw_does_not_take_back_what_another_process_released(ledger, 
     assert ask(ledger, draw=never) == b"first"
 
 
-def test_a_charge_that_another_process_took_back_is_made_again_before_the_release(ledger, path):
+def test_a_charge_that_another_process_took_back_is_made_again_before_the_release(
+    ledger, path, monkeypatch
+):
     draws = []
 
     def draw():
         draws.append(ledger.spent("visits"))
         if len(draws) == 1:
-            with Ledger(path) as other, pytest.raises(RuntimeError):
-                ask(other, draw=failing)
+            fail_to_store_elsewhere(path, monkeypatch)
         return b"noised %d" % len(draws)
 
     answer = ask(ledger, draw=draw)
@@ -296,12 +321,11 @@ def test_a_charge_that_another_process_took_back_is_made_again_before_the_releas
 
 
 def test_a_charge_taken_back_elsewhere_is_not_made_again_where_the_budget_went_meanwhile(
-    ledger, path
+    ledger, path, monkeypatch
 ):
     def draw():
+        fail_to_store_elsewhere(path, monkeypatch)
         with Ledger(path) as other:
-            with pytest.raises(RuntimeError):
-                ask(other, draw=failing)
             ask(other, "q2", cost=PureDP(1))
         return b"noised"
 

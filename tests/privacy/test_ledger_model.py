@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fedneighbors.errors import BudgetExceeded
+from fedneighbors.errors import BudgetExceeded, LedgerError
 from fedneighbors.privacy.accounting import zcdp_to_approx
 from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
@@ -41,7 +41,7 @@ budgets = (
     | st.builds(ZCDP, allowances)
     | st.builds(ApproxDP, allowances, st.sampled_from([Fraction(0), Fraction("1e-6")]))
 )
-fates = st.sampled_from(["answered", "answered", "answered", "failing", "crashing"])
+fates = st.sampled_from(["answered", "answered", "failing", "unstored", "crashing"])
 
 
 class DrawError(Exception):
@@ -50,6 +50,10 @@ class DrawError(Exception):
 
 class Crash(BaseException):
     """The end of a process during a draw."""
+
+
+def full_disk(*_):
+    raise LedgerError("the disk is full")
 
 
 def total(charges, budget):
@@ -187,7 +191,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if fate == "failing":
             with pytest.raises(DrawError):
                 self.call(w, query, terms, draw)
-            self.void(query)
+        elif fate == "unstored":
+            self.fail_to_store(w, query, terms, draw)
         elif fate == "crashing":
             with pytest.raises(Crash):
                 self.call(w, query, terms, draw)
@@ -199,6 +204,18 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.answers[query] = drawn[-1]
                 self.kinds["released"] += 1
             assert answer == self.answers[query]
+
+    def fail_to_store(self, w, query, terms, draw):
+        """Ask a writer that cannot store; another's answer, if there is one by then, is given."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.ledgers[w]._books, "add_answer", full_disk)
+            try:
+                answer = self.call(w, query, terms, draw)
+            except LedgerError:
+                assert query not in self.answers
+                self.void(query)
+            else:
+                assert answer == self.answers[query]
 
     def reserve(self, query, terms):
         if query not in self.charges:

@@ -248,7 +248,9 @@ class MaskedParty:
             raise Refuse(MALFORMED) from None
         if not getattr(kind, "masked_only", False):
             return self._party.answer(request)
-        round_ = MaskedRound(held.context.hex(), len(held.members), opening.threshold)
+        round_ = MaskedRound(
+            held.context.hex(), len(held.members), len(opening.names), opening.threshold
+        )
         return self._party.contribute(request, round_)  # type: ignore[attr-defined]
 
     def _confirm(self, request: Confirm) -> Confirmation:

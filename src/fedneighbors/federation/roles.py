@@ -55,12 +55,15 @@ class MaskedRound:
         Digest of everything that the parties agreed on, in hexadecimal; new in every attempt.
     n_parties : int
         Parties whose replies may be in the sum.
+    n_asked : int
+        Parties with which it was opened; of those that hold shares of secrets, some may have left.
     threshold : int
         Least number of parties whose sum is ever unmasked.
     """
 
     id: str
     n_parties: int
+    n_asked: int
     threshold: int
 
 

@@ -150,8 +150,9 @@ class Ledger:
             Of this release.
         draw : callable
             Returns the noised answer, at most ``MAX_ANSWER_BYTES``; lets nothing out in another
-            way. If it raises, the charge is taken back. It may be called again where another
-            process that drew for the same id failed.
+            way. If it raises, the charge stands, since that it failed may tell something of the
+            rows: check before the release what can be checked. The same id may be asked again at
+            no further cost, and ``draw`` is then called again.
         purpose : str
             For people.
 
@@ -174,7 +175,7 @@ class Ledger:
         while True:
             answer = self._reserve(terms)
             if answer is None:
-                answer = self._store(terms, self._draw(terms, draw))
+                answer = self._store(terms, _usable_answer(draw()))
             if answer is not None:
                 return answer
             log.info("release %s: the reservation was voided elsewhere, reserving again", query_id)
@@ -224,13 +225,6 @@ class Ledger:
                 self._books.require_room(terms)
                 self._books.add_charge(terms)
         return answer
-
-    def _draw(self, terms: Terms, draw: Callable[[], bytes]) -> bytes:
-        try:
-            return _usable_answer(draw())
-        except BaseException:
-            self._void_later_if_not_now(terms)
-            raise
 
     def _store(self, terms: Terms, drawn: bytes) -> bytes | None:
         """Return the one answer that the ledger now holds; None where the charge was voided."""

@@ -25,6 +25,7 @@ __all__ = [
     "LARGEST_SCALE",
     "LARGEST_VALUE",
     "LARGEST_VARIANCE",
+    "WIDEST_SCALE",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "NoisyTopK",
@@ -37,6 +38,9 @@ LARGEST_SCALE = 1 << 14
 
 LARGEST_VARIANCE = 1 << 32
 """Up to this variance Gaussian noise is drawn from a table of ours, above it by OpenDP."""
+
+WIDEST_SCALE = 1 << 40
+"""Wider noise is refused: samplers cut at the ends of 64 bits, which must be out of its reach."""
 
 LARGEST_VALUE = 1 << 61
 """Values beyond it are refused, so that no sum with noise can wrap around."""
@@ -86,6 +90,14 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
     return array.astype(np.int64)
 
 
+def _refuse_width(width: Fraction, name: str, *, power: int = 1) -> None:
+    if width > WIDEST_SCALE**power:
+        raise ValueError(
+            f"expected a {name} of at most 2**{40 * power}, got about "
+            f"2**{int(width).bit_length()}; such noise leaves nothing: raise epsilon"
+        )
+
+
 def _refuse_bits(bits: BitSource, what: str) -> None:
     if bits is not os.urandom:
         raise ValueError(f"{what} is drawn by OpenDP, which takes no bits; leave bits out")
@@ -110,7 +122,7 @@ class DiscreteLaplace:
     Raises
     ------
     ValueError
-        If the scale is not above 0.
+        If the scale is not above 0, or above :data:`WIDEST_SCALE`.
 
     References
     ----------
@@ -128,6 +140,7 @@ class DiscreteLaplace:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", positive(self.scale, "scale"))
+        _refuse_width(self.scale, "scale")
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return the cost of one release: epsilon = l1 / scale, under the relation stated there.
@@ -200,7 +213,7 @@ class DiscreteGaussian:
     Raises
     ------
     ValueError
-        If the variance is not above 0.
+        If the variance is not above 0, or above the square of :data:`WIDEST_SCALE`.
 
     References
     ----------
@@ -218,6 +231,7 @@ class DiscreteGaussian:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", positive(self.variance, "variance"))
+        _refuse_width(self.variance, "variance", power=2)
 
     def guarantee(self, sensitivity: Sensitivity) -> ZCDP:
         """Return the cost of one release: rho = l2_squared / (2 variance).

@@ -1,4 +1,8 @@
-"""OpenDP's samplers: noise too wide for a table of ours, and selection without values."""
+"""OpenDP's samplers: noise too wide for a table of ours, and selection without values.
+
+Its integers are asked for with 64 bits: its samplers cut at the ends of the type, which for
+Python's ``int`` is taken to have 32, and cut noise hides nothing.
+"""
 
 import math
 from fractions import Fraction
@@ -38,7 +42,7 @@ def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
         How many values.
     """
     dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return np.array(dp.m.make_laplace(*space, scale=_at_least(scale))([0] * size), np.int64)
 
 
@@ -56,7 +60,7 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
     sigma = math.sqrt(variance)
     while Fraction(sigma) ** 2 < variance:
         sigma = math.nextafter(sigma, math.inf)
-    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
     return np.array(dp.m.make_gaussian(*space, scale=sigma)([0] * size), np.int64)
 
 
@@ -73,7 +77,7 @@ def top_k_measurement(k: int, scale: Fraction) -> Any:
         Of the noise, rounded up to a float.
     """
     dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T=int)), dp.linf_distance(T=int)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
     return dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=k, scale=_at_least(scale))
 
 

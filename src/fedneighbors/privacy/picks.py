@@ -109,6 +109,7 @@ class TopPicks:
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         if self.n_picks < 1:
             raise ValueError(f"expected n_picks of 1 or more, got {self.n_picks}")
+        DiscreteLaplace(self.scale)  # refuses a width that no sampler bears, before any charge
 
     @property
     def rate(self) -> Fraction:

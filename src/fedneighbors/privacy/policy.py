@@ -43,8 +43,10 @@ class Privacy:
     neighbors : {"add_remove", "replace_one"}
         Tables that must not be told apart: one row more or less, or one row exchanged.
     public : tuple of str
-        Facts about the rows that are declared to be public: ``"classes"`` (which labels occur),
-        ``"n_rows"`` (rows of all parties together), ``"scaling"`` (mean and spread of columns).
+        Facts about the rows of *each party* that are declared to be public: ``"classes"`` (which
+        labels occur), ``"n_rows"`` (how many rows), ``"scaling"`` (the exact sums of columns and of
+        their squares, from which mean and spread follow). They leave a party as often as asked
+        for, and in the plain where sums are not masked.
     classes : tuple of labels, optional
         The labels, where they are known beforehand; they then need not be read off the rows.
     bounds : (low, high), optional
@@ -58,9 +60,13 @@ class Privacy:
         How ``"paper"`` spends epsilon over the parties. Rows of different parties are disjoint,
         so that each party may spend all of it (``"parallel"``); the paper divides it by the number
         of parties.
+    n_parties : int, optional
+        How many parties there are, which each of them must know to divide epsilon under
+        ``accounting="paper"``.
     colluders : int
         Parties that may side with the coordinator under ``"central"``; the shares of the others
-        then suffice.
+        then suffice. Each party knows its own share and could take it off the sum, so that 1, the
+        default, keeps the promise towards every single party, and 0 towards the coordinator alone.
 
     Raises
     ------
@@ -83,7 +89,8 @@ class Privacy:
     constants_share: Number = Fraction(1, 10)
     n_picks: int | None = None
     accounting: Literal["parallel", "paper"] = "parallel"
-    colluders: int = 0
+    n_parties: int | None = None
+    colluders: int = 1
 
     def __post_init__(self) -> None:
         if not exact(self.epsilon, "epsilon") > 0:
@@ -107,7 +114,7 @@ class Privacy:
                 f"mechanism {self.mechanism!r} needs no delta and would not use it: expected "
                 f"delta=0, got {self.delta!r}; leave it out, or take mechanism='central'"
             )
-        for name, least in (("n_picks", 1), ("colluders", 0)):
+        for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise TypeError(f"expected {name} as an integer, got {value!r}")
@@ -119,6 +126,20 @@ class Privacy:
         """All that one training may cost."""
         epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+    def require_classes(self) -> None:
+        """Return if the labels are known or public, which cannot be paid for.
+
+        Raises
+        ------
+        ValueError
+            If they are neither.
+        """
+        if self.classes is None and not self.knows("classes"):
+            raise ValueError(
+                "which labels occur is read off the rows and cannot be paid for: give them as "
+                "Privacy(classes=[...]), or declare public=('classes', ...)"
+            )
 
     def knows(self, fact: str) -> bool:
         """Return whether a fact about the rows was declared to be public."""

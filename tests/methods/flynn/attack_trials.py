@@ -199,7 +199,9 @@ def _answers(protection, parties, plan, run):
         return parties[0].answer(request).counts
     request = MaskedNoisyCountRequest(run, agreed, N_HONEST, asked, constants_paid=False)
     return sum(
-        party.contribute(request, MaskedRound(f"{run} {party.name}", 5, 4)).counts.astype(np.int64)
+        party.contribute(request, MaskedRound(f"{run} {party.name}", 5, 5, 4)).counts.astype(
+            np.int64
+        )
         for party in parties
     )
 

@@ -1,6 +1,7 @@
 """The study under privacy: its shortcut releases what parties release; its tables add up."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,7 @@ from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import read_record, write_record
 
 PUBLIC = ("classes", "n_rows", "scaling")
+PAPER = Privacy(1, mechanism="paper", public=PUBLIC)
 SETTING = Setting(300, 3, 15)
 SEED = 100  # none of the sets that are reported
 
@@ -106,8 +108,8 @@ def trained_by_parties(train, owners, policy, decay, class_normalized):
         (Privacy(1, 1e-6, "central", public=PUBLIC), 2, None),
         (Privacy(0.5, 1e-6, "central", public=PUBLIC), 8, 0.9),
         (Privacy(1, mechanism="paper", public=PUBLIC, n_picks=20), 2, 0.9),
-        (Privacy(1, mechanism="paper", public=PUBLIC), 2, 0.9),
-        (Privacy(2, mechanism="paper", public=PUBLIC, n_picks=20, accounting="paper"), 2, 0.9),
+        (PAPER, 2, 0.9),
+        (replace(PAPER, epsilon=2, n_picks=20, accounting="paper", n_parties=2), 2, 0.9),
     ],
     ids=["local", "central", "central of 8", "paper", "paper, default T", "paper, divided"],
 )

@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 ALIKE_RATIO = 6.0
+FARTHEST = 2.0**20
+"""Standardized values are cut here: farther than a million standard deviations, sums would lose
+their last bits, and rows could make the hash overflow."""
+
 BLOCK_ROWS = 512
 
 Floats = npt.NDArray[np.float64]
@@ -209,6 +213,7 @@ class FeatureMap:
         z = x
         if self.mean is not None and self.scale is not None:
             z = (np.asarray(x, np.float64) - self.mean) / self.scale
+            np.clip(z, -FARTHEST, FARTHEST, out=z)
         return expand(z, self.expansion, self.seed)
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,6 +124,8 @@ def _privately(
             f"y holds labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
             f"{list(privacy.classes or ())[:10]}; name all labels there"
         )
+    if privacy.accounting == "paper" and privacy.n_parties is None:
+        privacy = replace(privacy, n_parties=len(holdings.owned))
     with ExitStack() as stack:
         ledgers: dict[str, Ledger] = {}
 
@@ -154,6 +156,6 @@ def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
         "mechanism": privacy.mechanism,
         "composition": "parties in parallel, for their rows are disjoint; releases of one add up",
         "public": ", ".join(privacy.public) or "nothing",
-        "spent by each party": max(spent.values()),
+        "spent by each party": ", ".join(sorted(set(spent.values()))),
         "accounting": f"epsilon / {len(spent)} each, as printed" if divided else "epsilon each",
     }

@@ -141,7 +141,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
 
 
 def test_a_party_that_agreed_to_noise_does_not_pick():
-    request = PicksRequest("a", terms(LOCAL), COUNTS, False, 2, 6)
+    request = PicksRequest("a", terms(LOCAL), COUNTS, False, 6)
 
     with pytest.raises(Refuse, match="not the one that was agreed"):
         party().answer(request)
@@ -153,21 +153,21 @@ def test_noise_shares_leave_only_inside_a_masked_sum():
     assert "masked sum" in reply.code
 
 
-@pytest.mark.parametrize(("n_shares", "colluders"), [(4, 0), (3, 1), (0, 0), (-1, 0)])
+@pytest.mark.parametrize(("n_shares", "colluders"), [(4, 0), (3, 1), (0, 1), (-1, 1)])
 def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
     privacy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=privacy)
 
     with pytest.raises(Refuse, match="more noise shares are counted on"):
-        north.contribute(masked_request(privacy, n_shares), MaskedRound("ab", 4, 3))
+        north.contribute(masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3))
 
 
 def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
     twice = party(privacy=replace(LOCAL, mechanism="central"), ledger=ledger_of("n", PureDP(2)))
     request = masked_request(replace(LOCAL, mechanism="central"))
 
-    first = twice.contribute(request, MaskedRound("ab", 4, 3))
-    second = twice.contribute(request, MaskedRound("cd", 4, 3))
+    first = twice.contribute(request, MaskedRound("ab", 4, 4, 3))
+    second = twice.contribute(request, MaskedRound("cd", 4, 4, 3))
 
     assert (first.counts != second.counts).any()
     assert twice._ledger.spent("table") == PureDP(2)
@@ -182,28 +182,32 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
     ],
 )
 def test_facts_that_were_not_declared_public_are_not_told(request_, public):
-    north = party(privacy=replace(LOCAL, public=public))
+    north = party(privacy=replace(LOCAL, public=public, classes=(0, 1)))
 
     with pytest.raises(Refuse, match="declared public"):
         north.answer(request_)
 
 
 def test_a_schema_without_labels_tells_none():
-    schema = party(privacy=replace(LOCAL, public=())).answer(PublicSchemaRequest(False))
+    schema = party(privacy=replace(LOCAL, public=(), classes=(0, 1))).answer(
+        PublicSchemaRequest(False)
+    )
 
     assert (schema.labels, schema.label_kind) == ((), "none")
 
 
-def test_nothing_is_charged_where_no_noise_could_be_drawn():
+def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself():
     def bits(n):
         raise OSError("the operating system has no entropy")
 
     north = party(bits=bits)
 
-    with pytest.raises(OSError, match="no entropy"):
+    with pytest.raises(Refuse) as caught:
         north.answer(counts_request())
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert caught.value.code == "a release failed; it stays charged, and the party's log says where"
+    assert caught.value.detail == ""
+    assert north._ledger.spent("table") == PureDP(1)
 
 
 def test_noise_does_not_come_from_the_public_seed():
@@ -233,7 +237,6 @@ def test_noise_does_not_come_from_the_public_seed():
                     CountRequest.of(HashPlan(FeatureMap(2, "none"), 4, 1, 1, 0), (0, 1), n_bits=32)
                 ),
                 False,
-                1,
                 2,
             ),
         ),
@@ -268,7 +271,7 @@ def test_a_plan_without_an_agreed_class_is_refused_whatever_the_rows():
     policy = replace(LOCAL, public=(), classes=(0, 1, 2))
     north = party(privacy=policy)
 
-    with pytest.raises(Refuse, match="a class that was agreed is missing"):
+    with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):
         north.answer(counts_request(policy))
 
     assert north._ledger.spent("table") == PureDP(0)
@@ -307,3 +310,113 @@ def test_a_reply_is_the_exact_counts_and_laplace_noise_of_the_stated_scale():
 
 def test_replies_are_what_their_class_declares():
     assert isinstance(party().answer(counts_request()), NoisyCountReply)
+
+
+# What a coordinator that lies could make a party say.
+
+
+FAR = 4.0
+
+
+def rows_with_and_without_a_far_value():
+    x, y = table()
+    far = x.copy()
+    far[7, 1] = FAR * 10
+    return (x, y), (far, y)
+
+
+def probe(**change):
+    """A plan whose constants make far values of a column as large as floats go."""
+    features = FeatureMap(3, "mirror", np.zeros(3), np.full(3, 1.0) * change.pop("scale"))
+    return encode(CountRequest.of(HashPlan(features, 20, 2, 3, 7), (0, 1), n_bits=32))
+
+
+@pytest.mark.parametrize("scale", [1e-300, FAR / 1.7e308, 5e-324, 1e308])
+def test_no_constants_make_a_party_fail_because_of_a_row(scale):
+    for rows in rows_with_and_without_a_far_value():
+        north = party(rows=rows)
+
+        reply = north.answer(counts_request(plan=probe(scale=scale)))
+
+        assert isinstance(reply, NoisyCountReply)
+        assert north._ledger.spent("table") == PureDP(1)
+
+
+@pytest.mark.parametrize("expansion", ["none", "mirror", "population", "thermometer", "fourier"])
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, np.inf, np.nan])
+def test_no_value_makes_a_party_fail(expansion, value):
+    x, y = table()
+    x[3, 2] = value
+    plan = encode(
+        CountRequest.of(HashPlan(FeatureMap(3, expansion), 20, 2, 3, 7), (0, 1), n_bits=32)
+    )
+    north = party(rows=(x, y))
+
+    assert isinstance(north.answer(counts_request(plan=plan)), NoisyCountReply)
+
+
+def test_rows_that_are_no_records_are_left_out_of_every_answer():
+    x, y = table()
+    policy = replace(LOCAL, public=(), classes=(0, 1))
+    odd = x.copy()
+    odd[5, 0] = np.nan
+    kept = np.delete(np.arange(len(y)), 5)
+
+    answers = [
+        party(privacy=policy, rows=rows, bits_seed=4).answer(counts_request(policy)).counts
+        for rows in ((odd, y), (x[kept], y[kept]))
+    ]
+
+    assert (answers[0] == answers[1]).all()
+
+
+def test_a_label_that_is_missing_is_not_told():
+    x, y = table()
+    labels = y.astype(object)
+    labels[2] = None
+    policy = replace(LOCAL, public=(), classes=(0, 1))
+
+    schema = party(privacy=policy, rows=(x, labels)).answer(PublicSchemaRequest(False))
+
+    assert schema == party(privacy=policy).answer(PublicSchemaRequest(False))
+
+
+@pytest.mark.parametrize("n_picks", [0, 81, 10**12])
+def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
+    north = party(privacy=PAPER)
+
+    with pytest.raises(Refuse, match="more cells are to be picked than there are"):
+        north.answer(PicksRequest("a", terms(PAPER), COUNTS, False, n_picks))
+
+    assert north._ledger.spent("table") == PureDP(0)
+
+
+def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
+    wide = HashPlan(PLAN.features, 1 << 23, 2, 5, 7)
+    north = party()
+
+    with pytest.raises(Refuse, match="too many for a reply"):
+        north.answer(counts_request(plan=encode(CountRequest.of(wide, (0, 1), n_bits=32))))
+
+    assert north._ledger.spent("table") == PureDP(0)
+
+
+@pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
+def test_masks_that_do_not_hold_against_the_colluders_get_no_share(n_asked, threshold, colluders):
+    policy = replace(CENTRAL, colluders=colluders)
+    north = party(privacy=policy)
+
+    with pytest.raises(Refuse, match="do not hold against the colluders"):
+        north.contribute(masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold))
+
+    assert float(north._ledger.spent("table").epsilon) == 0
+
+
+def test_bounds_whose_range_is_not_finite_make_no_request():
+    with pytest.raises(ValueError, match="a range is not finite"):
+        ConstantsRequest("a", terms(LOCAL), 1, np.full(3, -1.7e308), np.full(3, 1.7e308))
+
+
+def test_a_party_needs_to_know_its_classes_or_call_them_public():
+    with pytest.raises(ValueError, match="declare public="):
+        party(privacy=replace(LOCAL, public=()))

@@ -176,9 +176,8 @@ def test_the_paper_divides_epsilon_by_the_parties_and_parallel_composition_does_
     moved = count_sensitivity(15, "add_remove")
     spent = {
         accounting: picks(
-            Privacy(epsilon=1, mechanism="paper", accounting=accounting),
+            Privacy(epsilon=1, mechanism="paper", accounting=accounting, n_parties=4),
             constants_paid=False,
-            n_parties=4,
             n_picks=10,
         ).guarantee(moved)
         for accounting in ("paper", "parallel")

@@ -10,7 +10,7 @@ __all__ = ["privacy_from"]
 
 _NUMBERS = ("epsilon", "delta", "constants-share")
 _WORDS = ("mechanism", "neighbors", "accounting")
-_COUNTS = ("n-picks", "colluders")
+_COUNTS = ("n-picks", "n-parties", "colluders")
 
 
 def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
@@ -21,8 +21,8 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     config : mapping
         Keys as the arguments of :class:`~fedneighbors.privacy.policy.Privacy` with ``-`` for
         ``_``. Numbers may be text such as ``"1/3"``; ``public`` is text with commas,
-        ``public-classes`` and ``bounds`` are JSON lists. An empty text, or 0 for ``n-picks``,
-        counts as absent.
+        ``public-classes`` and ``bounds`` are JSON lists. An empty text, or 0 for ``n-picks`` and
+        ``n-parties``, counts as absent.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     given: dict[str, Any] = {
         key.replace("-", "_"): config[key]
         for key in (*_NUMBERS, *_WORDS, *_COUNTS)
-        if config.get(key, "") != "" and not (key == "n-picks" and config[key] == 0)
+        if config.get(key, "") != "" and not (key in ("n-picks", "n-parties") and config[key] == 0)
     }
     public = str(config.get("public", ""))
     given["public"] = tuple(word.strip() for word in public.split(",") if word.strip())

@@ -1,7 +1,7 @@
 """What travels where FlyNN is trained under a privacy budget: nothing exact but declared facts."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,16 @@ def terms(privacy: Privacy) -> dict[str, str]:
         "neighbors": privacy.neighbors,
         "constants_share": str(exact(privacy.constants_share, "constants_share")),
         "accounting": privacy.accounting,
+        "n_parties": str(privacy.n_parties),
         "colluders": str(privacy.colluders),
+        "public": ", ".join(sorted(privacy.public)),
+        "classes": repr(privacy.classes),
+        "bounds": _numbers(privacy.bounds),
     }
+
+
+def _numbers(bounds: Any) -> str:
+    return "" if bounds is None else repr([np.asarray(bound, float).tolist() for bound in bounds])
 
 
 @message
@@ -51,7 +59,7 @@ class PublicSchemaRequest:
 
 @message
 class PublicMomentsRequest(MomentsRequest):
-    """Ask for exact moments that were declared public.
+    """Ask for exact moments of each party that were declared public.
 
     ``noised`` allows their sum over two parties: nothing of it is to be hidden from the other.
     """
@@ -89,6 +97,9 @@ class ConstantsRequest:
             raise ValueError("a bound is not finite")
         if (self.low > self.high).any():
             raise ValueError("a lower bound is above the upper one")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.high - self.low).all():
+                raise ValueError("a range is not finite")
 
 
 @message
@@ -150,7 +161,7 @@ class PicksReply:
 
 @message
 class PicksRequest:
-    """Ask for Algorithm 2's DP(): ``n_picks`` cells (T), for ``n_parties`` parties (tau).
+    """Ask for Algorithm 2's DP() with ``n_picks`` cells (T).
 
     Each party's picks are noised by themselves, so that they may be seen one by one.
     """
@@ -161,7 +172,6 @@ class PicksRequest:
     privacy: Mapping[str, str]
     plan: bytes
     constants_paid: bool
-    n_parties: int
     n_picks: int
 
 

@@ -3,13 +3,14 @@
 import hashlib
 import logging
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.errors import BudgetExceeded, LedgerError
+from fedneighbors.errors import BudgetExceeded, LedgerError, PrivacyError
 from fedneighbors.federation.messages import Message, decode, encode
 from fedneighbors.federation.roles import MaskedRound, Refuse
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows
@@ -30,6 +31,7 @@ from fedneighbors.methods.flynn.private.messages import (
     PublicSchemaRequest,
     terms,
 )
+from fedneighbors.methods.flynn.private.records import records_of
 from fedneighbors.methods.flynn.private.release import (
     constants_levels,
     constants_sensitivity,
@@ -39,6 +41,7 @@ from fedneighbors.methods.flynn.private.release import (
     picks,
     quantized_moments,
     shares,
+    shares_counted_on,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.methods.flynn.schema import Schema, describe
@@ -51,6 +54,9 @@ __all__ = ["PrivateFlyNNParty"]
 
 log = logging.getLogger(__name__)
 
+_LARGEST = np.iinfo(np.int32).max
+_MOST_CELLS = 1 << 23  # of a reply: 32 MiB, within what a ledger keeps
+
 _Paid = ConstantsRequest | NoisyCountRequest | PicksRequest
 Integers = npt.NDArray[np.int64]
 
@@ -60,8 +66,11 @@ class PrivateFlyNNParty(FlyNNParty):
 
     Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
     again in the same run, it says the same again. It answers no request of the exact protocol but
-    for the moments that were declared public. Where the classes were agreed beforehand, rows of
-    other labels are left out: to refuse because of one would tell that it is there.
+    for the moments that were declared public.
+
+    Nothing that it does fails because of a row: what is no record is left out beforehand, see
+    :func:`~.records.records_of`, and what can be wrong with a request is found before the charge.
+    A failure behind the charge stays charged, and tells nothing but that there was one.
 
     Parameters
     ----------
@@ -103,8 +112,11 @@ class PrivateFlyNNParty(FlyNNParty):
         bits: Callable[[int], bytes] = os.urandom,
         **table: Any,
     ) -> None:
-        kept = _of_classes(np.asarray(y), privacy)
-        super().__init__(name, x[kept], np.asarray(y)[kept], **table)
+        privacy.require_classes()
+        if (privacy.mechanism, privacy.accounting, privacy.n_parties) == ("paper", "paper", None):
+            raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")
+        records, labels = records_of(x, np.asarray(y), privacy.classes)
+        super().__init__(name, records, labels, **table)
         self._privacy = privacy
         self._ledger = ledger
         self._dataset = dataset
@@ -130,18 +142,23 @@ class PrivateFlyNNParty(FlyNNParty):
         Every attempt at a sum is a release of its own: two sums over different parties would
         otherwise tell the shares of those that differ.
         """
-        enough = masked.threshold - self._privacy.colluders
-        if not 1 <= request.n_shares <= enough:
+        try:
+            sure = shares_counted_on(
+                n_asked=masked.n_asked,
+                threshold=masked.threshold,
+                colluders=self._privacy.colluders,
+            )
+        except PrivacyError as error:
+            raise Refuse("masks or noise of this sum do not hold against the colluders") from error
+        if not 1 <= request.n_shares <= sure:
             raise Refuse("more noise shares are counted on than survivors are sure to bring")
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
 
     def _schema(self, *, with_labels: bool) -> Schema:
         if with_labels and not self._privacy.knows("classes"):
             raise Refuse("the labels were not declared public")
-        schema = describe(self._x, self._y, self._feature_names, self._label_name)
-        if with_labels:
-            return schema
-        return Schema(schema.feature_names, schema.kinds, schema.label_name, "none", ())
+        labels = self._y if with_labels else self._y[:0]
+        return describe(self._x, labels, self._feature_names, self._label_name)
 
     def _public_moments(self, *, with_columns: bool) -> MomentsReply:
         needed = ("n_rows", "scaling") if with_columns else ("n_rows",)
@@ -177,6 +194,13 @@ class PrivateFlyNNParty(FlyNNParty):
             raise Refuse("its privacy budget does not allow this release") from error
         except LedgerError as error:
             raise Refuse("its ledger cannot be used") from error
+        except Exception as error:
+            kind = type(error).__name__  # its text may hold values, and its kind would travel
+            places = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a release failed with %s and stays charged\n%s", kind, places)
+            raise Refuse(
+                "a release failed; it stays charged, and the party's log says where"
+            ) from (error)
         return decode(answer, (type(request).reply,))
 
     def _offer(
@@ -223,8 +247,7 @@ class PrivateFlyNNParty(FlyNNParty):
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, asked).ravel())
-            if np.abs(values).max(initial=0) > np.iinfo(np.int32).max:
-                raise Refuse("the noise does not fit into a reply; epsilon is too small")
+            values = np.clip(values, -_LARGEST, _LARGEST)  # of what is noised already
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw
@@ -234,19 +257,23 @@ class PrivateFlyNNParty(FlyNNParty):
         asked: CountRequest = decode(frame, (CountRequest,))
         if self._x.shape[1] != asked.n_features:
             raise Refuse("the number of columns is not the announced one")
-        if not set(self._privacy.classes or ()) <= set(asked.classes):
-            raise Refuse("a class that was agreed is missing")
+        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
+        if not set(agreed) <= set(asked.classes):
+            raise Refuse("a class that was agreed or is public is missing")
+        if asked.n_units * len(asked.classes) > _MOST_CELLS:
+            raise Refuse("the counts would be too many for a reply")
         return asked, asked.plan()
 
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
             raise Refuse("the privacy asked for is not the one that was agreed")
         asked, plan = self._asked(request.plan)
+        if not 1 <= request.n_picks <= plan.n_units * len(asked.classes):
+            raise Refuse("more cells are to be picked than there are")
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         dp = picks(
             self._privacy,
             constants_paid=request.constants_paid,
-            n_parties=request.n_parties,
             n_picks=request.n_picks,
         )
 
@@ -283,13 +310,3 @@ class PrivateFlyNNParty(FlyNNParty):
             else some.guarantee(moved, size)
         )
         return cost, lambda values: values + some.share(size, bits=self._bits)
-
-
-def _of_classes(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
-    """Return which rows have a label that was agreed; all where none were."""
-    if privacy.classes is None:
-        return np.ones(len(y), bool)
-    known = np.array([label in privacy.classes for label in y.tolist()], bool)
-    if not known.all():
-        log.warning("rows whose label is not among the agreed classes are left out")
-    return known

@@ -39,6 +39,7 @@ from fedneighbors.methods.flynn.private.release import (
     part,
     private_sizes,
     shares,
+    shares_counted_on,
     sizes_of_the_paper,
     variance,
 )
@@ -105,6 +106,10 @@ def coordinate_private(
     schemas = replies.complete("the schema").each
     reserved = tuple(sorted({*settings.classes, *(privacy.classes or ())}))
     schema = agree(schemas, reserved)
+    if privacy.n_parties not in (None, len(schemas)):
+        raise ValueError(
+            f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
+        )
     training = _Training(settings, privacy, schema, name, len(schemas))
     known = yield from training.known()
     plan = training.plan(known)
@@ -128,11 +133,7 @@ def coordinate_private(
 
 
 def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
-    if privacy.classes is None and not privacy.knows("classes"):
-        raise ValueError(
-            "which labels occur is read off the rows and cannot be paid for: give them as "
-            "Privacy(classes=[...]), or declare public=('classes', ...)"
-        )
+    privacy.require_classes()
     if settings.standardize and not privacy.knows("scaling") and privacy.bounds is None:
         raise ValueError(
             "mean and spread of columns are read off the rows: set standardize=False, give the "
@@ -159,13 +160,11 @@ class _Training:
     def _n_shares(self) -> int:
         if not self._masked:
             return 1
-        sure = default_threshold(self.n_parties) - self.privacy.colluders
-        if sure < 1:
-            raise ValueError(
-                f"of {self.n_parties} parties {default_threshold(self.n_parties)} are sure to "
-                f"stay, colluders={self.privacy.colluders} leaves none to add noise; lower it"
-            )
-        return sure
+        return shares_counted_on(
+            n_asked=self.n_parties,
+            threshold=default_threshold(self.n_parties),
+            colluders=self.privacy.colluders,
+        )
 
     def known(self) -> Coordinator[_Known]:
         """Ask for rows and scaling, in the clear where they are public, else for a price."""
@@ -297,14 +296,13 @@ class _Training:
     def picked(self, plan: HashPlan, known: _Known) -> Coordinator[npt.NDArray[np.int32]]:
         """Ask every party for its picked cells (lines 5-8) and add them up (line 11)."""
         n_classes = len(self.schema.classes)
-        n_picks = self.privacy.n_picks or default_picks(plan.n_units)
+        n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(
             PicksRequest(
                 self.run,
                 terms(self.privacy),
                 self._request(plan),
                 known.paid,
-                self.n_parties,
                 n_picks,
             )
         )

@@ -45,6 +45,7 @@ __all__ = [
     "private_sizes",
     "quantized_moments",
     "shares",
+    "shares_counted_on",
     "sizes_of_the_paper",
     "variance",
 ]
@@ -191,7 +192,36 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
     return 2 * decay / (1 - decay) ** 2 * n_summed / each
 
 
-def picks(privacy: Privacy, *, constants_paid: bool, n_parties: int, n_picks: int) -> TopPicks:
+def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
+    """Return how many noise shares are sure to be in a masked sum, and unknown to colluders.
+
+    Parameters
+    ----------
+    n_asked, threshold : int
+        Parties with which the sum was opened, and how many must stay to the end.
+    colluders : int
+        Parties that may side with the coordinator.
+
+    Raises
+    ------
+    PrivacyError
+        If so many colluders could open the masks of one party, whose share alone protects nothing,
+        or leave no other share.
+    """
+    if 2 * threshold <= n_asked + colluders:
+        raise PrivacyError(
+            f"masks with a threshold of {threshold} of {n_asked} parties do not hold against "
+            f"colluders={colluders} and the coordinator; raise the threshold or lower colluders"
+        )
+    if threshold - colluders < 1:
+        raise PrivacyError(
+            f"of {n_asked} parties {threshold} are sure to stay, colluders={colluders} leaves none "
+            "to add noise; lower it"
+        )
+    return threshold - colluders
+
+
+def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
     """Return Algorithm 2's DP() as one party runs it.
 
     Parameters
@@ -201,13 +231,20 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_parties: int, n_picks: in
         ``"parallel"`` all of it, because rows of parties are disjoint.
     constants_paid : bool
         As for :func:`part`.
-    n_parties, n_picks : int
-        tau and T.
+    n_picks : int
+        T; tau is ``privacy.n_parties``.
+
+    Raises
+    ------
+    PrivacyError
+        If the number of parties is needed and not known.
     """
     allowed = part(privacy, of="counts", constants_paid=constants_paid)
     if not isinstance(allowed, PureDP):
         raise PrivacyError("the paper's mechanism is pure; leave delta at 0")
-    divided = n_parties if privacy.accounting == "paper" else 1
+    divided = privacy.n_parties if privacy.accounting == "paper" else 1
+    if divided is None:
+        raise PrivacyError("accounting='paper' divides epsilon by the parties: give n_parties")
     return TopPicks(allowed.epsilon / divided, n_picks)
 
 
@@ -229,7 +266,7 @@ def quantized_moments(
     int64 array of shape (2 * n_columns + 1,)
         In steps of the range (of its square): rows, sums, squares.
     """
-    low, high = bounds
+    low, high = bounds  # their difference is finite, and so is the table
     width = np.where(high > low, high - low, 1.0)
     unit = np.rint((np.clip(x, low, high) - low) / width * levels).astype(np.int64)
     squares = unit * unit // levels

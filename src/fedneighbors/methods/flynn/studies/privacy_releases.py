@@ -6,7 +6,7 @@ counts come from the mechanisms that the parties call, under the same share of t
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from fedneighbors.methods.flynn.private.release import (
     part,
     picks,
     shares,
+    shares_counted_on,
     variance,
 )
 from fedneighbors.metrics import balanced_accuracy
@@ -168,9 +169,8 @@ def private_model(
     spread = 0.0
     if privacy.mechanism == "paper":
         dp = picks(
-            privacy,
+            replace(privacy, n_parties=len(hashed.counts)),
             constants_paid=False,
-            n_parties=len(hashed.counts),
             n_picks=privacy.n_picks or default_picks(hashed.plan.n_units),
         )
         # line 15: the counts of one class after another
@@ -203,7 +203,11 @@ def _noised(
         released = [whole.release(counts, moved, bits=source) for counts, source in pairs]
         return released, variance(whole, n_summed=n_parties)
     n_cells = hashed.counts[0].size
-    n_shares = default_threshold(n_parties) - privacy.colluders
+    n_shares = shares_counted_on(
+        n_asked=n_parties,
+        threshold=default_threshold(n_parties),
+        colluders=privacy.colluders,
+    )
     some = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
     released = [
         counts + some.share(n_cells, bits=source).reshape(counts.shape) for counts, source in pairs
