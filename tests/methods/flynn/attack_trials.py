@@ -76,9 +76,9 @@ class Protection:
     @property
     def privacy(self):
         if self.mechanism == "local":
-            return Privacy(1, mechanism="local", neighbors=self.neighbors)
+            return Privacy(1, mechanism="local", neighbors=self.neighbors, classes=(0, 1))
         delta = DELTA if self.mechanism == "central" else 0
-        return Privacy(1, delta, mechanism="central", neighbors=self.neighbors, colluders=1)
+        return Privacy(1, delta, mechanism="central", neighbors=self.neighbors, classes=(0, 1))
 
     @property
     def sensitivity(self):
@@ -219,7 +219,7 @@ def released_models(protection, *, n_trials):
                 n_inputs=8,
                 n_active=N_ACTIVE,
                 standardize=False,
-                privacy=replace(protection.privacy, classes=(0, 1), colluders=0),
+                privacy=protection.privacy,
             )
             .fit(x[first:], y[first:], parties=owners[first:])
             .model_

@@ -207,7 +207,7 @@ class Witness(PrivateFlyNNParty):
 
 def train_before_witnesses(protection, x, y, *, rows_of_first):
     """Train over three parties; return counts, the rest of the model, and all other replies."""
-    privacy = replace(protection.privacy, classes=(0, 1), colluders=0)
+    privacy = protection.privacy
     settings = FlyNNSettings(n_units=300, n_inputs=8, n_active=N_ACTIVE, standardize=False)
     sums = "masked" if protection.mechanism == "central" else "plain"
     with ExitStack() as stack:
