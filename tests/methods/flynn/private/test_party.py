@@ -19,6 +19,7 @@ from fedneighbors.methods.flynn.messages import (
 )
 from fedneighbors.methods.flynn.private.messages import (
     ConstantsRequest,
+    MaskedConstantsRequest,
     MaskedNoisyCountRequest,
     NoisyCountReply,
     NoisyCountRequest,
@@ -27,8 +28,16 @@ from fedneighbors.methods.flynn.private.messages import (
     PublicSchemaRequest,
     terms,
 )
+from fedneighbors.methods.flynn.private.release import (
+    constants_levels,
+    constants_sensitivity,
+    count_sensitivity,
+    part,
+    shares,
+)
 from fedneighbors.privacy.guarantees import PureDP
 from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
 from tests.methods.flynn.private.tables import CENTRAL, LOCAL, PAPER, ledger_of, party, table
 
 PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)
@@ -420,3 +429,73 @@ def test_bounds_whose_range_is_not_finite_make_no_request():
 def test_a_party_needs_to_know_its_classes_or_call_them_public():
     with pytest.raises(ValueError, match="declare public="):
         party(privacy=replace(LOCAL, public=()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 2},
+        {"delta": "1e-5"},
+        {"neighbors": "replace_one"},
+        {"constants_share": Fraction(1, 2)},
+        {"accounting": "paper"},
+        {"n_parties": 3},
+        {"public": ("classes",)},
+        {"classes": (0, 1)},
+        {"bounds": (0.0, 1.0)},
+        {"colluders": 2},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_each_term_alone_must_be_the_agreed_one(change):
+    north = party(privacy=CENTRAL)
+
+    with pytest.raises(Refuse, match="not the one that was agreed"):
+        north.answer(counts_request(replace(CENTRAL, **change)))
+
+    assert [entry.kind for entry in north._ledger.entries()] == ["budget"]
+
+
+def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
+    ledger = ledger_of("north", PureDP(1))
+    ledger.close()
+
+    with pytest.raises(Refuse, match="its ledger cannot be used"):
+        party(ledger=ledger).answer(counts_request())
+
+
+def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
+    policy = replace(CENTRAL, epsilon=20)  # so little noise that the number of cells matters
+    north = party(privacy=policy)
+    moved = count_sensitivity(PLAN.n_active, "add_remove")
+    allowed = part(policy, of="counts", constants_paid=False)
+    noise = shares(allowed, moved, n_shares=3, n_cells=80)
+
+    north.contribute(masked_request(policy, n_shares=3), MaskedRound("ab", 5, 5, 4))
+
+    (charged,) = (x.guarantee for x in north._ledger.entries() if x.kind == "released")
+    assert charged == noise.guarantee(moved, 80) != noise.guarantee(moved, 1)
+    assert charged.rho <= allowed.rho
+
+
+@pytest.mark.parametrize("mechanism", ["local", "central"])
+def test_a_row_moves_paid_constants_as_far_as_their_noise_covers_and_no_further(mechanism):
+    policy = Privacy(epsilon=1, mechanism=mechanism, classes=(0, 1), bounds=(-4.0, 4.0))
+    levels = constants_levels(policy, 3)
+    x, y = table()
+    x[0] = 9.0  # cut to the upper bounds, where a row moves every cell as far as one can
+    asked = (terms(policy), 2, np.full(3, -4.0), np.full(3, 4.0))
+
+    def moments(rows):
+        north = party(privacy=policy, rows=rows, bits_seed=4)
+        if mechanism == "local":
+            return north.answer(ConstantsRequest("a", *asked)).moments
+        return north.contribute(
+            MaskedConstantsRequest("a", *asked), MaskedRound("ab", 4, 4, 3)
+        ).moments
+
+    moved = moments((x, y)) - moments((x[1:], y[1:]))  # the noise is the same in both
+
+    assert levels < 1024
+    assert moved.tolist() == [levels] * 7
+    assert moved.sum() == constants_sensitivity(3, levels, "add_remove").l1

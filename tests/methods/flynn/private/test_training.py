@@ -15,9 +15,11 @@ from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_tabl
 from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.messages import CountRequest
 from fedneighbors.methods.flynn.private.messages import (
+    ConstantsReply,
     NoisyCountReply,
     NoisyCountRequest,
     PicksReply,
+    PicksRequest,
     terms,
 )
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
@@ -293,3 +295,38 @@ def test_audit_of_what_leaves_a_party_finds_a_breach_of_epsilon_1_and_no_other(e
 
     # 99.9 % confidence and fixed seeds; a party that spends 3 where it says 1 is caught.
     assert (found.epsilon() <= 1) == holds
+
+
+@pytest.mark.parametrize(
+    ("privacy", "request_"), [(LOCAL, NoisyCountRequest), (PAPER, PicksRequest)]
+)
+def test_a_party_missing_from_counts_in_the_plain_ends_the_training(privacy, request_):
+    members = {member.name: member for member in parties(3, privacy)}
+
+    with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
+        run_rounds(
+            coordinate_private(HOW, privacy, run="a"),
+            lossy(members, request_, ("p2",)),
+            tuple(members),
+        )
+
+    assert set(caught.value.missing) == {"p2"}
+    assert [member.model for member in members.values()] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (ConstantsReply, lambda r: ConstantsReply(r.moments[:-1]), "expected 7 noised moments"),
+        (
+            NoisyCountReply,
+            lambda r: replace(r, counts=r.counts[:9]),
+            r"expected noised counts of shape \(40, 2\), got \(9, 2\)",
+        ),
+    ],
+)
+def test_replies_of_a_wrong_shape_are_refused_though_no_party_sent_another(kind, change, words):
+    policy = replace(LOCAL, public=(), classes=(0, 1), bounds=(-4.0, 4.0))
+
+    with pytest.raises(ProtocolError, match=words):
+        train([Liar(policy, kind, change)], policy)
