@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors.cli.main import app
+from fedneighbors.errors import LedgerError
 from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
 
@@ -22,22 +23,24 @@ def words(result):
 
 
 @pytest.fixture
-def path(tmp_path):
-    """A budget of two data sets, three releases, one of them failed and one stranded."""
+def path(tmp_path, monkeypatch):
+    """Budgets of two data sets, and two releases, one of which could not be stored at first."""
     with Ledger(tmp_path / "north.ledger", party="north") as ledger:
         ledger.set_budget("visits", PureDP(1), note="ethics board")
         ledger.set_budget("visits", PureDP("0.5"), user="study")
         ledger.set_budget("trips", ZCDP("0.5"))
         terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
         ledger.release("q1", draw=lambda: b"noised", purpose="first look", **terms)
-        with pytest.raises(RuntimeError):
-            ledger.release("q2", draw=failing, **terms)
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger._books, "add_answer", full_disk)
+            with pytest.raises(LedgerError):
+                ledger.release("q2", draw=lambda: b"lost", **terms)
         ledger.release("q2", draw=lambda: b"again", **terms)
     return tmp_path / "north.ledger"
 
 
-def failing():
-    raise RuntimeError("no entropy")
+def full_disk(*_):
+    raise LedgerError("the disk is full")
 
 
 def test_show_tells_what_was_released_to_whom_for_how_much_and_what_is_left(path):

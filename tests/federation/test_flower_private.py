@@ -159,3 +159,14 @@ def test_defaults_of_the_app_ask_for_no_privacy():
 def test_terms_that_make_no_sense_are_refused(more):
     with pytest.raises(ValueError, match="expected"):
         privacy_from({"epsilon": "1", **more})
+
+
+def test_a_node_charges_the_user_that_its_configuration_names(folder):
+    configs = nodes(folder, LOCAL, PureDP(1), masked=False)
+    named = ({**config, "ledger-user": "study"} for config in configs)
+
+    train(folder, ProcessGrid(flower_app.client, *named), **SIZES, **LOCAL)
+
+    with Ledger(folder / "ann.ledger") as ledger:
+        users = [(entry.kind, entry.user) for entry in ledger.entries()]
+    assert users == [("budget", ""), ("reserved", "study"), ("released", "study")]

@@ -1,4 +1,5 @@
 import multiprocessing
+import signal
 import threading
 
 import pytest
@@ -101,6 +102,15 @@ def test_exception_in_a_process_travels_without_values():
     assert "4711" not in str(error)
 
 
+@pytest.fixture
+def interruptible():
+    """Interrupts raise, also where whoever started the tests had them ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_a_worker_that_never_answers():
     before = threading.active_count()
 

@@ -329,3 +329,13 @@ def test_secrets_are_not_shown():
 
     assert "secret-" not in repr(opened)
     assert "private" not in repr(Identity(bytes(32)))
+
+
+def test_a_party_reveals_one_secret_of_each_party_and_never_both():
+    masked, roster = enroll(holders(8))
+    wire = Wire(masked, GONE)
+
+    masked_sum(wire, roster)
+
+    told = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
+    assert told == [({f"p{k}" for k in range(7)}, {"p7"})] * 7

@@ -340,3 +340,13 @@ def test_many_sums_follow_one_another():
     assert outcome.result == [add_up({p.name: p.answer(None) for p in holders(3)})] * 3
     assert [r.index for r in outcome.rounds] == list(range(12))
     assert isinstance(outcome.result[0], Values)
+
+
+def test_a_party_that_contributes_is_told_how_many_are_left_and_how_many_are_sure_to_stay():
+    inner = holders(8)
+    masked, roster = enroll(inner)
+
+    masked_sum(Wire(masked, {OpenSum: {"p7"}}), roster, request=NoisedRequest())
+
+    rounds = [round_ for party in inner for round_ in party.rounds]
+    assert {(x.n_parties, x.n_asked, x.threshold) for x in rounds} == {(7, 8, 6)}

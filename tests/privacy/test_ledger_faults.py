@@ -218,10 +218,10 @@ def test_a_charge_that_could_not_be_taken_back_is_when_the_ledger_closes(path):
 
     def draw():
         other.execute("BEGIN IMMEDIATE")
-        raise RuntimeError("no entropy")
+        return b"noised"
 
     with closing(other), Ledger(path, timeout_s=0) as ledger:
-        with pytest.raises(RuntimeError, match="no entropy"):
+        with pytest.raises(LedgerError, match="locked"):
             ledger.release("q1", draw=draw, **ASK)
         other.execute("ROLLBACK")
 
@@ -371,3 +371,26 @@ def test_processes_that_make_a_ledger_at_once_share_it(tmp_path):
 
 def test_all_errors_of_a_ledger_are_errors_of_the_package():
     assert issubclass(LedgerError, FedneighborsError)
+
+
+def test_a_late_void_spares_what_another_charged_under_the_same_id(path):
+    lock = sqlite3.connect(path, isolation_level=None)
+
+    def draw_and_lock():
+        lock.execute("BEGIN IMMEDIATE")
+        return b"noised"
+
+    def draw():
+        late.close()  # takes back what it could not before
+        return b"noised"
+
+    with closing(lock), Ledger(path, timeout_s=0) as late, Ledger(path, timeout_s=0) as other:
+        for ledger in (late, other):
+            with pytest.raises(LedgerError, match="locked"):
+                ledger.release("q1", draw=draw_and_lock, **ASK)
+            lock.execute("ROLLBACK")
+        other.release("q1", draw=draw, **{**ASK, "cost": PureDP("0.2")})
+
+    entries, spent = state(path)
+    assert spent == PureDP("0.3")
+    assert [e.kind for e in entries[3:]] == ["reserved", "voided", "reserved", "released"]

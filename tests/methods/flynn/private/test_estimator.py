@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, Privacy
 from fedneighbors.errors import PrivacyError
+from fedneighbors.methods.flynn.calibration import choose_sharpness
+from fedneighbors.methods.flynn.model import PRIVATE_SHARPNESS
 from fedneighbors.metrics import balanced_accuracy
 
 PUBLIC = ("classes", "n_rows", "scaling")
@@ -213,3 +215,26 @@ def test_labels_outside_the_agreed_classes_are_named():
 
     with pytest.raises(ValueError, match=r"y holds labels \[2\] that are not among the classes"):
         FlyNNClassifier(privacy=policy).fit(x, y)
+
+
+@EACH
+def test_probabilities_of_a_private_model_are_calibrated_on_no_rows(fitted, privacy):
+    model = fitted[privacy.mechanism].model_
+
+    assert not model.losses.any()
+    assert model.sharpness == PRIVATE_SHARPNESS != choose_sharpness(model.losses)
+
+
+@pytest.mark.parametrize("mechanism", ["local", "central"])
+def test_with_next_to_no_noise_the_counts_are_those_of_all_parties_rows(mechanism):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
+    settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}
+    lavish = Privacy(epsilon=1e6, mechanism=mechanism, public=PUBLIC)
+
+    private, exact = (
+        FlyNNClassifier(privacy=privacy, **settings).fit(x, y, parties=np.arange(60) % 4)
+        for privacy in (lavish, None)
+    )
+
+    assert (private.counts_ == exact.counts_).all()

@@ -68,3 +68,30 @@ def test_counts_that_are_all_noise_still_give_finite_scores(fill):
     assert np.isfinite(table.weights).all()
     scores = score_rows(np.arange(5, dtype=np.int32)[None], clipped(counts), table)
     assert scores.tolist() == [[0.0] * 4]
+
+
+def test_the_border_between_classes_is_half_way_for_rows_that_the_noise_has_not_met():
+    rng = np.random.default_rng(3)
+    chances = np.stack([profile(rng, 4000, 20, 0.5) for _ in range(2)], axis=1)
+    exact = chances * np.array([200_000, 10_000])
+    noisy = (exact + rng.normal(0, 12, exact.shape)).round().astype(np.int32)
+
+    table = log_table(noisy, variance=144.0, n_active=20)
+
+    novelty = table.weights[np.asarray(table.offsets[:2]) + clipped(noisy)]
+    mean = chances.T @ novelty  # [k, l]: novelty of class l, summed over the units of a row of k
+    margins = mean[0, 1] - mean[0, 0], mean[1, 0] - mean[1, 1]
+    # Noise that meets itself would set them 1.2 apart; what else sets them apart is about 0.1.
+    assert margins[0] == pytest.approx(margins[1], abs=0.5)
+    assert min(margins) > 1
+
+
+@pytest.mark.parametrize(("total", "stands_out"), [(1272, False), (1274, True)])
+def test_a_class_stands_out_from_three_deviations_of_the_noise_on_its_sum(total, stands_out):
+    counts = np.full((200, 2), [400, total // 200], np.int32)
+    counts[: total % 200, 1] += 1  # the noise on the sum has deviation 30 sqrt(200) = 424.3
+
+    table = log_table(counts, variance=900.0, n_active=10)
+
+    first, second = np.split(table.weights, [table.offsets[1]])
+    assert (second.min() < first.max()) == stands_out  # else no counts let it be predicted

@@ -499,3 +499,28 @@ def test_a_row_moves_paid_constants_as_far_as_their_noise_covers_and_no_further(
     assert levels < 1024
     assert moved.tolist() == [levels] * 7
     assert moved.sum() == constants_sensitivity(3, levels, "add_remove").l1
+
+
+def test_parties_that_left_count_as_asked_for_their_shares_of_secrets_may_be_known():
+    policy = replace(CENTRAL, colluders=4)
+
+    with pytest.raises(Refuse, match="do not hold against the colluders"):
+        party(privacy=policy).contribute(masked_request(policy, 1), MaskedRound("ab", 7, 8, 6))
+
+
+def test_noise_beyond_32_bits_is_cut_at_their_ends_and_does_not_wrap():
+    policy = replace(LOCAL, epsilon="1e-9")  # noise of scale 5e9
+
+    counts = party(privacy=policy).answer(counts_request(policy)).counts
+
+    # A cell is cut with a chance of .65; that fewer than 10 of 80 are is one below 1e-20.
+    assert (np.abs(counts.astype(np.int64)) == np.iinfo(np.int32).max).sum() >= 10
+
+
+def test_a_plan_without_a_class_that_is_public_is_refused_without_a_charge():
+    north = party()
+
+    with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):
+        north.answer(counts_request(plan=encode(CountRequest.of(PLAN, (0, 2), n_bits=32))))
+
+    assert north._ledger.spent("table") == PureDP(0)

@@ -249,6 +249,12 @@ class Liar:
             lambda r: PicksReply(np.arange(9), np.ones(9, np.int64)),
             "party 'liar' sent cells that it cannot have picked",
         ),
+        (
+            PAPER,
+            PicksReply,
+            lambda r: PicksReply(np.arange(1), np.array([1 << 31])),
+            "does not fit into 32 bits",
+        ),
     ],
 )
 def test_replies_that_no_table_gives_are_refused(privacy, kind, change, words):
@@ -330,3 +336,23 @@ def test_replies_of_a_wrong_shape_are_refused_though_no_party_sent_another(kind,
 
     with pytest.raises(ProtocolError, match=words):
         train([Liar(policy, kind, change)], policy)
+
+
+def test_what_is_asked_for_in_masked_sums_is_asked_for_in_shares_of_noise():
+    policy = replace(CENTRAL, public=(), classes=(0, 1), bounds=(-4.0, 4.0))
+
+    rounds = train(parties(4, policy), policy, FlyNNSettings()).rounds
+
+    assert {record.request.partition(":")[0] for record in rounds} == {
+        "PublicSchemaRequest",
+        "MaskedConstantsRequest",
+        "MaskedNoisyCountRequest",
+        "PrivateModelRelease",
+    }
+
+
+def test_another_number_of_parties_than_privacy_names_is_refused():
+    policy = replace(LOCAL, n_parties=4)
+
+    with pytest.raises(ValueError, match="expected the 4 parties that privacy names, got 3"):
+        train(parties(3, policy), policy)

@@ -179,7 +179,8 @@ class PrivateFlyNNParty(FlyNNParty):
         if dict(request.privacy) != terms(self._privacy):
             raise Refuse("the privacy asked for is not the one that was agreed")
         cost, draw = self._offer(request, masked=attempt != "", n_shares=n_shares)
-        asked = f"{len(self._dataset)} {self._dataset}".encode() + encode(request)
+        whose = (self.name, self._dataset)
+        asked = repr(whose).encode() + encode(request)
         kind = type(request).__name__.removesuffix("Request")
         try:
             answer = self._ledger.release(
