@@ -1,0 +1,1 @@
+"""Distances and the indexes that make searching them fast, one file per kind of object."""
