@@ -102,9 +102,8 @@ class VectorMetric:
 
     def _check(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
         if self.name == "cosine":
-            return ~np.asarray(
-                rows.any(axis=1)
-            ), "a number other than zero: a zero vector has no angle"
+            zero = ~np.asarray(rows.any(axis=1))
+            return zero, "a number other than zero: a zero vector has no angle"
         large = np.asarray((np.abs(rows) >= MAX_MAGNITUDE).any(axis=1))
         return large, f"magnitudes below {MAX_MAGNITUDE:.3g}; rescale the columns"
 
