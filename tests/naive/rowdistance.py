@@ -1,7 +1,5 @@
 """Slow twin of ``fedneighbors.kernels.rowdistance``."""
 
-import numpy as np
-
 
 def _in_lanes(terms):
     lanes = [0.0] * 8
@@ -13,16 +11,15 @@ def _in_lanes(terms):
     return even + odd
 
 
+def _differences(row, query):
+    return [float(a) - float(b) for a, b in zip(row, query, strict=True)]
+
+
 def square_sums(x, query):
     return [
-        _in_lanes(
-            [(float(a) - float(b)) * (float(a) - float(b)) for a, b in zip(row, query, strict=True)]
-        )
-        for row in np.asarray(x)
+        _in_lanes([difference * difference for difference in _differences(row, query)]) for row in x
     ]
 
 
 def absolute_sums(x, query):
-    return [
-        _in_lanes([abs(float(a) - float(b)) for a, b in zip(row, query, strict=True)]) for row in x
-    ]
+    return [_in_lanes([abs(difference) for difference in _differences(row, query)]) for row in x]
