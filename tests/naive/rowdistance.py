@@ -16,10 +16,8 @@ def _differences(row, query):
 
 
 def square_sums(x, query):
-    return [
-        _in_lanes([difference * difference for difference in _differences(row, query)]) for row in x
-    ]
+    return [_in_lanes([gap * gap for gap in _differences(row, query)]) for row in x]
 
 
 def absolute_sums(x, query):
-    return [_in_lanes([abs(difference) for difference in _differences(row, query)]) for row in x]
+    return [_in_lanes([abs(gap) for gap in _differences(row, query)]) for row in x]

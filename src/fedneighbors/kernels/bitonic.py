@@ -66,7 +66,8 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
     if not 0 <= wanted <= length:
         raise ValueError(f"expected k from 0 to the length of a list, {length}, got {wanted}")
     if n_lists == 0 or length == 0:
-        return Entries(*(column.reshape(-1)[:0] for column in lists))
+        nothing = np.empty(0, np.int64)
+        return Entries(np.empty(0), nothing, nothing, nothing)
     table = _table(lists, _padded(length))
     _expect_sorted(table)
     flat = table.reshape(-1, 4)

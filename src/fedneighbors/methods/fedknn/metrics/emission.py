@@ -178,11 +178,11 @@ class BrowsingSession(ABC):
     def _n_certain(self, k: int, cutoff: float) -> int:
         """Return how many of the next ``k`` are certain: before the frontier, within the cutoff."""
         front = self._pool.front(k)
-        within = int(np.searchsorted(front, cutoff, side="right"))
+        within = int(front.searchsorted(cutoff, side="right"))
         if self.n_verified == self._n_objects:
             return within
         # An object outside may lie at the frontier itself and have a lower rank.
-        return min(within, int(np.searchsorted(front, self._frontier, side="left")))
+        return min(within, int(front.searchsorted(self._frontier, side="left")))
 
     def _may_hold_more(self, cutoff: float) -> bool:
         """Return whether an object outside the pool could lie within the cutoff."""
@@ -211,5 +211,5 @@ class BrowsingSession(ABC):
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier
 
     def _n_verified_within(self, radius: float) -> int:
-        given = sum(int(np.searchsorted(part, radius, side="right")) for part in self._given)
+        given = sum(int(part.searchsorted(radius, side="right")) for part in self._given)
         return given + self._pool.n_within(radius)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors.kernels.greatcircle import EARTH_RADIUS_M, great_circle_m
+from fedneighbors.kernels.rowdistance import square_sums
 from fedneighbors.methods.fedknn.metrics.emission import checked_ranks
 from fedneighbors.methods.fedknn.metrics.vectors_rows import as_row, as_rows
 from fedneighbors.methods.fedknn.metrics.vectors_search import ScanSession, TreeSession
@@ -68,7 +69,8 @@ class _PlaceIndex:
         self.n_objects = len(places)
         self._places = places
         self._ranks = ranks
-        self._tree = cKDTree(_on_sphere(places)) if len(places) >= _FEWEST_TREE_PLACES else None
+        self._points = _on_sphere(places)
+        self._tree = cKDTree(self._points) if len(places) >= _FEWEST_TREE_PLACES else None
 
     def open(self, query: Any) -> Session:
         place = as_row(query, _check, n_columns=2)
@@ -76,7 +78,16 @@ class _PlaceIndex:
         if self._tree is None:
             return ScanSession(self._ranks, measure)
         point = _on_sphere(place[np.newaxis])[0]
-        return TreeSession(self._ranks, measure, tree=self._tree, point=point, scale=ChordScale())
+        scale = ChordScale()
+        return TreeSession(
+            self._ranks,
+            measure,
+            # a quarter of the time of the formula, and a micrometre lower
+            lambda: scale.lower(np.sqrt(square_sums(self._points, point))),
+            tree=self._tree,
+            point=point,
+            scale=scale,
+        )
 
 
 class ChordScale:

@@ -144,7 +144,12 @@ class _VectorIndex:
         measure = partial(self._metric._measure, self._rows, point)
         if self._tree is not None:
             return TreeSession(
-                self._ranks, measure, tree=self._tree, point=point, scale=self._scale
+                self._ranks,
+                measure,
+                lambda: measure(None),
+                tree=self._tree,
+                point=point,
+                scale=self._scale,
             )
         features = self._features
         if features is not None and np.abs(point).max() < _MAX_FEATURE_MAGNITUDE:

@@ -86,6 +86,8 @@ class TreeSession(ScanSession):
         Order of objects of equal distance.
     measure : callable
         Computes distances.
+    bound : callable
+        Computes lower bounds of all distances.
     tree : cKDTree
         Holds the points of the search space.
     point : float64 array of shape (n_columns,)
@@ -95,13 +97,25 @@ class TreeSession(ScanSession):
     """
 
     def __init__(
-        self, ranks: Integers, measure: Measure, *, tree: cKDTree, point: Floats, scale: Scale
+        self,
+        ranks: Integers,
+        measure: Measure,
+        bound: Callable[[], Floats],
+        *,
+        tree: cKDTree,
+        point: Floats,
+        scale: Scale,
     ) -> None:
         super().__init__(ranks, measure)
+        self._bound = bound
         self._tree = tree
         self._point = point
         self._scale = scale
         self._asked = 0
+
+    def bounds(self) -> Floats:
+        """Return bounds that take no tree, and leave the search to it all the same."""
+        return self._bound()
 
     def count(self, radius: float) -> int:
         """Return how many lie within ``radius``; only those in doubt are verified."""
@@ -187,13 +201,13 @@ class BoundedSession(ScanSession):
         bounds = self._own_bounds()
         front = self._pool.front(k)
         kth = float(front[-1]) if len(front) == k else math.inf
-        batch = max(_SMALLEST_BATCH, k - len(front))
+        batch = max(_SMALLEST_BATCH, k - len(front), self._n_taken)
         self._sort_bounds(self._n_taken + batch + 1)
         end = self._n_taken + batch
         # Beyond the k-th distance known, or the cutoff, no object can be among the next k.
         limit = min(kth, cutoff)
         ahead = self._order[self._n_taken : end]
-        ahead = ahead[: max(1, int(np.searchsorted(bounds[ahead], limit, side="right")))]
+        ahead = ahead[: max(1, int(bounds[ahead].searchsorted(limit, side="right")))]
         self._n_taken += len(ahead)
         left = self._order[self._n_taken : self._n_taken + 1]
         self._verify(ahead, float(bounds[left[0]]) if len(left) else math.inf)
