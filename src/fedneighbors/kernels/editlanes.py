@@ -26,7 +26,7 @@ intrinsic: Any = extending.intrinsic  # what it makes is called with fewer argum
 _VECTOR = ir.VectorType(ir.IntType(64), N_WORDS)
 
 
-class _LanesType(types.Type):  # type: ignore[misc]
+class _LanesType(types.Type):
     def __init__(self) -> None:
         super().__init__("Lanes")
 
@@ -35,7 +35,7 @@ _lanes = _LanesType()
 
 
 @register_model(_LanesType)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes_type: Any) -> None:
         super().__init__(manager, lanes_type, _VECTOR)
 

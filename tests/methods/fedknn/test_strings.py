@@ -7,78 +7,55 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.metrics.strings import EditMetric
-from fedneighbors.methods.fedknn.metrics.strings_session import StringSession
+from fedneighbors.methods.fedknn.metrics.strings import EditMetric, StringIndex
 from fedneighbors.methods.fedknn.metrics.strings_table import lay_out
 from fedneighbors.methods.fedknn.sessions import Metric
+from tests.methods.fedknn.engine_law import searches
 from tests.naive.editslices import distance
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
-CUTOFFS = st.one_of(st.just(math.inf), st.integers(-1, 12), st.floats(0, 12))
-CALLS = st.lists(
-    st.one_of(
-        st.tuples(st.just("next"), st.integers(0, 9), CUTOFFS),
-        st.tuples(st.just("count"), st.integers(-1, 12)),
-        st.tuples(st.just("bounds")),
-    ),
-    max_size=6,
+STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))
+
+
+class Regime:
+    """The metric with other sizes of short strings and groups, the slow twin beside it."""
+
+    def __init__(self, longest_short, least_group):
+        self.distance = distance
+        self._sizes = {"longest_short": longest_short, "least_group": least_group}
+
+    def index(self, objects, *, ranks):
+        table = lay_out(objects, **self._sizes)
+        return StringIndex(table, ranks[table.order])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )
+def test_search_is_brute_force_in_parts_however_strings_are_grouped(search, longest, least_group):
+    search.obeyed_by(Regime(longest, least_group))
 
 
-@st.composite
-def tables(draw):
-    letters = draw(LETTERS)
-    string = st.text(alphabet=letters, max_size=12)
-    strings = draw(st.lists(string, max_size=25))
-    query = draw(st.one_of(string, st.text(max_size=5), *map(st.just, strings[:1])))
-    ranks = np.random.default_rng(draw(st.integers(0, 99))).permutation(len(strings))
-    return strings, ranks, query
-
-
-def regime(strings, ranks, query, longest_short, least_group):
-    """Return a session that takes strings for long ones which are not."""
-    table = lay_out(strings, longest_short=longest_short, least_group=least_group)
-    return StringSession(table, ranks[table.order], query)
-
-
-def plain_session(strings, ranks, query):
-    return PlainMetric(distance).index(strings, ranks=ranks).open(query)
-
-
-@settings(max_examples=250, deadline=None)
-@given(tables(), CALLS, st.sampled_from([-1, 3, 6, 256]), st.sampled_from([1, 3, 64]))
-def test_any_sequence_of_calls_is_answered_as_by_computing_every_distance(
-    table, calls, longest_short, least_group
-):
-    session = regime(*table, longest_short, least_group)
-    plain = plain_session(*table)
-    exact = np.array([distance(table[2], string) for string in table[0]])
-
-    for name, *arguments in calls:
-        if name == "bounds":
-            assert (session.bounds() <= exact).all()
-        elif name == "count":
-            assert session.count(*arguments) == plain.count(*arguments)
-        else:
-            k, cutoff = arguments
-            found, expected = session.next(k, cutoff=cutoff), plain.next(k, cutoff=cutoff)
-            assert found.positions.tolist() == expected.positions.tolist()
-            assert found.distances.tolist() == expected.distances.tolist()
-            assert found.n_certified == expected.n_certified
-            assert not found.exhausted or expected.exhausted
+@settings(max_examples=100, deadline=None)
+@given(searches(objects=STRINGS, queries=st.text(max_size=6)))
+def test_search_is_brute_force_in_parts(search):
+    search.obeyed_by(EditMetric())
 
 
 @settings(max_examples=60, deadline=None)
-@given(tables(), st.sampled_from([-1, 6, 256]))
-def test_a_deadline_that_passed_loses_nothing(table, longest_short):
-    session = regime(*table, longest_short, 2)
-    expected = plain_session(*table).next(len(table[0]))
+@given(st.lists(STRINGS, min_size=1), st.sampled_from([-1, 6, 256]))
+def test_a_deadline_that_passed_loses_nothing(strings, longest_short):
+    ranks = np.arange(len(strings))
+    session = Regime(longest_short, 2).index(strings, ranks=ranks).open(strings[0])
+    expected = PlainMetric(distance).index(strings, ranks=ranks).open(strings[0])
 
     hurried = [session.next(3, deadline_s=-1) for _ in range(2)]
-    rest = session.next(len(table[0]))
+    rest = session.next(len(strings))
 
     certified = [found.positions[: found.n_certified].tolist() for found in hurried]
-    assert sum(certified, []) + rest.positions.tolist() == expected.positions.tolist()
+    together = [*certified[0], *certified[1], *rest.positions.tolist()]
+    assert together == expected.next(len(strings)).positions.tolist()
     assert rest.exhausted
 
 
@@ -124,14 +101,15 @@ def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
 
 def test_far_long_strings_are_compared_in_groups_with_the_same_result(long_strings):
     query = "ACGT" * 100
-    grouped = regime(long_strings, np.arange(150), query, 256, 1)
-    single = regime(long_strings, np.arange(150), query, 256, 10**6)
+    grouped, single = (
+        Regime(256, least_group).index(long_strings, ranks=np.arange(150)).open(query)
+        for least_group in (1, 10**6)
+    )
 
     first, second = grouped.next(100), single.next(100)
 
     assert first.positions.tolist() == second.positions.tolist()
     assert first.distances.tolist() == second.distances.tolist()
-    assert grouped.n_verified < single.n_verified
 
 
 def test_a_second_call_redoes_no_comparison_of_short_strings():

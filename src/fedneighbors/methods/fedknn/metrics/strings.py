@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fedneighbors.methods.fedknn.metrics.strings_session import StringSession
 from fedneighbors.methods.fedknn.metrics.strings_table import StringTable, lay_out
 
-__all__ = ["EditMetric"]
+__all__ = ["EditMetric", "StringIndex"]
 
 
 class EditMetric:
@@ -44,7 +44,7 @@ class EditMetric:
         index = self.index([first], ranks=np.zeros(1, np.int64))
         return float(index.open(second).next(1).distances[0])
 
-    def index(self, objects: Sequence[Any], *, ranks: npt.NDArray[np.int64]) -> "_StringIndex":
+    def index(self, objects: Sequence[Any], *, ranks: npt.NDArray[np.int64]) -> "StringIndex":
         """Return an index of strings.
 
         Raises
@@ -53,10 +53,20 @@ class EditMetric:
             If an object is not a string; its position is named.
         """
         table = lay_out(objects)
-        return _StringIndex(table, np.asarray(ranks, np.int64)[table.order])
+        return StringIndex(table, np.asarray(ranks, np.int64)[table.order])
 
 
-class _StringIndex:
+class StringIndex:
+    """Strings of one party, ready for queries.
+
+    Parameters
+    ----------
+    table : StringTable
+        The strings.
+    ranks : int64 array of shape (n_strings,)
+        Order of strings of equal distance, in the order of the table.
+    """
+
     def __init__(self, table: StringTable, ranks: npt.NDArray[np.int64]) -> None:
         self.n_objects = len(table.order)
         self._table = table

@@ -68,10 +68,13 @@ class StringSession:
         self._n_given = 0
         self._bound_groups()
         self._bound_long(codes)
+        if not self._length:
+            self._know_all(lengths)
 
     def bounds(self) -> Floats:
         """Return lower bounds: the distances of all short strings, bounds of the long ones."""
         self._scan_short(self._state(len(self._distances) + 1, self._largest), math.inf)
+        self._count_verified()
         bounds = np.empty(len(self._distances))
         bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
         bounds[self._table.order[self._table.n_short :]] = self._long_bounds
@@ -120,13 +123,22 @@ class StringSession:
     def _bound_long(self, codes: npt.NDArray[np.int32]) -> None:
         table = self._table
         lengths = table.slices.lengths[table.n_short :]
-        if not len(lengths):
-            self._long_bounds = np.empty(0, np.int32)
+        self._compared = np.zeros(len(lengths), np.bool_)
+        if not len(lengths) or not self._length:
+            self._long_bounds = lengths.astype(np.int32)
             return
         query = count_pieces(Strings(codes, np.array([0, self._length])))[0]
         self._long_bounds = bound_bands(table.pieces, lengths, query, self._length)
         self._letter_of = np.full(len(table.alphabet) + 1, -1, np.int32)
         self._letter_of[self._letters] = np.arange(len(self._letters))
+
+    def _know_all(self, lengths: Integers) -> None:
+        """Take the lengths for the distances, which they are to the empty string."""
+        self._distances[:] = lengths
+        self._tally += np.bincount(lengths, minlength=len(self._tally))
+        self._n_scanned = len(self._groups)
+        self._scanned_long[:] = True
+        self._compared[:] = True
 
     def _state(self, wanted: int, limit: int) -> Integers:
         return begin(self._tally, limit=limit, wanted=wanted)
@@ -139,11 +151,19 @@ class StringSession:
         reach = self._first_reach(wanted, limit)
         while True:
             state = self._state(wanted, min(reach, limit))
-            if not (self._scan_short(state, end) and self._verify_long(state, end)):
+            complete = self._scan_short(state, end) and self._verify_long(state, end)
+            self._count_verified()
+            if not complete:
                 return False
             if state[WITHIN] >= wanted or reach >= limit:
                 return True
             reach = max(2 * reach, reach + 8)
+
+    def _count_verified(self) -> None:
+        scanned = self._groups[: self._n_scanned]
+        firsts = self._table.slices.firsts
+        n_short = (firsts[scanned + 1] - firsts[scanned]).sum()
+        self.n_verified = int(n_short + np.count_nonzero(self._compared))
 
     def _first_reach(self, wanted: int, limit: int) -> int:
         """Return a limit that ``wanted`` long strings might meet; without long ones, any."""
@@ -164,8 +184,7 @@ class StringSession:
                 return False
 
     def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
-        before = int(self._tally.sum())
-        done = scan_slices(
+        return scan_slices(
             self._table.slices,
             groups,
             bounds,
@@ -176,8 +195,6 @@ class StringSession:
             state=state,
             budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
         )
-        self.n_verified += int(self._tally.sum()) - before
-        return done
 
     def _verify_long(self, state: Integers, end: float) -> bool:
         open_long = self._open_long(state)
@@ -214,6 +231,7 @@ class StringSession:
             self._scanned_long[group] = True
             first, last = slices.firsts[group], slices.firsts[group + 1]
             self._long_bounds[first - n_short : last - n_short] = self._distances[first:last]
+            self._compared[first - n_short : last - n_short] = True
         return True
 
     def _verify(self, order: Integers, state: Integers, end: float) -> int:
@@ -228,7 +246,7 @@ class StringSession:
             state=state,
             budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
         )
-        self.n_verified += done
+        self._compared[order[:done]] = True
         return done
 
     def _least_open(self) -> int:
