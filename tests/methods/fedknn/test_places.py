@@ -27,9 +27,25 @@ def test_a_scan_is_brute_force_in_parts(search):
 def test_a_tree_search_is_brute_force_in_parts(search):
     with (
         mock.patch.object(places, "_FEWEST_TREE_PLACES", 1),
-        mock.patch.object(vectors_search, "_TREE_SHARE", 4.0),
+        mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
+        mock.patch.object(vectors_search, "_SPARE", 1),
     ):
         search.obeyed_by(HaversineMetric())
+
+
+@pytest.mark.parametrize(
+    ("query", "latitude"), [((0.0, 90.0), 60.0), ((7.0, 90.0), -89.9999), ((0.0, -90.0), -89.99999)]
+)
+def test_places_of_almost_one_distance_come_in_exact_order(query, latitude):
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.uniform(-180, 180, 3000), np.full(3000, latitude)])
+    steps = [
+        Step(call, k, "at", which)
+        for k, which in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700)]
+        for call in ("next", "count")
+    ]
+
+    Search(list(x), query, rng.permutation(3000).tolist(), steps).obeyed_by(HaversineMetric())
 
 
 @pytest.mark.parametrize("query", [(13.4, 52.5), (180.0, 0.0), (0.0, 90.0), (-166.6, -52.5)])

@@ -28,7 +28,8 @@ def trees_of_any_size():
     """Trees from the first row on, and never given up for a scan."""
     with (
         mock.patch.object(vectors, "_FEWEST_TREE_ROWS", 1),
-        mock.patch.object(vectors_search, "_TREE_SHARE", 4.0),
+        mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
+        mock.patch.object(vectors_search, "_SPARE", 1),
     ):
         yield
 
@@ -131,6 +132,30 @@ def test_large_tables_obey_the_law(name, n_rows, n_columns, kind, where):
     truth = Truth(of(name), search)
     truth.holds_at_once(index.open(query))
     truth.holds_in_parts(index.open(query), STEPS)
+
+
+SMALL_STEPS = [
+    Step(call, k, "at", which)
+    for k, which in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700), (500, 1000)]
+    for call in ("next", "count")
+]
+
+
+@pytest.mark.usefixtures("trees_of_any_size", "features_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_columns", [2, 3, 7, 12, 64, 90])
+@pytest.mark.parametrize("size", [1.0, 1e-150, 1e120])
+def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, size):
+    rng = np.random.default_rng(n_columns)
+    around = rng.normal(size=(1000, n_columns))
+    power = 1 if name == "manhattan" else 2
+    around /= np.linalg.norm(around, ord=power, axis=1, keepdims=True)
+    query = np.full(n_columns, 1 / 3)
+    # all on a sphere about the query: trees and features round otherwise than the metric does
+    x = size * (query + (around - around @ query[:, None] * query if name == "cosine" else around))
+    search = Search(list(x), size * query, rng.permutation(1000).tolist(), SMALL_STEPS)
+
+    search.obeyed_by(of(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

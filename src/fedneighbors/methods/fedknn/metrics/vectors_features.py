@@ -20,8 +20,10 @@ _N_SAMPLED = 4096
 _N_ITERATIONS = 4
 _ROWS_PER_BLOCK = 8192
 
-# Features are kept as float32: half the memory to read, and the bound barely lower.
+# Features are kept as float32: half the memory to read, and the bound barely lower. What is below
+# 2**-149 vanishes there.
 _STORAGE = 2.0**-23
+_UNDERFLOW = 2.0**-140
 
 
 class DirectionFeatures:
@@ -65,7 +67,7 @@ class DirectionFeatures:
         # what can be missing from the length of the rest.
         n_columns = len(self._center)
         rounding = np.sqrt((n_columns + 64) * 2.0**-48) + _STORAGE
-        return float(rounding * (self._longest + length))
+        return float(rounding * (self._longest + length)) + _UNDERFLOW
 
 
 class StretchFeatures:
@@ -88,7 +90,8 @@ class StretchFeatures:
         """Return a lower bound of each row's Manhattan distance to the query, not negative."""
         found = absolute_sums(self._features, np.add.reduceat(query, self._starts))
         length = float(np.abs(query).sum())
-        return np.asarray(np.maximum(found - self._rounding * (self._longest + length), 0.0))
+        margin = self._rounding * (self._longest + length) + _UNDERFLOW
+        return np.asarray(np.maximum(found - margin, 0.0))
 
 
 def _main_directions(centered: Floats, n_directions: int) -> Floats:

@@ -25,6 +25,7 @@ Measure = Callable[[Integers | None], Floats]
 # Beyond this share of all objects a scan is cheaper than a tree: 1/8 of 100,000 points of the
 # plane take a tree 9 ms, a scan of all 0.3 ms and their partition 1.5 ms.
 _TREE_SHARE = 1 / 16
+_SPARE = 8
 _SMALLEST_BATCH = 64
 
 
@@ -145,8 +146,8 @@ class TreeSession(ScanSession):
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_given + k
         # A few more than wanted: the last one may be tied or within rounding of the next.
-        self._asked = max(wanted + wanted // 8 + 8, min(2 * self._asked, self._n_objects))
-        if self._asked > self._n_objects * _TREE_SHARE:
+        self._asked = max(wanted + wanted // 8 + _SPARE, 2 * self._asked)
+        if self._asked > self._n_objects * _TREE_SHARE or self._asked >= self._n_objects:
             self._complete()
             return
         reach = self._scale.reach(cutoff)
