@@ -27,7 +27,7 @@ TARGETS = {
     ("titles", 10): 4, ("titles", 128): 4, ("words", 10): 4, ("words", 128): 4,
     ("windows", 40): 50,
 }  # fmt: skip
-N_QUERIES = {"titles": 40, "words": 20, "windows": 8}
+N_QUERIES = {"titles": 40, "words": 20, "windows": 24}
 
 
 def tables():
