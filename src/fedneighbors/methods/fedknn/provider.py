@@ -92,12 +92,13 @@ class Provider:
     def _nearest(self, request: NearestRequest) -> NearestReply:
         session = self._session(request)
         cutoff = math.inf if request.cutoff is None else request.cutoff
-        found = session.next(max(request.count, 0), cutoff=cutoff)
+        count = max(request.count, 0)
+        found = session.next(count, cutoff=cutoff)
         return NearestReply(
             distances=found.distances,
             ties=self._ties[found.positions],
             ids=tuple(self.ids[place] for place in found.positions.tolist()),
-            exhausted=found.exhausted,
+            exhausted=found.exhausted or len(found.positions) < count,
             n_verified=session.n_verified,
         )
 
