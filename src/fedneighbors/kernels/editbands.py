@@ -16,7 +16,7 @@ from fedneighbors.kernels.edittally import admit
 __all__ = ["N_BINS", "N_BUCKETS", "PIECE", "Strings", "bound_bands", "count_pieces", "verify_bands"]
 
 USES = {"edittally": "c5f28dece3f31610"}
-"""Digests of the kernel files whose compiled code is used here; numba's cache sees no edit there."""
+"""Digests of kernel files whose compiled code is used here: the cache sees no edit there."""
 
 N_BINS = 32
 """Bins of letter counts."""

@@ -17,7 +17,7 @@ from fedneighbors.kernels.edittally import admit
 __all__ = ["Slices", "cut_slices", "scan_slices"]
 
 USES = {"editlanes": "52a5b7fe6ac68c9c", "edittally": "c5f28dece3f31610"}
-"""Digests of the kernel files whose compiled code is used here; numba's cache sees no edit there."""
+"""Digests of kernel files whose compiled code is used here: the cache sees no edit there."""
 
 _BLOCK = 64  # rows whose letter masks and differences stay in the second-level cache
 _STRIDE = _BLOCK + 1  # rows of a letter, odd: else all letters fall on the same cache lines
