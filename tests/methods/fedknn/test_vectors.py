@@ -132,6 +132,7 @@ def test_large_tables_obey_the_law(name, n_rows, n_columns, kind, where):
     truth = Truth(of(name), search)
     truth.holds_at_once(index.open(query))
     truth.holds_in_parts(index.open(query), STEPS)
+    truth.holds_in_parts(index.open(query), [Step("next", 1001, "none", 0)] * 2)
 
 
 SMALL_STEPS = [

@@ -70,7 +70,8 @@ class VectorMetric:
         """
         query = as_row(first, self._check)
         other = as_row(second, self._check, n_columns=len(query))
-        return float(self._measure(self._scaled(other[np.newaxis]), self._point(query), None)[0])
+        rows = self._scaled(np.stack([query, other]))
+        return float(self.distances(rows[1:], rows[0], None)[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
         """Return an index of vectors.
@@ -80,8 +81,24 @@ class VectorMetric:
         ValueError
             As for ``distance``; the position of the object is named.
         """
-        rows = self._scaled(as_rows(objects, self._check))
+        rows = self.scaled_rows(objects)
         return _VectorIndex(self, rows, checked_ranks(ranks, len(rows)))
+
+    def scaled_rows(self, objects: Sequence[Any]) -> Floats:
+        """Return objects as rows of the space in which distances are computed."""
+        return self._scaled(as_rows(objects, self._check))
+
+    def scaled_query(self, query: Any, rows: Floats) -> Floats:
+        """Return a query in the space of scaled rows, as long as they are."""
+        row = as_row(query, self._check, n_columns=rows.shape[1] if len(rows) else None)
+        return np.asarray(self._scaled(row[np.newaxis])[0])
+
+    def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
+        """Return distances of scaled rows: the one place where they are computed."""
+        if self.name == "manhattan":
+            return absolute_sums(rows, point, positions)
+        squares = square_sums(rows, point, positions)
+        return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
     def _scaled(self, rows: Floats) -> Floats:
         """Return rows as they are compared: of length one for the cosine."""
@@ -89,16 +106,6 @@ class VectorMetric:
             return rows
         safe = rows / np.abs(rows).max(axis=1, keepdims=True)
         return np.asarray(safe / np.sqrt(square_sums(safe, np.zeros(safe.shape[1])))[:, np.newaxis])
-
-    def _point(self, query: Floats) -> Floats:
-        return np.asarray(self._scaled(query[np.newaxis])[0])
-
-    def _measure(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
-        """Return distances of scaled rows: the one place where they are computed."""
-        if self.name == "manhattan":
-            return absolute_sums(rows, point, positions)
-        squares = square_sums(rows, point, positions)
-        return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
     def _check(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
         if self.name == "cosine":
@@ -136,12 +143,10 @@ class _VectorIndex:
             self._features = StretchFeatures(rows) if by_stretch else DirectionFeatures(rows)
 
     def open(self, query: Any) -> Session:
-        n_columns = self._rows.shape[1] if self.n_objects else None
-        row = as_row(query, self._metric._check, n_columns=n_columns)
+        point = self._metric.scaled_query(query, self._rows)
         if self.n_objects == 0:
             return ScanSession(self._ranks, lambda _: np.empty(0))
-        point = self._metric._point(row)
-        measure = partial(self._metric._measure, self._rows, point)
+        measure = partial(self._metric.distances, self._rows, point)
         if self._tree is not None:
             return TreeSession(
                 self._ranks,
