@@ -132,7 +132,7 @@ def hufu(query: bytes, k: int, *, name: str) -> Coordinator[Answer]:
             high = middle
         else:
             low = middle
-    replies = yield gather(NearestRequest(name, query, total, high))
+    replies = yield gather(NearestRequest(name, query, total + 1, high))  # one more than there are
     parts, verified = _parts(replies, "the objects within the radius")
     return (yield from _finished(parts, verified, k, name=name, algorithm="hufu"))
 
