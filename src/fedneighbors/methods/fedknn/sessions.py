@@ -1,8 +1,8 @@
 """What a metric gives to a search: an index of one table's objects, and sessions that go on.
 
 A session answers one query. It emits objects in one total order (distance, then rank), a part at a
-time: the second round of a federated search continues the first. What it has emitted it never
-emits again.
+time: the second round of a federated search continues the first. What it has emitted as certain it
+never emits again.
 """
 
 import math
