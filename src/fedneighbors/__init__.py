@@ -9,13 +9,21 @@ from typing import Any
 from fedneighbors._version import __version__
 
 _HOME = {
+    "FederatedNeighbors": "fedneighbors.methods.fedknn",
     "FlyNNClassifier": "fedneighbors.methods.flynn",
     "FlyNNSearchCV": "fedneighbors.methods.flynn",
     "Privacy": "fedneighbors.privacy.policy",
     "SimHashBloomClassifier": "fedneighbors.methods.flynn",
 }
 
-__all__ = ["__version__", "FlyNNClassifier", "FlyNNSearchCV", "Privacy", "SimHashBloomClassifier"]
+__all__ = [
+    "__version__",
+    "FederatedNeighbors",
+    "FlyNNClassifier",
+    "FlyNNSearchCV",
+    "Privacy",
+    "SimHashBloomClassifier",
+]
 
 
 def __getattr__(name: str) -> Any:

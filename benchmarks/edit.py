@@ -1,0 +1,122 @@
+"""CPU seconds of nearest neighbors by edit distance beside rapidfuzz's ``process.extract``.
+
+Prints, for titles, words and windows of 1,000 bases, the median over queries of the ratio to
+rapidfuzz in the same run, the lowest ratio of a single query, and whether all distances agree.
+Queries are strings of the table, some with edits, and strings that resemble none. Reads the folder
+named by the environment variable FEDNEIGHBORS_DATA.
+"""
+
+import gzip
+import lzma
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
+
+from fedneighbors.methods.fedknn.metrics.strings import EditMetric
+
+REPEATS = 3
+WINDOW = 1000
+LOWEST = 0.9
+TARGETS = {
+    ("titles", 10): 4, ("titles", 128): 4, ("words", 10): 4, ("words", 128): 4,
+    ("windows", 40): 50,
+}  # fmt: skip
+N_QUERIES = {"titles": 40, "words": 20, "windows": 24}
+
+
+def tables():
+    """Return the strings of each table."""
+    folder = Path(os.environ["FEDNEIGHBORS_DATA"]) / "strings"
+    genomes = text(folder / "sarscov2_genomes.fasta.xz", lzma.open).split(">")[1:]
+    bases = ["".join(genome.split("\n")[1:]) for genome in genomes]
+    windows = [
+        genome[start : start + WINDOW]
+        for genome in bases
+        for start in range(0, len(genome) - WINDOW + 1, WINDOW)
+    ]
+    return {
+        "titles": text(folder / "dblp_titles_14k.txt.gz", gzip.open).splitlines(),
+        "words": text(folder / "words_en.txt.gz", gzip.open).splitlines(),
+        "windows": windows,
+    }
+
+
+def text(path, opener):
+    """Return the text of a compressed file."""
+    with opener(path, "rt", encoding="utf-8") as file:
+        return file.read()
+
+
+def queries(strings, n_queries):
+    """Return queries near to the table, and some that resemble none of it."""
+    rng = random.Random(0)
+    near = rng.sample(strings, n_queries)
+    for i in range(0, n_queries, 2):
+        place = rng.randrange(len(near[i]))
+        near[i] = near[i][:place] + rng.choice("aT ") + near[i][place + 1 :]
+    letters = sorted({letter for string in near for letter in string})
+    lengths = [1, 10, 100, 1000, 5000]
+    far = ["".join(rng.choices(letters, k=n)) for n in lengths]
+    return near, ["", *far, "\N{SNOWMAN}" * 30, near[0] * 3]
+
+
+def cpu_seconds(task):
+    """Return the median CPU seconds of a call and what it returned."""
+    spent = []
+    for _ in range(REPEATS):
+        start = time.process_time()
+        result = task()
+        spent.append(time.process_time() - start)
+    return statistics.median(spent), result
+
+
+def compare(index, strings, query, k):
+    """Return our CPU seconds, theirs, and whether the distances are the same."""
+    ours, found = cpu_seconds(lambda: index.open(query).next(k))
+    theirs, expected = cpu_seconds(
+        lambda: process.extract(query, strings, scorer=Levenshtein.distance, limit=k)
+    )
+    return ours, theirs, found.distances.tolist() == [row[1] for row in expected]
+
+
+def main():
+    """Print the table."""
+    print("table    strings  k    ours ms  rapidfuzz ms  ratio  near: lowest  any: lowest  recall")
+    for name, strings in tables().items():
+        start = time.process_time()
+        index = EditMetric().index(strings, ranks=np.arange(len(strings)))
+        build_s = time.process_time() - start
+        near, far = queries(strings, N_QUERIES[name])
+        for warm in (near[0], far[-1]):
+            index.open(warm).next(1)  # compile
+        for (table, k), target in TARGETS.items():
+            if table == name:
+                rows = [compare(index, strings, query, k) for query in near]
+                others = [compare(index, strings, query, k) for query in far]
+                report(name, len(strings), k, target, rows, others)
+        print(f"{name}: index built in {build_s:.2f} CPU s")
+
+
+def report(name, n_strings, k, target, rows, others):
+    """Print one line and whether its targets are met."""
+    ratios = [theirs / ours for ours, theirs, _ in rows]
+    lowest = min(theirs / ours for ours, theirs, _ in rows + others)
+    n_right = sum(right for _, _, right in rows + others)
+    ratio = statistics.median(ratios)
+    ours, theirs = (1e3 * statistics.median(column) for column in list(zip(*rows, strict=True))[:2])
+    met = ratio >= target and lowest >= LOWEST and n_right == len(rows) + len(others)
+    print(
+        f"{name:8} {n_strings:7} {k:4} {ours:8.2f} {theirs:12.2f} {ratio:7.1f}x "
+        f"{min(ratios):9.1f}x {lowest:11.1f}x  {n_right} of {len(rows) + len(others)}; "
+        f"target {target}x, no query under {LOWEST}x: {'met' if met else 'MISSED'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

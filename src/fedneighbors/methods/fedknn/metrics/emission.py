@@ -1,0 +1,215 @@
+"""How objects leave a search in the total order: the pool of candidates and the loop around it.
+
+A search that can name candidates and a *frontier* (no object outside the pool is nearer than that)
+derives from :class:`BrowsingSession` and gets resumable, exact emission.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.methods.fedknn.sessions import Found
+
+__all__ = ["BrowsingSession", "Pool", "checked_ranks"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_SMALLEST_STRETCH = 256
+
+
+def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
+    """Return the ranks as int64, one for each object.
+
+    Raises
+    ------
+    ValueError
+        If there are not ``n_objects``, they are no integers, or two are equal.
+    """
+    array = np.asarray(ranks)
+    if array.shape != (n_objects,) or (n_objects and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"expected {n_objects} integer ranks, one for each object, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    if len(np.unique(array)) != n_objects:
+        raise ValueError("expected ranks of which no two are equal; rank equal distances apart")
+    return array.astype(np.int64)
+
+
+class Pool:
+    """Objects of known distance on their way out.
+
+    A front stretch is kept in ascending order of (distance, rank), the rest is unsorted and
+    nowhere before it; the stretch doubles when it runs out, so that emitting all objects in small
+    parts sorts each object a few times only.
+
+    Parameters
+    ----------
+    ranks : int64 array of shape (n_objects,)
+        Order of objects of equal distance, by position.
+    """
+
+    def __init__(self, ranks: Integers) -> None:
+        self._ranks = ranks
+        self._positions = np.empty(0, np.int64)
+        self._distances = np.empty(0)
+        self._first = 0  # what lies before it was taken
+        self._sorted_end = 0
+        self._stretch = _SMALLEST_STRETCH
+
+    def __len__(self) -> int:
+        return len(self._positions) - self._first
+
+    def add(self, positions: Integers, distances: Floats) -> None:
+        """Put in objects that were never in it."""
+        if len(positions) == 0:
+            return
+        self._positions = np.concatenate([self._positions[self._first :], positions])
+        self._distances = np.concatenate([self._distances[self._first :], distances])
+        self._first = self._sorted_end = 0
+
+    def front(self, k: int) -> Floats:
+        """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
+        self._sort(k)
+        return self._distances[self._first : min(self._first + k, self._sorted_end)]
+
+    def peek(self, k: int) -> tuple[Integers, Floats]:
+        """Return positions and distances of the first ``k`` without taking them out."""
+        distances = self.front(k)
+        return self._positions[self._first : self._first + len(distances)], distances
+
+    def take(self, k: int) -> tuple[Integers, Floats]:
+        """Take out the first ``k``."""
+        positions, distances = self.peek(k)
+        self._first += len(positions)
+        return positions, distances
+
+    def n_within(self, radius: float) -> int:
+        """Return how many objects in the pool lie within a distance."""
+        return int((self._distances[self._first :] <= radius).sum())
+
+    def _sort(self, k: int) -> None:
+        """Extend the sorted stretch to ``k`` objects at least, if there are so many."""
+        wanted = min(k, len(self)) - (self._sorted_end - self._first)
+        if wanted <= 0:
+            return
+        rest = self._distances[self._sorted_end :]
+        self._stretch = max(wanted, self._stretch)
+        if self._stretch < len(rest):
+            limit = np.partition(rest, self._stretch - 1)[self._stretch - 1]
+            near, far = np.flatnonzero(rest <= limit), np.flatnonzero(rest > limit)
+        else:
+            near, far = np.arange(len(rest)), np.empty(0, np.int64)
+        positions = self._positions[self._sorted_end :]
+        order = near[np.lexsort((self._ranks[positions[near]], rest[near]))]
+        order = np.concatenate([order, far])
+        self._positions[self._sorted_end :] = positions[order]
+        self._distances[self._sorted_end :] = rest[order]
+        self._sorted_end += len(near)
+        self._stretch *= 2
+
+
+class BrowsingSession(ABC):
+    """A query under way that widens its view until the next objects are certain.
+
+    Parameters
+    ----------
+    ranks : int64 array of shape (n_objects,)
+        Order of objects of equal distance.
+    """
+
+    exact = True
+
+    def __init__(self, ranks: Integers) -> None:
+        self.n_verified = 0
+        self._n_objects = len(ranks)
+        self._pool = Pool(ranks)
+        self._given: list[Floats] = []
+        self._n_given = 0
+        # No object outside the pool that was not emitted is nearer than the frontier.
+        self._frontier = 0.0 if len(ranks) else math.inf
+
+    @abstractmethod
+    def bounds(self) -> Floats:
+        """Return a lower bound of the distance of each object."""
+
+    @abstractmethod
+    def count(self, radius: float) -> int:
+        """Return how many objects lie within a distance of ``radius``."""
+
+    @abstractmethod
+    def _widen(self, k: int, cutoff: float) -> None:
+        """Verify more objects and raise the frontier, with a view to ``k`` objects to emit."""
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next ``k`` objects; those that a deadline left uncertain may come again.
+
+        A deadline is looked at between two widenings, and each call makes one at least.
+
+        Raises
+        ------
+        ValueError
+            If ``k`` is negative or ``cutoff`` is not a number.
+        """
+        if k < 0 or math.isnan(cutoff):
+            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
+        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        late = False
+        while not late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff):
+            self._widen(k, cutoff)
+            late = time.monotonic() > end
+        late = late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff)
+        positions, distances = self._pool.take(self._n_certain(k, cutoff))
+        self._given.append(distances)
+        self._n_given += len(positions)
+        if late:
+            return self._provisional(positions, distances, k, cutoff)
+        return Found(
+            positions=positions,
+            distances=distances,
+            exhausted=len(positions) < k or self._is_exhausted(cutoff),
+            n_certified=len(positions),
+        )
+
+    def _n_certain(self, k: int, cutoff: float) -> int:
+        """Return how many of the next ``k`` are certain: before the frontier, within the cutoff."""
+        front = self._pool.front(k)
+        within = int(front.searchsorted(cutoff, side="right"))
+        if self.n_verified == self._n_objects:
+            return within
+        # An object outside may lie at the frontier itself and have a lower rank.
+        return min(within, int(front.searchsorted(self._frontier, side="left")))
+
+    def _may_hold_more(self, cutoff: float) -> bool:
+        """Return whether an object outside the pool could lie within the cutoff."""
+        return self.n_verified < self._n_objects and self._frontier <= cutoff
+
+    def _is_exhausted(self, cutoff: float) -> bool:
+        front = self._pool.front(1)
+        pool_is_spent = len(front) == 0 or bool(front[0] > cutoff)
+        return pool_is_spent and not self._may_hold_more(cutoff)
+
+    def _provisional(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
+        """Return certain objects, then the nearest of the pool, which stay in it."""
+        more, farther = self._pool.peek(k - len(positions))
+        more = more[farther <= cutoff]
+        return Found(
+            positions=np.concatenate([positions, more]),
+            distances=np.concatenate([distances, farther[: len(more)]]),
+            exhausted=False,
+            n_certified=len(positions),
+        )
+
+    def _verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
+        """Take in objects whose distance was computed, and the frontier that follows."""
+        self.n_verified += len(positions)
+        self._pool.add(positions, distances)
+        self._frontier = math.inf if self.n_verified == self._n_objects else frontier
+
+    def _n_verified_within(self, radius: float) -> int:
+        given = sum(int(part.searchsorted(radius, side="right")) for part in self._given)
+        return given + self._pool.n_within(radius)

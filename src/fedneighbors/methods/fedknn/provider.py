@@ -1,0 +1,119 @@
+"""A provider: one organisation's objects, and the sessions of the queries that are open."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
+from fedneighbors.methods.fedknn.messages import (
+    BoundReply,
+    BoundRequest,
+    CountReply,
+    CountRequest,
+    Finished,
+    FinishRequest,
+    NearestReply,
+    NearestRequest,
+)
+from fedneighbors.methods.fedknn.sessions import Metric, Session
+
+__all__ = ["Provider"]
+
+MOST_OPEN = 1000
+"""Queries that a provider keeps open; a broker that never closes any is refused."""
+
+
+class Provider:
+    """One organisation's objects and what it answers.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    objects : sequence
+        Objects of the metric; may be empty.
+    metric : Metric
+        The distance.
+    decode : callable
+        Turns the bytes of a query into an object.
+    ids : sequence of str, optional
+        Names of the objects, each once. Their positions if None.
+    key : bytes
+        Public key of the federation's tie order.
+
+    Raises
+    ------
+    ValueError
+        If ids do not name each object once.
+    """
+
+    accepts: tuple[type[Any], ...] = (BoundRequest, NearestRequest, CountRequest, FinishRequest)
+
+    def __init__(
+        self,
+        name: str,
+        objects: Sequence[Any],
+        metric: Metric,
+        *,
+        decode: Callable[[bytes], Any],
+        ids: Sequence[str] | None = None,
+        key: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
+        if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
+            raise ValueError(
+                f"expected a name of its own for each of {len(objects)} objects of {name!r}"
+            )
+        self._ties = tie_keys(self.ids, owner=name, key=key)
+        self._index = metric.index(objects, ranks=ranks_of(self._ties))
+        self._decode = decode
+        self._open: dict[str, tuple[bytes, Session]] = {}
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case BoundRequest():
+                lowest = np.sort(self._session(request).bounds())[: max(request.k, 0)]
+                return BoundReply(np.ascontiguousarray(lowest))
+            case NearestRequest():
+                return self._nearest(request)
+            case CountRequest():
+                return CountReply(self._session(request).count(request.radius))
+            case FinishRequest():
+                self._open.pop(request.name, None)
+                return Finished()
+        raise Refuse("unknown request")
+
+    def _nearest(self, request: NearestRequest) -> NearestReply:
+        session = self._session(request)
+        cutoff = math.inf if request.cutoff is None else request.cutoff
+        count = max(request.count, 0)
+        found = session.next(count, cutoff=cutoff)
+        return NearestReply(
+            distances=found.distances,
+            ties=self._ties[found.positions],
+            ids=tuple(self.ids[place] for place in found.positions.tolist()),
+            exhausted=found.exhausted or len(found.positions) < count,
+            n_verified=session.n_verified,
+        )
+
+    def _session(self, request: Any) -> Session:
+        """Return the session of a query, opened when its name is new."""
+        known = self._open.get(request.name)
+        if known is not None:
+            if known[0] != request.query:
+                raise Refuse("a query of this name is another one")
+            return known[1]
+        if len(self._open) >= MOST_OPEN:
+            raise Refuse("too many queries are open; finish some")
+        try:
+            session = self._index.open(self._decode(request.query))
+        except (TypeError, ValueError) as error:
+            raise Refuse("the query is no object of this metric") from error
+        self._open[request.name] = request.query, session
+        return session

@@ -1,0 +1,169 @@
+"""The law of every search engine: in parts or at once, it is brute force in the total order.
+
+A test draws a search and holds a metric to it::
+
+    @given(searches(objects=words, queries=words))
+    def test_search_is_brute_force_in_parts(search):
+        search.obeyed_by(EditMetric())
+
+The drawn search repeats objects, ties them by drawn ranks, asks for what is there and what is not,
+with cutoffs and radii at, just below and just above real distances.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a session: its kind, how many, and what cutoff or radius it derives."""
+
+    call: str
+    k: int
+    limit: str
+    which: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """Objects, a query, ranks, and what a session is asked for in turn."""
+
+    objects: list[Any]
+    query: Any
+    ranks: list[int]
+    steps: list[Step]
+
+    def obeyed_by(self, metric):
+        """Assert that sessions of the metric answer as brute force by its distance does."""
+        truth = Truth(metric, self)
+        index = metric.index(self.objects, ranks=np.array(self.ranks, np.int64))
+        assert index.n_objects == len(self.objects)
+        truth.holds_at_once(index.open(self.query))
+        truth.holds_in_parts(index.open(self.query), self.steps)
+
+
+class Truth:
+    """What brute force says about a search."""
+
+    def __init__(self, metric, search):
+        distances = [metric.distance(search.query, item) for item in search.objects]
+        self.distances = np.array(distances, np.float64)
+        self.order = np.array(
+            sorted(range(len(distances)), key=lambda i: (distances[i], search.ranks[i])), np.int64
+        )
+        self.sorted = self.distances[self.order]
+
+    def limit(self, step):
+        """Return the cutoff or radius of a step."""
+        fixed = {"none": math.inf, "zero": 0.0, "negative": -1.0}
+        if step.limit in fixed or not len(self.sorted):
+            return fixed.get(step.limit, 1.0)
+        at = float(self.sorted[step.which % len(self.sorted)])
+        if step.limit == "at":
+            return at
+        return float(np.nextafter(at, math.inf if step.limit == "above" else -math.inf))
+
+    def holds_at_once(self, session):
+        """Assert one call for more than all, and calls for what is no longer there."""
+        found = session.next(len(self.order) + 3)
+
+        assert found.positions.dtype == np.int64
+        assert found.distances.dtype == np.float64
+        assert found.positions.tolist() == self.order.tolist()
+        assert found.distances.tolist() == self.sorted.tolist()
+        assert found.exhausted
+        assert found.n_certified == len(self.order)
+        for k in (0, 1, 5):
+            again = session.next(k)
+            assert len(again.positions) == len(again.distances) == again.n_certified == 0
+            assert again.exhausted
+
+    def holds_in_parts(self, session, steps):
+        """Assert each step against what is left, then that nothing was lost."""
+        n_given, n_verified = 0, 0
+        for step in steps:
+            if step.call == "bounds":
+                self.bounds_hold(session)
+            elif step.call == "count":
+                radius = self.limit(step)
+                assert session.count(radius) == int((self.distances <= radius).sum())
+            else:
+                n_given += self.part_holds(session, n_given, step)
+            assert n_verified <= session.n_verified <= len(self.order)
+            n_verified = session.n_verified
+        self.part_holds(session, n_given, Step("next", len(self.order) + 1, "none", 0))
+        assert session.next(1).exhausted
+
+    def bounds_hold(self, session):
+        """Assert that bounds are bounds."""
+        bounds = session.bounds()
+
+        assert bounds.shape == self.distances.shape
+        assert (bounds <= self.distances).all()
+
+    def part_holds(self, session, n_given, step):
+        """Assert one emission; return how many objects were emitted for good."""
+        cutoff = self.limit(step)
+        deadline_s = 0.0 if step.call == "hurried" else None
+        left = slice(n_given, None)
+        within = self.sorted[left] <= cutoff
+        expected = self.order[left][within][: step.k]
+
+        found = session.next(step.k, cutoff=cutoff, deadline_s=deadline_s)
+
+        certain = found.n_certified
+        assert found.positions[:certain].tolist() == expected[:certain].tolist()
+        assert found.distances.tolist() == self.distances[found.positions].tolist()
+        assert len(set(found.positions.tolist())) == len(found.positions) <= step.k
+        assert not set(found.positions.tolist()) & set(self.order[:n_given].tolist())
+        assert (found.distances <= cutoff).all()
+        if deadline_s is None:
+            assert certain == len(found.positions) == len(expected)
+        # what is uncertain stands for something no farther
+        assert (found.distances >= self.sorted[left][: len(found.distances)]).all()
+        if found.exhausted:
+            assert certain == int(within.sum())
+        elif deadline_s is None:
+            assert certain == step.k
+            assert n_given + certain < len(self.order)
+        return certain
+
+
+CALLS = ["next", "next", "next", "next", "hurried", "count", "bounds"]
+LIMITS = ["none", "none", "at", "below", "above", "zero", "negative"]
+STEPS = st.lists(
+    st.builds(
+        Step,
+        call=st.sampled_from(CALLS),
+        k=st.integers(0, 6),
+        limit=st.sampled_from(LIMITS),
+        which=st.integers(0, 100),
+    ),
+    max_size=8,
+)
+
+
+@st.composite
+def searches(draw, *, objects, queries=None, max_size=12):
+    """Draw a search.
+
+    Parameters
+    ----------
+    objects : strategy
+        Single objects.
+    queries : strategy, optional
+        Queries, by default objects; one of the objects is taken as often.
+    max_size : int
+        Most objects drawn; up to as many are repeated.
+    """
+    items = draw(st.lists(objects, max_size=max_size))
+    if items:
+        items = draw(st.permutations(items + draw(st.lists(st.sampled_from(items), max_size=4))))
+    drawn = objects if queries is None else queries
+    query = draw(drawn | st.sampled_from(items)) if items else draw(drawn)
+    ranks = draw(st.permutations(range(len(items))))
+    return Search(items, query, [7 * rank - 3 for rank in ranks], draw(STEPS))

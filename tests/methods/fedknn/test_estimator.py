@@ -1,0 +1,143 @@
+"""``FederatedNeighbors`` finds what a scan of all objects finds, for every metric and algorithm."""
+
+import numpy as np
+import pytest
+from sklearn.neighbors import NearestNeighbors
+
+from fedneighbors import FederatedNeighbors
+from fedneighbors.datasets.graphs import Graph
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.fedknn.estimator import ALGORITHMS
+from fedneighbors.methods.fedknn.experiment import compare
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.queries import decode_query, encode_query
+
+RNG = np.random.default_rng(5)
+WORDS = ["bank", "blank", "tank", "thank", "think", "ink", "", "bonk", "banks", "tanks"]
+RING = Graph("CCCO", [(0, 1), (1, 2), (2, 3), (3, 0)])
+CHAIN = Graph("CCO", [(0, 1), (1, 2)])
+OBJECTS = {
+    "euclidean": RNG.normal(size=(60, 3)),
+    "manhattan": RNG.integers(0, 3, (60, 2)).astype(float),
+    "cosine": RNG.normal(size=(60, 30)),
+    "haversine": RNG.uniform(-80, 80, (60, 2)),
+    "edit": WORDS * 3,
+    "jaccard": [frozenset(word) for word in WORDS * 3],
+    "graph_edit": [CHAIN, RING, Graph("CC", [(0, 1)]), Graph("N", []), CHAIN, Graph("", [])],
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("metric", sorted(OBJECTS))
+def test_neighbours_have_the_distances_of_a_scan(metric, algorithm):
+    objects, distance = OBJECTS[metric], metric_of(metric).distance
+    owners = RNG.integers(0, 4, len(objects))
+    search = FederatedNeighbors(metric, algorithm).fit(objects, parties=owners)
+
+    distances, found = search.kneighbors(objects[:3], n_neighbors=5)
+
+    for query, near, places in zip(objects[:3], distances, found, strict=True):
+        scanned = sorted(distance(query, other) for other in objects)[:5]
+        assert near.tolist() == scanned
+        assert [distance(query, objects[place]) for place in places] == scanned
+    assert all(record.exact for record in search.query_records_)
+
+
+def test_order_and_answers_do_not_depend_on_algorithm_or_owner_of_other_objects():
+    words, owners = WORDS * 4, [f"p{k % 3}" for k in range(40)]
+
+    found = {
+        algorithm: [
+            places.tolist()
+            for places in FederatedNeighbors("edit", algorithm)
+            .fit(words, parties=owners)
+            .kneighbors(WORDS, 12, return_distance=False)
+        ]
+        for algorithm in ALGORITHMS
+    }
+
+    assert found["dann"] == found["baseline"] == found["hufu"]
+
+
+def test_distances_are_those_of_scikit_learn():
+    x = RNG.normal(size=(500, 6))
+    theirs = NearestNeighbors(n_neighbors=7).fit(x).kneighbors(x[:20])[0]
+
+    ours = FederatedNeighbors().fit(x, parties=np.arange(500) % 5).kneighbors(x[:20], 7)[0]
+
+    np.testing.assert_allclose(np.stack(ours), theirs, atol=1e-7)
+
+
+def test_more_neighbours_than_objects_are_all_objects():
+    search = FederatedNeighbors("edit").fit(["a", "b"], parties=["x", "y"], ids=["one", "two"])
+
+    distances, found = search.kneighbors("a", n_neighbors=9)
+
+    assert [search.ids_[place] for place in found[0]] == ["one", "two"]
+    assert distances[0].tolist() == [0.0, 1.0]
+
+
+def test_no_objects_at_all_have_no_neighbours():
+    found = FederatedNeighbors("edit").fit([]).kneighbors("a", return_distance=False)
+
+    assert [places.tolist() for places in found] == [[]]
+
+
+def test_a_distance_function_of_ones_own_is_enough():
+    search = FederatedNeighbors(lambda a, b: abs(float(a[0]) - float(b[0])))
+
+    found = search.fit([[1.0], [5.0], [2.0]], parties=[0, 1, 1]).kneighbors([[1.8]], 2)
+
+    assert found[1][0].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metric": "hamming"}, "expected a metric among"),
+        ({"algorithm": "magic"}, "expected algorithm as one of"),
+        ({"random_state": -1}, "expected random_state of 0 or more"),
+    ],
+)
+def test_senseless_settings_are_refused_at_fit(change, words):
+    with pytest.raises(ValueError, match=words):
+        FederatedNeighbors(**change).fit([[0.0]])
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_no_neighbours_cannot_be_asked_for(k):
+    with pytest.raises(ValueError, match="expected n_neighbors of 1 or more"):
+        FederatedNeighbors().fit([[0.0]]).kneighbors([[0.0]], k)
+
+
+def test_owners_and_names_must_be_one_for_each_object():
+    with pytest.raises(ValueError, match="expected one party for each of 2 objects"):
+        FederatedNeighbors().fit([[0.0], [1.0]], parties=["a"])
+    with pytest.raises(ValueError, match="expected a name of its own"):
+        FederatedNeighbors().fit([[0.0], [1.0]], ids=["a", "a"])
+
+
+def test_a_query_of_another_kind_is_refused_by_the_parties():
+    search = FederatedNeighbors().fit([[0.0, 1.0]])
+
+    with pytest.raises(PartyRefused, match="the query is no object of this metric"):
+        search.kneighbors([[0.0, 1.0, 2.0]])
+
+
+@pytest.mark.parametrize("query", ["", "Zürich", frozenset(), frozenset({"a", 3}), RING, CHAIN])
+def test_queries_come_back_from_their_frames(query):
+    assert decode_query(encode_query(query)) == query
+
+
+def test_a_query_that_no_frame_carries_is_refused():
+    with pytest.raises(TypeError, match="expected a vector, string, set or Graph"):
+        encode_query(object())
+
+
+def test_the_comparison_says_what_each_algorithm_cost():
+    record = compare(WORDS * 4, WORDS[:3], np.arange(40) % 3, metric="edit", k=4)
+
+    (table,) = record.tables
+    asked = {row[0]: row[1] for row in table.rows}
+    assert record.notes == ("All algorithms give the same answers.",)
+    assert asked["dann"] <= asked["baseline"] == 12

@@ -1,0 +1,169 @@
+"""Every algorithm finds the k nearest of all objects, to the last tie, and says what it asked."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import ProtocolError, WireError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
+from fedneighbors.methods.fedknn.messages import BoundReply, NearestReply
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu
+from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
+from tests.naive.fedknn import nearest
+
+ALGORITHMS = [baseline, dann, hufu]
+
+
+def found(answer):
+    merged = answer.merged
+    return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(federations(), st.sampled_from(ALGORITHMS))
+def test_every_algorithm_finds_what_one_sorted_list_holds(federation, algorithm):
+    answer = federation.ask(algorithm)
+
+    expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
+    assert found(answer) == expected
+    assert answer.exact
+
+
+@settings(max_examples=500, deadline=None)
+@given(federations(), st.integers(1, 12), st.booleans())
+def test_floor_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
+    answer = federation.ask(dann, at_least=at_least, with_cutoff=with_cutoff)
+
+    assert found(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
+
+
+@settings(max_examples=300, deadline=None)
+@given(federations())
+def test_dann_asks_no_provider_for_more_than_the_baseline_does(federation):
+    asked, most = federation.ask(dann).asked, federation.ask(baseline).asked
+
+    assert all(asked[name] <= max(most[name], 1) for name in asked)
+
+
+# Examples 4.1 to 4.9 of the paper: three providers, k = 3.
+
+BOUNDS = {"P1": [2.0, 8.0, 8.0], "P2": [3.0, 6.0, 9.0], "P3": [7.0, 8.0, 10.0]}
+OBJECTS = {
+    "P1": [(8.0, "d1"), (9.0, "d2"), (11.0, "d3")],
+    "P2": [(6.0, "d4"), (10.0, "d5"), (12.0, "d6")],
+    "P3": [(12.0, "d7"), (13.0, "d8"), (14.0, "d9")],
+}
+
+
+def part(provider, n):
+    rows = OBJECTS[provider][:n]
+    return Part(
+        np.array([d for d, _ in rows]),
+        np.array([int(name[1:]) for _, name in rows]),
+        tuple(name for _, name in rows),
+        exhausted=False,
+    )
+
+
+def test_examples_of_the_paper():
+    counts = expected_counts({name: np.array(low) for name, low in BOUNDS.items()}, 3)
+    assert counts == {"P1": 1, "P2": 2, "P3": 1}  # Example 4.4
+
+    first = {name: part(name, n) for name, n in counts.items()}
+    merged = merge(first, 3)
+    assert merged.ids == ("d4", "d1", "d5")  # Example 4.6
+    assert remaining_counts(first, merged, 3) == {"P1": 1}  # k_1' = 2, k_2' = 2
+
+    second = first | {"P1": part("P1", 2)}
+    assert merge(second, 3).ids == ("d4", "d1", "d2")  # Example 4.9
+    everything = {name: part(name, 3) for name in OBJECTS}
+    assert merge(everything, 3).ids == ("d4", "d1", "d2")  # Example 4.1
+
+
+# Providers that lie.
+
+
+class Liar:
+    """A provider that changes its replies of one kind."""
+
+    def __init__(self, inner, kind, change):
+        self._inner, self._kind, self._change = inner, kind, change
+        self.name, self.accepts = inner.name, inner.accepts
+
+    def answer(self, request):
+        reply = self._inner.answer(request)
+        return self._change(reply) if isinstance(reply, self._kind) else reply
+
+
+def forged(reply, **change):
+    result = object.__new__(type(reply))
+    for name in type(reply).__dataclass_fields__:
+        object.__setattr__(result, name, change.get(name, getattr(reply, name)))
+    return result
+
+
+LIES = {
+    "fewer objects": (NearestReply, lambda r: cut(r, slice(0, 1), exhausted=False)),
+    "more objects": (NearestReply, lambda r: doubled(r)),
+    "descending": (NearestReply, lambda r: cut(r, slice(None, None, -1))),
+    "an object twice": (NearestReply, lambda r: cut(r, [0, 0, *range(2, len(r.ids))])),
+    "negative distances": (NearestReply, lambda r: forged(r, distances=r.distances - 100)),
+    "not a number": (NearestReply, lambda r: forged(r, distances=r.distances * np.nan)),
+    "descending bounds": (BoundReply, lambda r: forged(r, bounds=-np.sort(-r.bounds))),
+}
+
+
+def cut(reply, places, **change):
+    ids = np.array(reply.ids)[places].tolist()
+    return forged(
+        reply,
+        distances=reply.distances[places],
+        ties=reply.ties[places],
+        ids=tuple(ids),
+        **change,
+    )
+
+
+def doubled(reply):
+    far = reply.distances[-1:] + 1
+    return forged(
+        reply,
+        distances=np.concatenate([reply.distances, far]),
+        ties=np.concatenate([reply.ties, reply.ties[-1:]]),
+        ids=(*reply.ids, "one more"),
+    )
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_provider_that_breaks_the_protocol_is_named(lie):
+    tables = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0], "p1": [1.5, 2.5, 3.5, 4.5]}
+    honest = Federation(tables, 0.0, 4, BoundedLine(0.0, 1)).providers()
+    providers = [Liar(honest[0], *LIES[lie]), honest[1]]
+
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
+        run(dann(b"0.0", 4, name="q"), providers)
+
+
+def test_a_provider_that_hides_objects_and_says_so_is_believed():
+    tables = {"p0": [1.0, 2.0, 3.0], "p1": [10.0, 11.0]}
+    honest = Federation(tables, 0.0, 3, BoundedLine(0.0, 1)).providers()
+    hiding = Liar(honest[0], NearestReply, lambda r: cut(r, slice(0, 1), exhausted=True))
+
+    answer = run(baseline(b"0.0", 3, name="q"), [hiding, honest[1]]).result
+
+    assert found(answer) == [(1.0, "p0", "0"), (10.0, "p1", "0"), (11.0, "p1", "1")]
+
+
+def test_a_query_of_one_name_cannot_be_another_one():
+    federation = Federation({"p0": [1.0]}, 0.0, 1, BoundedLine(0.0, 1))
+    (provider,) = federation.providers()
+    run(dann(b"0.0", 1, name="q"), [provider])
+
+    again = run(dann(b"5.0", 1, name="q"), [provider]).result  # closed, so free again
+
+    assert again.merged.distances.tolist() == [4.0]
+    assert replace(federation, k=1).ask(baseline).exact

@@ -1,0 +1,38 @@
+"""Graph edit distance as it is defined: the cheapest of all ways to match the nodes."""
+
+from itertools import permutations
+
+
+def distance(first, second):
+    """Least number of edits, over all maps of the smaller graph's nodes to the larger one's.
+
+    Each graph is (node labels, {(u, v): edge label} with u < v). That no node of the smaller graph
+    is deleted is no loss: a deletion and an insertion can be replaced by one relabelling.
+    """
+    small, large = sorted((first, second), key=lambda graph: len(graph[0]))
+    return min(
+        cost_of(small, large, images)
+        for images in permutations(range(len(large[0])), len(small[0]))
+    )
+
+
+def cost_of(small, large, images):
+    """Edits that one map makes: images[v] is the node of the larger graph that v becomes."""
+    cost = len(large[0]) - len(small[0])
+    cost += sum(label != large[0][u] for label, u in zip(small[0], images, strict=True))
+    mapped = {
+        (min(images[u], images[v]), max(images[u], images[v])): bond
+        for (u, v), bond in small[1].items()
+    }
+    return cost + sum(
+        mapped.get(pair) != large[1].get(pair) for pair in mapped.keys() | large[1].keys()
+    )
+
+
+def distance_with_deletions(first, second):
+    """Least number of edits if a node of either graph may also have no counterpart."""
+    n, m = len(first[0]), len(second[0])
+    padded = [*first[0], *[None] * m], first[1]
+    goal = [*second[0], *[None] * n], second[1]
+    # a pair of paddings costs nothing, since their labels are equal and they have no edges
+    return min(cost_of(padded, goal, images) for images in permutations(range(n + m)))
