@@ -4,6 +4,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from fedneighbors import FederatedNeighbors
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.fedknn.metrics.vectors_faiss import ApproximateSession, FaissMetric
 
@@ -50,6 +51,19 @@ def test_counts_are_exact_all_the_same():
 
 def test_bounds_claim_nothing():
     assert session().bounds().tolist() == [0.0] * 5
+
+
+def test_real_faiss_finds_most_of_the_nearest_and_the_answer_says_that_it_may_have_missed_some():
+    rng = np.random.default_rng(3)
+    x, owners = rng.normal(size=(3000, 16)), np.arange(3000) % 3
+    exact = FederatedNeighbors().fit(x, parties=owners).kneighbors(x[:20], 10)[1]
+
+    search = FederatedNeighbors(FaissMetric()).fit(x, parties=owners)
+    found = search.kneighbors(x[:20], 10)[1]
+
+    shared = [len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]
+    assert sum(shared) >= 0.9 * 200
+    assert not any(record.exact for record in search.query_records_)
 
 
 def test_without_faiss_the_extra_is_named():

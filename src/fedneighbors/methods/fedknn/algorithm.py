@@ -79,12 +79,15 @@ class Part:
         Names of the objects.
     exhausted : bool
         Whether the provider has no further object (within the cutoff).
+    exact : bool
+        Whether its index can have missed none.
     """
 
     distances: Floats
     ties: Integers
     ids: tuple[str, ...]
     exhausted: bool
+    exact: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -96,6 +99,7 @@ class Part:
             np.concatenate([self.ties, more.ties]),
             self.ids + more.ids,
             more.exhausted,
+            self.exact and more.exact,
         )
 
 

@@ -46,13 +46,15 @@ class BoundRequest:
 class NearestReply:
     """The next objects of a provider in ascending order of distance and tie key.
 
-    ``n_verified`` counts the objects whose distance was computed for this query so far.
+    ``n_verified`` counts the objects whose distance was computed for this query so far; ``exact``
+    is false where the provider's index may have missed some.
     """
 
     distances: npt.NDArray[np.float64]
     ties: npt.NDArray[np.int64]
     ids: tuple[str, ...]
     exhausted: bool
+    exact: bool
     n_verified: int
 
     def __post_init__(self) -> None:

@@ -40,7 +40,8 @@ class Answer:
     merged : Merged
         Objects in the total order.
     exact : bool
-        Whether the certificate holds: nothing that a provider kept back can come before.
+        Whether nothing that a provider holds can come before; false where one has an approximate
+        index. The certificate over what was returned is checked in either case.
     asked : mapping of str to int
         Objects that each provider returned.
     verified : mapping of str to int
@@ -145,7 +146,7 @@ def _count(query: bytes, radius: float, name: str) -> Coordinator[int]:
 def _parts(replies: Replies, during: str) -> tuple[dict[str, Part], dict[str, int]]:
     each = replies.complete(during).each
     parts = {
-        provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted)
+        provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact)
         for provider, reply in each.items()
     }
     return parts, {provider: reply.n_verified for provider, reply in each.items()}
@@ -163,15 +164,14 @@ def _finished(
         if (rise < 0).any() or ((rise == 0) & (np.diff(part.ties) <= 0)).any():
             raise ProtocolError(f"party {provider!r}: its second objects come before its first")
     merged = merge(parts, k)
-    exact = certified(parts, merged, k)
-    if not exact:
+    if not certified(parts, merged, k):
         raise ProtocolError(
             "the result is not certain: a provider returned less than it was asked for; run the "
             "query again, or without it"
         )
     return Answer(
         merged=merged,
-        exact=exact,
+        exact=all(part.exact for part in parts.values()),
         asked={provider: len(part) for provider, part in parts.items()},
         verified=dict(verified),
         algorithm=algorithm,

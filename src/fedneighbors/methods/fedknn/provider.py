@@ -99,6 +99,7 @@ class Provider:
             ties=self._ties[found.positions],
             ids=tuple(self.ids[place] for place in found.positions.tolist()),
             exhausted=found.exhausted or len(found.positions) < count,
+            exact=session.exact,
             n_verified=session.n_verified,
         )
 
