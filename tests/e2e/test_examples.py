@@ -11,7 +11,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("plot_*.py"))
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs_and_leaves_its_picture(example, tmp_path):
+def test_example_runs_and_leaves_its_pictures(example, tmp_path):
     command = [sys.executable, str(example)]
 
     done = subprocess.run(
@@ -20,4 +20,6 @@ def test_example_runs_and_leaves_its_picture(example, tmp_path):
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert [path.suffix for path in tmp_path.glob("*.png")] == [".png"]
+    pictures = list(tmp_path.glob("*.png"))
+    assert len(pictures) == example.read_text().count(".png")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
