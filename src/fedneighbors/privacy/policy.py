@@ -75,7 +75,7 @@ class Privacy:
 
     Examples
     --------
-    >>> Privacy(epsilon=1.0, delta=1e-6, mechanism="central", public=("classes", "scaling")).total
+    >>> Privacy(epsilon=1.0, delta=1e-6, mechanism="central", public=("classes", "n_rows")).total
     ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
     """
 
