@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedneighbors.datasets.graphs import Graph
 from fedneighbors.methods.fedknn.metrics.graphs import GraphEdit
 from tests.methods.fedknn.engine_law import searches
-from tests.naive import ged_graphs, gedsearch
+from tests.naive import ged_graphs, gedsearch, graphbounds
 
 SMALL = ged_graphs.graphs(5).map(
     lambda drawn: Graph([f"n{k}" for k in drawn[0]], drawn[1], [f"e{k}" for k in drawn[1].values()])
@@ -18,13 +18,13 @@ def plain(graph):
     return list(graph.node_labels), dict(zip(graph.edges, graph.edge_labels, strict=True))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(searches(objects=SMALL, queries=SMALL))
 def test_search_is_brute_force_in_parts(search):
     search.obeyed_by(GraphEdit(), guesses_are_exact=False)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(SMALL, SMALL)
 def test_a_distance_equals_that_of_the_slow_twin(first, second):
     distance = GraphEdit().distance(first, second)
@@ -36,8 +36,6 @@ def test_a_distance_equals_that_of_the_slow_twin(first, second):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(SMALL, min_size=1, max_size=6), SMALL)
 def test_bounds_are_those_of_the_label_multisets(objects, query):
-    from tests.naive import graphbounds
-
     index = GraphEdit().index(objects, ranks=np.arange(len(objects)))
 
     bounds = index.open(query).bounds()
@@ -53,7 +51,7 @@ def random_molecules(n, seed):
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(n):
-        size = int(rng.integers(18, 24))
+        size = int(rng.integers(13, 17))
         edges = [(int(rng.integers(max(0, v - 3), v)), v) for v in range(1, size)]
         bonds = rng.choice(["1", "1", "2"], len(edges)).tolist()
         found.append(Graph(rng.choice(["C", "C", "C", "N", "O"], size).tolist(), edges, bonds))
@@ -61,8 +59,8 @@ def random_molecules(n, seed):
 
 
 def test_a_deadline_keeps_a_certified_prefix_and_loses_nothing():
-    objects = random_molecules(40, seed=0)
-    index = GraphEdit().index(objects, ranks=np.arange(40)[::-1])
+    objects = random_molecules(16, seed=0)
+    index = GraphEdit().index(objects, ranks=np.arange(16)[::-1])
     patient = index.open(objects[3]).next(6)
     session = index.open(objects[3])
 

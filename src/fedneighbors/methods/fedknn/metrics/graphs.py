@@ -145,7 +145,7 @@ class _GraphSession:
     def count(self, radius: float) -> int:
         if not radius >= 0:
             return 0
-        tau = int(min(radius, _UNKNOWN - 1))
+        tau = int(min(radius, float(_UNKNOWN - 1)))
         self._verify(np.flatnonzero(self._lower <= tau), tau, self._aside)
         return int((self._upper <= tau).sum())
 
@@ -203,7 +203,7 @@ class _GraphSession:
         left = np.flatnonzero(~self._given & (self._lower <= cutoff))
         ranks = self._index.ranks
         left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
-        for position in left:
+        for position in left.tolist():
             self._improve(position)
         left = left[self._upper[left] <= cutoff]
         return left[np.lexsort((ranks[left], self._upper[left]))][:k]
