@@ -1,6 +1,7 @@
 """Owns `Graph`, the labelled undirected graph that readers, writers and the graph metric share."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Graph:
     node_labels: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
     edge_labels: tuple[str, ...]
+    _hash: int
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Graph:
         if len(bonds) != len(pairs):
             raise ValueError(f"expected one label per edge: {len(pairs)}, got {len(bonds)}")
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
-        for first, second in zip(order, order[1:], strict=False):
+        for first, second in pairwise(order):
             if pairs[first] == pairs[second]:
                 raise ValueError(f"edge {pairs[first]} stands twice; name each edge once")
         self._set("node_labels", nodes)

@@ -1,11 +1,11 @@
-"""Reads and writes graphs in the text format of lines ``t # name``, ``v node label``, ``e u v label``."""
+"""Reads and writes graphs as text: lines ``t # name``, ``v node label``, ``e node node label``."""
 
 import gzip
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from fedneighbors.datasets.graphs import Graph, GraphSet
 from fedneighbors.errors import DataError, MissingDataError
@@ -175,5 +175,5 @@ def _word(word: str) -> str:
 
 def _opened(file: Path, mode: str) -> TextIO:
     if file.suffix == ".gz":
-        return gzip.open(file, mode, encoding="utf-8")  # type: ignore[return-value]
-    return open(file, mode, encoding="utf-8")
+        return cast(TextIO, gzip.open(file, mode, encoding="utf-8"))
+    return cast(TextIO, open(file, mode, encoding="utf-8"))

@@ -47,7 +47,7 @@ def _are_twins(first_arc: Any, end: Any, bond: Any, a: int, b: int, low: int) ->
         if j < last_j and end[j] == a - low:
             j += 1
         if i == last_i or j == last_j:
-            return i == last_i and j == last_j
+            return bool(i == last_i and j == last_j)
         if end[i] != end[j] or bond[i] != bond[j]:
             return False
         i += 1

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets.graphs import Graph
-from fedneighbors.kernels.ged import verify_many
-from fedneighbors.kernels.gedroom import new_search
+from fedneighbors.kernels.ged import GedSearch
+from fedneighbors.kernels.gedsearch import new_search, verify_many
+from fedneighbors.methods.fedknn.metrics.emission import checked_ranks
 from fedneighbors.methods.fedknn.metrics.graphs_packing import Alphabet, GraphCounts, pack
 from fedneighbors.methods.fedknn.sessions import Found
 
@@ -20,8 +21,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _UNKNOWN = np.int32(1 << 30)  # upper bound of a distance that nothing is known of
-_NO_LIMIT = 1 << 62
 _SLICE = 20_000  # work between two looks at the clock, a few milliseconds
+_SHORT = 300  # work that an upper bound may cost where the time is over already
 
 
 class GraphEdit:
@@ -69,19 +70,18 @@ class GraphEdit:
         TypeError
             If an object is no `Graph`; its position is named.
         ValueError
-            If the number of ranks does not fit, or a graph has more than 65,535 nodes or edges.
+            If the ranks are not one different integer per object, or a graph has more than 65,535
+            nodes or edges.
         """
         for position, graph in enumerate(objects):
             _check(graph, f"object {position}")
-        if len(ranks) != len(objects):
-            raise ValueError(f"expected {len(objects)} ranks, one per object, got {len(ranks)}")
-        return _GraphIndex(objects, ranks)
+        return _GraphIndex(objects, checked_ranks(ranks, len(objects)))
 
 
 class _GraphIndex:
     def __init__(self, graphs: Sequence[Graph], ranks: Integers) -> None:
         self.n_objects = len(graphs)
-        self.ranks = np.asarray(ranks, np.int64)
+        self.ranks = ranks
         self.labels, self.bonds = Alphabet(), Alphabet()
         self.table = pack(graphs, self.labels, self.bonds)
         self.counts = GraphCounts(self.table, len(self.labels), len(self.bonds))
@@ -108,7 +108,9 @@ class _GraphSession:
         self._lower = index.counts.bounds(counts)
         self._upper = np.full(index.n_objects, _UNKNOWN)
         self._given = np.zeros(index.n_objects, np.bool_)
+        # Two rooms: a verification that a deadline interrupts stays in the first as it is.
         self._search = new_search(index.table, self._query)
+        self._aside = new_search(index.table, self._query)
         self._level = -1
         self._members: Integers = np.empty(0, np.int64)
         self._place = 0
@@ -121,22 +123,22 @@ class _GraphSession:
         return self._lower.astype(np.float64)
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
-        if k < 0:
-            raise ValueError(f"expected k of 0 or more, got {k}")
+        if k < 0 or math.isnan(cutoff):
+            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
         end = math.inf if deadline_s is None else time.monotonic() + deadline_s
-        chosen: list[Integers] = []
-        wanted, in_time = k, True
-        while wanted > 0 and in_time and self._enter(cutoff):
-            found, in_time = self._emit(wanted, end)
-            chosen.append(found)
-            wanted -= len(found)
-        certified = np.concatenate([*chosen, np.empty(0, np.int64)])
-        rest = np.empty(0, np.int64) if in_time else self._guess(wanted, cutoff)
+        chosen: list[Integers] = [np.empty(0, np.int64)]
+        n_left, in_time = k, True
+        while n_left > 0 and in_time and self._enter(cutoff):
+            chosen.append(self._emit(n_left, end))
+            n_left -= len(chosen[-1])
+            in_time = n_left == 0 or time.monotonic() < end
+        certified = np.concatenate(chosen)
+        rest = np.empty(0, np.int64) if in_time else self._guess(n_left, cutoff)
         positions = np.concatenate([certified, rest])
         return Found(
             positions=positions,
             distances=self._upper[positions].astype(np.float64),
-            exhausted=in_time and not self._enter(cutoff),
+            exhausted=not self._enter(cutoff),
             n_certified=len(certified),
         )
 
@@ -144,61 +146,78 @@ class _GraphSession:
         if not radius >= 0:
             return 0
         tau = int(min(radius, float(_UNKNOWN - 1)))
-        near = np.flatnonzero(self._lower <= tau)
-        self._verify(near, 0, tau, len(near) + 1, _NO_LIMIT)
+        self._verify(np.flatnonzero(self._lower <= tau), tau, self._aside)
         return int((self._upper <= tau).sum())
 
     def _enter(self, cutoff: float) -> bool:
         """Go to the level of the next graph that may come; return whether there is one."""
-        if self._place < len(self._members):
-            return self._level <= cutoff
-        open_ones = np.flatnonzero(~self._given)
-        if not len(open_ones):
-            return False
-        lower = self._lower[open_ones]
-        level = int(lower.min())
-        if level > cutoff:
-            return False
-        members = open_ones[lower == level]
-        self._level, self._place = level, 0
-        self._members = members[np.argsort(self._index.ranks[members])]
-        return True
+        if self._place == len(self._members):
+            left = np.flatnonzero(~self._given)
+            if not len(left):
+                return False
+            self._level = int(self._lower[left].min())
+            members = left[self._lower[left] == self._level]
+            self._members = members[np.argsort(self._index.ranks[members])]
+            self._place = 0
+        return self._level <= cutoff
 
-    def _emit(self, n_wanted: int, end: float) -> tuple[Integers, bool]:
-        """Return graphs of this level, and whether the deadline has not passed."""
-        budget = _NO_LIMIT if end == math.inf else _SLICE
+    def _emit(self, n_wanted: int, end: float) -> Integers:
+        """Return at most so many graphs of this level, fewer if the level or the time ends."""
+        budget = None if end == math.inf else _SLICE
         found: list[Integers] = [np.empty(0, np.int64)]
-        n_found, in_time = 0, True
-        while in_time and n_found < n_wanted and self._place < len(self._members):
+        n_left, in_time = n_wanted, True
+        while in_time and n_left > 0 and self._place < len(self._members):
             first = self._place
-            self._place = self._verify(
-                self._members, first, self._level, n_wanted - n_found, budget
+            self._place, n_found = self._verify(
+                self._members,
+                self._level,
+                self._search,
+                start=first,
+                n_wanted=n_left,
+                budget=budget,
             )
             seen = self._members[first : self._place]
             found.append(seen[self._upper[seen] <= self._level])
-            n_found += len(found[-1])
+            n_left -= n_found
             in_time = time.monotonic() < end
         emitted = np.concatenate(found)
         self._given[emitted] = True
-        return emitted, in_time or n_found == n_wanted
+        return emitted
 
-    def _verify(self, positions: Integers, start: int, tau: int, wanted: int, budget: int) -> int:
-        place, _, _ = verify_many(
-            self._index.table, self._query, positions, start, tau, wanted, budget,
-            self._lower, self._upper, self._search,
-        )  # fmt: skip
-        return int(place)
+    def _verify(
+        self, positions: Integers, tau: int, search: GedSearch, **limits: int | None
+    ) -> tuple[int, int]:
+        return verify_many(
+            self._index.table,
+            self._query,
+            positions,
+            tau=tau,
+            lower=self._lower,
+            upper=self._upper,
+            search=search,
+            **limits,  # type: ignore[arg-type]
+        )
 
     def _guess(self, k: int, cutoff: float) -> Integers:
         """Return the graphs of the least upper bound, among those of the least lower bounds."""
         left = np.flatnonzero(~self._given & (self._lower <= cutoff))
         ranks = self._index.ranks
-        left = left[np.lexsort((ranks[left], self._lower[left]))][: 4 * k + 16]
-        everything = int(_UNKNOWN) - 1  # the first assignment is within it: no search
-        unknown = left[self._upper[left] == _UNKNOWN]
-        self._verify(unknown, 0, everything, len(unknown) + 1, _NO_LIMIT)
+        left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
+        for position in left.tolist():
+            self._improve(position)
         left = left[self._upper[left] <= cutoff]
         return left[np.lexsort((ranks[left], self._upper[left]))][:k]
+
+    def _improve(self, position: int) -> None:
+        """Lower the upper bound of a distance by short searches below ever closer thresholds."""
+        here = np.array([position])
+        if self._upper[position] == _UNKNOWN:  # the first assignment lies within any threshold
+            self._verify(here, int(_UNKNOWN) - 1, self._aside)
+        low = int(self._lower[position])
+        while low < self._upper[position]:
+            tau = (low + int(self._upper[position])) // 2
+            _, n_found = self._verify(here, tau, self._aside, budget=_SHORT)
+            low = low if n_found else tau + 1
 
 
 def _check(graph: Any, what: str) -> None:

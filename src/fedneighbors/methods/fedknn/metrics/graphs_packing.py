@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets.graphs import Graph
-from fedneighbors.kernels.ged import GraphTable
+from fedneighbors.kernels.gedsearch import GraphTable
 from fedneighbors.kernels.gedtwins import find_twins
 from fedneighbors.kernels.graphbounds import table_bounds
 

@@ -1,0 +1,134 @@
+"""Decides whether graph edit distances are within a threshold; makes the room for doing so."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.kernels.ged import GedSearch, GedSide, GedTree, decide_many
+
+__all__ = ["GraphTable", "new_search", "verify_many"]
+
+
+class GraphTable(NamedTuple):
+    """Graphs, one after the other. Compiled code knows the arrays by their order.
+
+    Parameters
+    ----------
+    first_node : int64 array of shape (n_graphs + 1,)
+        Where the nodes of each graph begin.
+    label : int32 array of shape (n_nodes,)
+        Labels, from 0.
+    first_arc : int64 array of shape (n_nodes + 1,)
+        Where the arcs of each node begin; an edge is two arcs.
+    end : int32 array of shape (n_arcs,)
+        Node within its graph that the arc leads to, ascending for each node.
+    bond : int32 array of shape (n_arcs,)
+        Label of the edge, from 0.
+    twin : int32 array of shape (n_nodes,)
+        The node before, within its graph, that can be exchanged with this one; -1 if none. See
+        :func:`~fedneighbors.kernels.gedtwins.find_twins`.
+    """
+
+    first_node: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int32]
+    first_arc: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int32]
+    bond: npt.NDArray[np.int32]
+    twin: npt.NDArray[np.int32]
+
+
+def new_search(table: GraphTable, query: GraphTable) -> GedSearch:
+    """Return room for the pairs of one query with the graphs of a table.
+
+    Parameters
+    ----------
+    table, query : GraphTable
+        The query is a table of one graph. Labels of both count alike.
+    """
+    n = 1 + max(_largest(table.first_node), _largest(query.first_node))
+    n_arcs = 1 + max(_largest(part.first_arc[part.first_node]) for part in (table, query))
+    kinds, _ = _names(table.label, query.label)
+    bonds, n_bonds = _names(table.bond, query.bond)
+    bonds[bonds == 0] = n_bonds + 1  # 0 stands for no edge
+
+    def side() -> GedSide:
+        return GedSide(
+            _grid(n), _grid(n + 1), _grid(n_arcs), _grid(n_arcs), _grid(n, n),
+            _grid(n), _grid(n), _grid(n), _grid(n), _grid(n_bonds + 2, n),
+        )  # fmt: skip
+
+    head = np.array([-1, 0, 0, 0, 0, 0, 0, n_bonds, 0], np.int64)
+    grids = [_grid(n, n) for _ in range(7)]
+    lines = [_grid(n) for _ in range(8)]
+    return GedSearch(side(), side(), GedTree(head, *grids, *lines), kinds, bonds)
+
+
+def verify_many(
+    table: GraphTable,
+    query: GraphTable,
+    positions: npt.NDArray[np.int64],
+    *,
+    tau: int,
+    lower: npt.NDArray[np.int32],
+    upper: npt.NDArray[np.int32],
+    search: GedSearch,
+    start: int = 0,
+    n_wanted: int | None = None,
+    budget: int | None = None,
+) -> tuple[int, int]:
+    """Decide for graphs, in the order given, whether their distance is at most a threshold.
+
+    Parameters
+    ----------
+    table, query : GraphTable
+        The query is a table of one graph.
+    positions : int64 array
+        Graphs to decide on.
+    tau : int
+        The threshold.
+    lower, upper : int32 arrays of shape (n_graphs,)
+        Bounds of each distance. Those decided on are improved: ``upper`` to the cost of some
+        edits, at most ``tau``, or ``lower`` to more than ``tau``.
+    search : GedSearch
+        Room from `new_search` for this table and query.
+    start : int
+        Place in ``positions`` to begin at.
+    n_wanted : int, optional
+        Stop when so many lie within the threshold.
+    budget : int, optional
+        Work after which to stop, roughly a microsecond each; the verification under way goes on
+        at the next call if that begins with the same graph and threshold.
+
+    Returns
+    -------
+    tuple of two int
+        The place in ``positions`` to go on at, and how many were found within the threshold.
+    """
+    wanted = len(positions) + 1 if n_wanted is None else n_wanted
+    place, n_found = decide_many(
+        table, query, positions, start, tau, wanted, _NO_LIMIT if budget is None else budget,
+        lower, upper, search,
+    )  # fmt: skip
+    return int(place), int(n_found)
+
+
+_NO_LIMIT = 1 << 62
+
+
+def _grid(*shape: int) -> npt.NDArray[np.int32]:
+    return np.zeros(shape, np.int32)
+
+
+def _largest(starts: npt.NDArray[np.int64]) -> int:
+    return int(np.diff(starts).max(initial=0))
+
+
+def _names(
+    labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], int]:
+    """Return for each label its number among those of the query, from 1, or 0."""
+    names = _grid(1 + max(int(labels.max(initial=0)), int(own.max(initial=0))))
+    distinct = np.unique(own)
+    names[distinct] = np.arange(1, len(distinct) + 1)
+    return names, len(distinct)
