@@ -42,17 +42,18 @@ class Told:
     wrong: list = field(default_factory=list)
 
 
-def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4):
+def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4, words=()):
     """Kill at least this many processes on one ledger and return what was told and found.
 
     A share of them, ``own_hand``, ends by its own hand at one of the points, unless it is killed
-    from outside before it gets there.
+    from outside before it gets there. How far a process comes depends on the machine, so it goes
+    on until each of ``words`` has been told, but not beyond ten times as many kills.
     """
     path, told, rng = Path(folder) / "killed.ledger", Told(), random.Random(seed)
     with Ledger(path, party="north") as ledger:
         ledger.set_budget("visits", ZCDP(STEP))
-    first = 0
-    while told.kills < kills:
+    first, most = 0, 10 * kills
+    while told.kills < kills or (not all(told.steps[word] for word in words) and told.kills < most):
         raise_budget(path)
         ends = [end_of(rng, points, own_hand) for _ in range(1 + rng.randrange(2))]
         processes = [start(path, rng.random(), first, kind, end) for end in ends]
@@ -68,7 +69,7 @@ def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4)
 def raise_budget(path):
     """Leave room for some releases, but not for all that will be asked for."""
     with Ledger(path, must_exist=True) as ledger:
-        if ledger.left("visits").rho < STEP / 4:
+        if ledger.left("visits").rho < STEP / 10:
             ledger.set_budget("visits", ZCDP(ledger.spent("visits").rho + STEP))
 
 

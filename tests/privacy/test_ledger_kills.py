@@ -11,7 +11,7 @@ N_KILLS_SLOW = 1000
 
 
 def test_killed_processes_release_nothing_without_a_charge_and_nothing_twice(tmp_path):
-    told = campaign(tmp_path, kills=N_KILLS, seed=1)
+    told = campaign(tmp_path, kills=N_KILLS, seed=1, words=("released", "refused", "failing"))
 
     assert told.wrong == []
     assert told.kills >= N_KILLS
