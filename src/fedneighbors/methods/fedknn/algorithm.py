@@ -7,6 +7,7 @@ of the federation stand in one order that tells nothing of who holds them.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,9 +79,11 @@ class Part:
     ids : tuple of str
         Names of the objects.
     exhausted : bool
-        Whether the provider has no further object (within the cutoff).
+        Whether the provider has no further object within a distance of ``within``.
     exact : bool
         Whether its index can have missed none.
+    within : float
+        The cutoff that it was sent last, infinity for none.
     """
 
     distances: Floats
@@ -88,6 +91,7 @@ class Part:
     ids: tuple[str, ...]
     exhausted: bool
     exact: bool = True
+    within: float = math.inf
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,6 +104,7 @@ class Part:
             self.ids + more.ids,
             more.exhausted,
             self.exact and more.exact,
+            more.within,
         )
 
 
@@ -202,7 +207,7 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     """Return how many more objects each provider may still have in the result: k - q_i.
 
     Only providers whose last object is in the result, not at its end, and which are not exhausted
-    (Algorithm 1, lines 15-19: k_i' is what was returned plus this).
+    within the k-th distance (Algorithm 1, lines 15-19: k_i' is what was returned plus this).
 
     Parameters
     ----------
@@ -214,8 +219,9 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
         Neighbours wanted.
     """
     more = {}
+    kth = merged.distances[-1] if len(merged.ids) >= k else math.inf
     for name, part in parts.items():
-        if part.exhausted:
+        if part.exhausted and part.within >= kth:
             continue
         rank = 0 if len(part) == 0 else merged.last.get(name, k)
         if rank < k:
