@@ -33,6 +33,7 @@ rounds = st.builds(
     download_bytes=byte_counts,
     seconds=st.floats(),
     missing=texts,
+    busy_s=st.dictionaries(text, st.floats(), max_size=3),
 )
 
 

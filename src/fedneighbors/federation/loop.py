@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -16,13 +16,34 @@ from fedneighbors.records import Round
 if TYPE_CHECKING:
     from fedneighbors.federation.maskedsums import MaskedSums  # which needs an extra
 
-__all__ = ["Exchange", "Outcome", "read_reply", "run_rounds"]
+__all__ = ["Carried", "Exchange", "Outcome", "read_reply", "run_rounds"]
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-Exchange = Callable[[Mapping[str, bytes]], tuple[Mapping[str, bytes], Mapping[str, str]]]
-"""Carry one frame to each party; return their frames and the parties that are missing."""
+
+@dataclass(frozen=True)
+class Carried:
+    """What came of one exchange.
+
+    Parameters
+    ----------
+    answers : mapping of str to bytes
+        Frame of each party that answered.
+    missing : mapping of str to str
+        Parties that did not, and why.
+    busy_s : mapping of str to float
+        Wall seconds that a party was at work on its answer, without the way there and back; empty
+        where the runtime cannot tell.
+    """
+
+    answers: Mapping[str, bytes]
+    missing: Mapping[str, str]
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+
+
+Exchange = Callable[[Mapping[str, bytes]], Carried | tuple[Mapping[str, bytes], Mapping[str, str]]]
+"""Carry one frame to each party; return answers and missing alone, or all that is known."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +123,9 @@ class _Exchanges:
         """Return the replies in the order of the names, and the parties that are missing."""
         started = time.perf_counter()
         frames = _encode_once(requests)
-        answers, missing = self._exchange(frames)
+        came = self._exchange(frames)
+        carried = came if isinstance(came, Carried) else Carried(*came)
+        answers, missing = carried.answers, carried.missing
         if sorted([*answers, *missing]) != sorted(requests):
             raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
         each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
@@ -114,6 +137,7 @@ class _Exchanges:
             download_bytes={name: len(frames[name]) for name in sorted(frames)},
             seconds=time.perf_counter() - started,
             missing=dict(missing),
+            busy_s={name: carried.busy_s[name] for name in sorted(carried.busy_s)},
         )
         self.rounds.append(record)
         _report(record)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from fedneighbors.records.scalars import decode
 from fedneighbors.records.schema import Figure, Round, Scalar, Table
 
-__all__ = ["FIELDS", "PARTS", "SCHEMA", "VERSION", "take"]
+__all__ = ["FIELDS", "OPTIONAL", "PARTS", "SCHEMA", "VERSION", "take"]
 
 SCHEMA = "fedneighbors.run"
 VERSION = 1
@@ -79,6 +79,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
         "download_bytes": _mapping(_integer),
         "seconds": _number,
         "missing": _mapping(_text),
+        "busy_s": _mapping(_number),
     },
     "table": {
         "name": _text,
@@ -97,6 +98,9 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
     "end": {"seconds": _number, "privacy": _mapping(decode), "lines": _integer},
 }
 """Check of each field of each kind of line; a check returns the value or raises ValueError."""
+
+OPTIONAL: Mapping[str, frozenset[str]] = {"round": frozenset({"busy_s"})}
+"""Fields that a line may leave out, as lines of before do; they are empty then."""
 
 PARTS: Mapping[str, Callable[..., Round | Table | Figure | str]] = {
     "round": Round,
@@ -125,9 +129,9 @@ def take(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
     checks = FIELDS[kind]
     for name in entry.keys() - checks.keys() - {"line"}:
         raise ValueError(f"expected no field {name!r} in a {kind} line")
-    for name in checks.keys() - entry.keys():
+    for name in checks.keys() - entry.keys() - OPTIONAL.get(kind, frozenset()):
         raise ValueError(f"expected a field {name!r} in a {kind} line")
-    return {name: _field(kind, name, entry[name]) for name in checks}
+    return {name: _field(kind, name, entry[name]) for name in checks if name in entry}
 
 
 def _field(kind: str, name: str, value: object) -> Any:

@@ -29,6 +29,9 @@ class Round:
         Wall time of the round.
     missing : mapping of str to str
         Parties that did not answer, and why.
+    busy_s : mapping of str to float
+        Wall seconds that each party was at work on its answer, without the way there and back;
+        empty where the runtime cannot tell.
     """
 
     index: int
@@ -38,6 +41,7 @@ class Round:
     download_bytes: Mapping[str, int]
     seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
+    busy_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

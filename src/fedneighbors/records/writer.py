@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors.errors import RecordError
-from fedneighbors.records.fields import SCHEMA, VERSION
+from fedneighbors.records.fields import OPTIONAL, SCHEMA, VERSION
 from fedneighbors.records.files import replace_file
 from fedneighbors.records.reader import parse_record
 from fedneighbors.records.scalars import encode
@@ -64,13 +64,14 @@ def _lines(record: RunRecord) -> Iterator[bytes]:
         ("figure", record.figures),
     ):
         for part in parts:
-            yield _line(kind, _as_mapping(part))
+            yield _line(kind, _as_mapping(part, OPTIONAL.get(kind, frozenset())))
     for note in record.notes:
         yield _line("note", {"text": note})
 
 
-def _as_mapping(part: Round | Table | Figure) -> dict[str, Any]:
-    return {field.name: getattr(part, field.name) for field in fields(part)}
+def _as_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
+    content = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {name: value for name, value in content.items() if value or name not in optional}
 
 
 def _line(kind: str, content: dict[str, Any]) -> bytes:

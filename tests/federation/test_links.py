@@ -1,0 +1,283 @@
+"""Emulated links, parties that are connected once for many coordinators, and who is too late."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import ClassVar
+
+import pytest
+
+from fedneighbors.errors import PartyMissing, PartyRefused
+from fedneighbors.federation.inprocess import connected, run
+from fedneighbors.federation.links import Link
+from fedneighbors.federation.messages import message
+from fedneighbors.federation.roles import gather
+from tests.architecture.tree import ROOT
+from tests.federation.fleet import Counter, CountRequest, NameReply, NameRequest, count
+
+LATE = "no answer within 1 s"
+NAMES = ("ann", "bob", "cyd")
+
+
+@message
+class WhereReply:
+    process: int
+    asked: int
+
+
+@message
+class WhereRequest:
+    reply: ClassVar[type] = WhereReply
+
+
+class Settled(Counter):
+    """Tells its process and how often it was asked."""
+
+    accepts = (*Counter.accepts, WhereRequest)
+    asked = 0
+
+    def answer(self, request):
+        if not isinstance(request, WhereRequest):
+            return super().answer(request)
+        self.asked += 1
+        return WhereReply(os.getpid(), self.asked)
+
+
+class Held(Counter):
+    """Answers its first request when the gate opens, and remembers what it was asked."""
+
+    def __init__(self, name):
+        super().__init__(name, ())
+        self.gate = threading.Event()
+        self.asked = []
+
+    def answer(self, request):
+        self.asked.append(request.greeting)
+        self.gate.wait()
+        return super().answer(request)
+
+
+def where():
+    return (yield gather(WhereRequest())).complete("the places").each
+
+
+def greet(*greetings):
+    """Return what came to each greeting: names by party, and who was missing."""
+    came = []
+    for greeting in greetings:
+        replies = yield gather(NameRequest(greeting))
+        came.append(({n: r.name for n, r in replies.each.items()}, dict(replies.missing)))
+    return came
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_many_coordinators_ask_the_same_parties(workers):
+    with connected([Settled(name, ()) for name in NAMES], workers=workers) as federation:
+        seen = [federation.run(where()).result for _ in range(3)]
+        counted = federation.run(count(3)).result
+
+    assert [{reply.asked for reply in replies.values()} for replies in seen] == [{1}, {2}, {3}]
+    places = [{n: reply.process for n, reply in replies.items()} for replies in seen]
+    assert places[0] == places[1] == places[2]
+    apart = workers == "processes"
+    assert len(set(places[0].values())) == (3 if apart else 1)
+    assert (os.getpid() in places[0].values()) != apart
+    assert counted[0] == [f"hello {name}" for name in NAMES]
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_an_error_of_one_coordinator_leaves_the_parties_to_the_next(workers):
+    parties = [Counter("ann", (1,)), Counter("bob", (), trouble="refuse")]
+
+    with connected(parties, workers=workers) as federation:
+        with pytest.raises(PartyRefused):
+            federation.run(count(3))
+        again = federation.run(greet("hi")).result
+
+    assert again == [({"ann": "hi ann", "bob": "hi bob"}, {})]
+
+
+def test_parties_that_are_no_longer_connected_cannot_be_asked():
+    with connected([Counter("ann", ())]) as federation:
+        pass
+
+    with pytest.raises(ValueError, match="no longer connected; connect them anew"):
+        federation.run(count(3))
+
+
+def test_parties_wait_for_their_links_side_by_side():
+    with connected([Counter(name, ()) for name in NAMES], link=Link(0.03)) as federation:
+        (record,) = federation.run(greet("hi")).rounds
+
+    assert record.seconds >= 0.03  # a sleep is never shorter than asked for
+    assert sorted(record.busy_s) == list(NAMES)
+
+
+def test_bytes_take_their_time_in_both_directions():
+    slow = {"bob": Link(0.01, bytes_per_s=10_000)}
+
+    outcome = run(greet("x" * 90), [Counter(name, ()) for name in NAMES], link=slow)
+
+    (record,) = outcome.rounds
+    n_bytes = record.upload_bytes["bob"] + record.download_bytes["bob"]
+    assert n_bytes > 180
+    assert record.seconds >= 0.01 + n_bytes / 10_000
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_rounds_tell_how_long_each_party_was_at_work(workers):
+    outcome = run(count(3), [Counter(name, (1, 2)) for name in NAMES], workers=workers)
+
+    for record in outcome.rounds:
+        assert sorted(record.busy_s) == list(NAMES)
+        assert all(0 < busy_s < record.seconds for busy_s in record.busy_s.values())
+
+
+def test_a_party_in_time_is_not_at_work_while_its_link_delays_it():
+    outcome = run(greet("hi"), [Counter("ann", ())], link=Link(0.05))
+
+    (record,) = outcome.rounds
+    assert record.busy_s["ann"] <= record.seconds - 0.05
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_a_party_beyond_the_deadline_is_missing_and_named(workers):
+    parties = [Counter("ann", ()), Counter("bob", (), trouble="block"), Counter("cyd", ())]
+
+    with pytest.raises(PartyMissing) as caught:
+        run(count(3), parties, workers=workers, deadline_s=1)
+
+    assert caught.value.missing == {"bob": LATE}
+    assert multiprocessing.active_children() == []
+
+
+def test_a_party_that_hangs_is_missing_again_and_the_others_answer():
+    parties = [Counter("ann", ()), Counter("bob", (), trouble="block")]
+
+    def stubborn():
+        first = yield gather(CountRequest(2))
+        second = yield gather(NameRequest("hi"))
+        return [sorted(r.each) for r in (first, second)], [dict(r.missing) for r in (first, second)]
+
+    with connected(parties, workers="processes", deadline_s=1) as federation:
+        outcomes = [federation.run(stubborn()).result for _ in range(2)]
+
+    late = {"bob": LATE}
+    assert outcomes == [([["ann"], ["ann"]], [late, late])] * 2
+
+
+def test_a_late_reply_is_never_that_to_a_later_request():
+    held = Held("ann")
+
+    with connected([held, Counter("bob", ())], deadline_s=1) as federation:
+        (early,) = federation.run(greet("first")).result
+        held.gate.set()
+        while not federation._lines["ann"].idle:  # until its late reply is out
+            pass
+        (later,) = federation.run(greet("second")).result
+
+    assert early == ({"bob": "first bob"}, {"ann": LATE})
+    assert later == ({"ann": "second ann", "bob": "second bob"}, {})
+
+
+def test_a_late_reply_that_comes_while_another_request_waits_is_dropped():
+    held = Held("ann")
+
+    def impatient():
+        first = yield gather(NameRequest("first"))
+        threading.Timer(0.02, held.gate.set).start()  # while the second exchange is under way
+        second = yield gather(NameRequest("second"))
+        return dict(first.missing), second.complete("the second").each["ann"]
+
+    with connected([held], deadline_s=1) as federation:
+        missing, reply = federation.run(impatient()).result
+
+    assert missing == {"ann": LATE}
+    assert reply == NameReply("second ann")
+    assert held.asked == ["first", "second"]
+
+
+def test_a_request_for_which_nobody_waits_any_longer_is_not_begun():
+    held = Held("ann")
+
+    with connected([held], deadline_s=1) as federation:
+        federation.run(greet("first", "second"))
+        held.gate.set()
+        while not federation._lines["ann"].idle:
+            pass
+
+    assert held.asked == ["first"]
+
+
+def test_parties_that_hang_in_threads_keep_no_program_from_ending():
+    program = """
+from fedneighbors.errors import PartyMissing
+from fedneighbors.federation.inprocess import run
+from tests.federation.fleet import Counter, count
+try:
+    run(count(3), [Counter("ann", (), trouble="block")], deadline_s=0.05)
+except PartyMissing as error:
+    print("missing", *error.missing)
+"""
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+
+    assert ended.stdout == "missing ann\n"
+
+
+def test_a_worker_that_is_killed_between_two_coordinators_is_missing_from_the_second():
+    with connected([Settled(name, ()) for name in NAMES], workers="processes") as federation:
+        places = federation.run(where()).result
+        os.kill(places["bob"].process, signal.SIGKILL)
+        ((there, missing),) = federation.run(greet("hi")).result
+        with pytest.raises(PartyMissing, match=r"'bob' \(its process ended\)"):
+            federation.run(where())
+
+    assert sorted(there) == ["ann", "cyd"]
+    assert missing == {"bob": "its process ended"}
+    assert multiprocessing.active_children() == []
+
+
+def test_the_first_party_in_order_is_named_when_two_raise():
+    parties = [Counter(name, (), trouble="fail") for name in NAMES]
+
+    for _ in range(20):
+        with pytest.raises(RuntimeError) as caught:
+            run(_counted(), parties, n_workers=3)
+        assert caught.value.__notes__ == ["raised by party 'ann'"]
+
+
+def _counted():
+    yield gather(CountRequest(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"deadline_s": 0}, "deadline_s above 0 or None, got 0"),
+        ({"deadline_s": float("nan")}, "deadline_s above 0"),
+        ({"link": {"eve": Link(0.1)}}, r"links for \['eve'\], which do not take part"),
+    ],
+)
+def test_links_and_deadlines_out_of_range_are_a_mistake_of_the_caller(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        run(count(3), [Counter("ann", ())], **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ((-0.1,), "delay_s of 0 or more seconds, got -0.1"),
+        ((float("inf"),), "delay_s of 0 or more"),
+        ((0.1, 0), "bytes_per_s above 0 or None, got 0"),
+    ],
+)
+def test_a_link_has_a_delay_and_a_bandwidth(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        Link(*given)
