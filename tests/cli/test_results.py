@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from fedneighbors.cli.console import complain, progress_bar
 from fedneighbors.cli.main import app
 from fedneighbors.cli.results import keep, print_tables
-from fedneighbors.methods.flynn import experiment
+from fedneighbors.methods.fedknn import experiment as fedknn
+from fedneighbors.methods.flynn import experiment as flynn
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, read_record, write_record
 
 PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
@@ -36,7 +37,8 @@ def catalogue(monkeypatch):
         return RECORD
 
     entry = SimpleNamespace(title="Table 1", description="Accuracy on a.", run=run)
-    monkeypatch.setattr(experiment, "EXPERIMENTS", {"table1": entry}, raising=False)
+    monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": entry})
+    monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
     return asked
 
 
@@ -44,16 +46,20 @@ def test_experiments_are_listed_with_title_and_description(catalogue):
     result = call("experiment", "--list")
 
     assert result.exit_code == 0
-    assert " ".join(result.stdout.split()) == "table1 Table 1 Accuracy on a."
+    assert " ".join(result.stdout.split()) == (
+        "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a."
+    )
 
 
 def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(catalogue, tmp_path):
-    result = call("experiment", "table1", "--quick", "--seed", 3, "--jobs", 2, "--out", tmp_path)
+    result = call(
+        "experiment", "flynn.table1", "--quick", "--seed", 3, "--jobs", 2, "--out", tmp_path
+    )
 
     assert result.exit_code == 0
     assert catalogue == [{"quick": True, "seed": 3, "n_jobs": 2}]
     assert "a 0.9 0.91" in " ".join(result.stdout.split())
-    assert read_record(tmp_path / "table1.jsonl") == RECORD
+    assert read_record(tmp_path / "flynn.table1.jsonl") == RECORD
     assert (tmp_path / "report.html").is_file()
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
         "ours.png",
@@ -62,10 +68,19 @@ def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(cat
 
 
 def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
+    result = call("experiment", "flynn.table2")
+
+    assert result.exit_code == 2
+    assert "flynn.table1" in result.stderr
+    assert "fedknn.k" not in result.stderr
+
+
+def test_an_experiment_of_no_method_is_answered_with_those_of_all(catalogue):
     result = call("experiment", "table2")
 
     assert result.exit_code == 2
-    assert "table1" in result.stderr
+    assert "flynn.table1" in result.stderr
+    assert "fedknn.k" in result.stderr
 
 
 def test_an_experiment_without_a_name_is_answered_with_the_way_to_list_them(catalogue):

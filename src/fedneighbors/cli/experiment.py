@@ -1,11 +1,21 @@
 """``fedneighbors experiment``: repeats an experiment of a paper."""
 
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from fedneighbors.records.study import Study
+
 __all__ = ["experiment"]
+
+HOMES = {
+    "flynn": "fedneighbors.methods.flynn.experiment",
+    "fedknn": "fedneighbors.methods.fedknn.experiment",
+}
+"""The module of each method that holds its experiments by name; a name begins with its method."""
 
 
 def experiment(
@@ -25,19 +35,37 @@ def experiment(
     """Repeat the experiment NAME of the paper; its numbers stand beside ours."""
     from fedneighbors.cli.console import progress_bar, say
     from fedneighbors.cli.results import keep, print_tables
-    from fedneighbors.methods.flynn.experiment import EXPERIMENTS
 
     if list_all:
-        for known, entry in EXPERIMENTS.items():
-            say(f"{known:<16} {entry.title}", "bold")
-            say(f"{'':<16} {entry.description}")
+        for known, entry in _listed().items():
+            say(f"{known:<20} {entry.title}", "bold")
+            say(f"{'':<20} {entry.description}")
         return
     if name is None:
         raise typer.BadParameter("name an experiment; --list lists them")
-    if name not in EXPERIMENTS:
-        known = ", ".join(EXPERIMENTS)
-        raise typer.BadParameter(f"there is no experiment {name!r}; choose one of {known}")
+    chosen = _found(name)
     with progress_bar() as progress:
-        record = EXPERIMENTS[name].run(quick=quick, seed=seed, n_jobs=jobs, progress=progress)
+        record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress)
     print_tables(record)
     keep(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
+
+
+def _listed() -> "dict[str, Study]":
+    """Return every method's experiments by name."""
+    return {name: study for home in HOMES for name, study in _of(home).items()}
+
+
+def _of(method: str) -> "dict[str, Study]":
+    found: dict[str, Study] = import_module(HOMES[method]).EXPERIMENTS
+    return found
+
+
+def _found(name: str) -> "Study":
+    """Return the experiment of a name; only its own method's are imported."""
+    method = name.partition(".")[0]
+    known = _of(method) if method in HOMES else _listed()
+    if name not in known:
+        raise typer.BadParameter(
+            f"there is no experiment {name!r}; choose one of {', '.join(known)}"
+        )
+    return known[name]

@@ -11,8 +11,8 @@ from fedneighbors.methods.flynn.candidates import Candidate
 from fedneighbors.methods.flynn.experiment import EXPERIMENTS
 from fedneighbors.methods.flynn.studies import hyperparameters, openml, scaling, synthetic
 from fedneighbors.methods.flynn.studies.comparing import METHODS, Effort, part_of, score_split
-from fedneighbors.methods.flynn.studies.study import Findings, Study, silent
 from fedneighbors.records import Table, read_record, write_record
+from fedneighbors.records.study import Findings, Study, silent
 
 
 @pytest.fixture(scope="module")

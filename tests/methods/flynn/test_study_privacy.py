@@ -42,12 +42,12 @@ from fedneighbors.methods.flynn.studies.privacy_sets import (
     Point,
     RealTable,
 )
-from fedneighbors.methods.flynn.studies.study import silent
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import iid
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import read_record, write_record
+from fedneighbors.records.study import silent
 
 PUBLIC = ("classes", "n_rows", "scaling")
 PAPER = Privacy(1, mechanism="paper", public=PUBLIC)

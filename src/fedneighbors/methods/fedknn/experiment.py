@@ -10,8 +10,12 @@ import numpy.typing as npt
 
 from fedneighbors.methods.fedknn.estimator import ALGORITHMS, FederatedNeighbors
 from fedneighbors.records import RunRecord, Table, environment
+from fedneighbors.records.study import Study
 
-__all__ = ["compare"]
+__all__ = ["EXPERIMENTS", "compare"]
+
+EXPERIMENTS: dict[str, Study] = {}
+"""The experiments of the paper by name."""
 
 
 def compare(

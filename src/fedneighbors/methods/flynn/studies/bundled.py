@@ -14,9 +14,9 @@ from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.rivals import tune_neighbors
 from fedneighbors.methods.flynn.studies.comparing import Effort, two_stage_search
 from fedneighbors.methods.flynn.studies.spaces import SPACES
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["BUNDLED", "IMBALANCE"]
 

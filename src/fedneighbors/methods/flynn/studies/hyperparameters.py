@@ -11,8 +11,8 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.candidates import Candidate
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["STUDY", "SWEEPS", "Case", "Plan", "examine"]
 

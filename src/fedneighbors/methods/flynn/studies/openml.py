@@ -15,9 +15,9 @@ from fedneighbors.methods.flynn.studies.comparing import (
     part_of,
     score_split,
 )
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.metrics import compare_paired, normalized_accuracy
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["PAPER", "SETS", "STUDY", "Plan", "examine"]
 

@@ -30,8 +30,8 @@ from fedneighbors.methods.flynn.studies.privacy_sets import (
     RealTable,
     measure,
 )
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["FULL", "QUICK", "STUDY", "Plan", "examine"]
 

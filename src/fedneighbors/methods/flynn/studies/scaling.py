@@ -13,8 +13,8 @@ from fedneighbors.federation.messages import encode
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
 from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.messages import CountReply
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["PARTIES", "STUDY", "Case", "Plan", "examine"]
 

@@ -8,9 +8,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.studies.comparing import Effort, part_of, two_stage_search
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.metrics import accuracy
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["SPACES", "STUDY"]
 

@@ -13,9 +13,9 @@ from fedneighbors.datasets import Dataset, synthetic_binary, synthetic_real
 from fedneighbors.methods.flynn.candidates import Candidate
 from fedneighbors.methods.flynn.rivals import Split, neighbor_scores, tune_simhash
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
-from fedneighbors.methods.flynn.studies.study import Findings, Progress, Study, run_each
 from fedneighbors.metrics import normalized_accuracy
 from fedneighbors.records import Figure, Table
+from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["METHODS", "STUDY", "Plan", "Setting", "examine", "score_set"]
 

@@ -1,4 +1,4 @@
-"""What the experiments have in common: how one is described, run, timed and turned to a record."""
+"""Named experiments of any method: how one is described, run, timed and turned to a record."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from joblib import Parallel, delayed
-
-from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+from fedneighbors.records.environment import environment
+from fedneighbors.records.schema import Figure, RunRecord, Scalar, Table
 
 __all__ = ["Findings", "Progress", "Study", "Work", "run_each", "silent"]
 
@@ -122,6 +121,8 @@ def run_each(
     progress, label : callable
         Told how many are done, and the name of the job that was.
     """
+    from joblib import Parallel, delayed
+
     results = []
     for result in Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(task)(*job) for job in jobs
