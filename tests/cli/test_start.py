@@ -15,6 +15,7 @@ HEAVY = ("numba", "sklearn", "torch", "flwr", "matplotlib", "scipy", "numpy", "p
 COMMANDS = [
     ["demo"],
     ["run", "flynn"],
+    ["run", "fedknn"],
     ["predict"],
     ["experiment"],
     ["report"],
@@ -35,7 +36,9 @@ def call(*arguments, **environment):
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 
-@pytest.mark.parametrize("command", [[], ["run", "flynn"], ["predict"], ["ledger", "show"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run", "flynn"], ["run", "fedknn"], ["predict"], ["ledger", "show"]]
+)
 def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\n"

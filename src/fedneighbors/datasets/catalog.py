@@ -17,11 +17,12 @@ from fedneighbors.datasets.reading import dataset_from_table, read_columns
 from fedneighbors.datasets.table import Table, listed
 from fedneighbors.errors import DataError, MissingDataError
 
-__all__ = ["DATA_VARIABLE", "Entry", "available", "load", "load_columns"]
+__all__ = ["DATA_VARIABLE", "Entry", "available", "find_file", "load", "load_columns"]
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
 _LABEL = "target"
 _TABLE_FOLDERS = ("tabular", "fedpnn")
+_OBJECT_FOLDERS = ("strings", "graphs", "spatial")
 _N_TRAIN = {"USPS": 7291}  # the rows of zip.train, which stand first in the file
 
 
@@ -123,6 +124,33 @@ def load_columns(name: str) -> Table:
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
         )
     return read_columns(files[name], nominal=[_LABEL])
+
+
+def find_file(name: str) -> Path:
+    """Return the file of the data folder that holds the objects of that name.
+
+    Parameters
+    ----------
+    name : str
+        Name of a file in ``strings/``, ``graphs/``, ``spatial/`` or of a table, without its
+        endings.
+
+    Raises
+    ------
+    MissingDataError
+        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or there is no such file.
+    """
+    folder = _folder(name)
+    files = dict(_table_files(folder))
+    for part in _OBJECT_FOLDERS:
+        files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
+    if name not in files:
+        near = difflib.get_close_matches(name, sorted(files), n=3) or sorted(files)
+        raise MissingDataError(
+            f"there is no file and no data set {name!r} in the folder "
+            f"{os.environ[DATA_VARIABLE]} that {DATA_VARIABLE} names; did you mean {listed(near)}?"
+        )
+    return files[name]
 
 
 def available() -> tuple[Entry, ...]:

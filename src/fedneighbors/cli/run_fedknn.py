@@ -1,0 +1,89 @@
+"""``fedneighbors run fedknn``: searches objects split over parties, in this process."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedneighbors.cli.searchoptions import (
+    ColumnsOption,
+    DataOption,
+    Deal,
+    LimitOption,
+    MetricOption,
+    NameColumnOption,
+    NeighborsOption,
+    PartitionWord,
+    QueriesOption,
+    QueryOption,
+    Source,
+    read_federation,
+    read_queries,
+)
+from fedneighbors.cli.splits import PartiesOption, PartyColumnOption, SeedOption
+
+if TYPE_CHECKING:
+    from fedneighbors.records import Table
+
+__all__ = ["fedknn"]
+
+
+def fedknn(
+    data: DataOption,
+    metric: MetricOption,
+    query: QueryOption = None,
+    queries: QueriesOption = None,
+    k: NeighborsOption = 10,
+    columns: ColumnsOption = "",
+    name_column: NameColumnOption = None,
+    limit: LimitOption = None,
+    parties: PartiesOption = 8,
+    partition: PartitionWord = "uniform",
+    party_column: PartyColumnOption = None,
+    seed: SeedOption = 0,
+    algorithm: Annotated[
+        str, typer.Option(help="dann, baseline or hufu; all give the same answers.")
+    ] = "dann",
+    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
+        "fedneighbors-search"
+    ),
+) -> None:
+    """Find the exact nearest objects over parties that keep theirs, by FedKNN.
+
+    Reads one file and plays a federation of its objects in this process, to see what a search
+    would cost. Prints the neighbors of each query and what finding them took.
+    """
+    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.methods.fedknn import FederatedNeighbors
+    from fedneighbors.methods.fedknn.searchrecord import Searched, search_and_record
+
+    source = Source(data, metric, columns, name_column, party_column, limit)
+    objects, owners = read_federation(source, Deal(partition, parties, seed))
+    asked, labels = read_queries(query, queries, source=source, objects=objects)
+    search = FederatedNeighbors(metric.value, algorithm, seed).fit(objects.items, parties=owners)
+    record = search_and_record(
+        search,
+        Searched(owners, objects.labels, asked, labels),
+        k=k,
+        parameters={
+            "data": Path(data).name,
+            "metric": metric.value,
+            "objects": len(objects),
+            "parties by": party_column or partition,
+        },
+    )
+    _print_neighbors(record.tables[0])
+    print_tables(record, ["cost", "providers"])
+    keep(record, out, name="record")
+
+
+def _print_neighbors(table: "Table") -> None:
+    """Print the neighbors of each query as a table of its own."""
+    from fedneighbors.cli.results import print_grid
+
+    for query in dict.fromkeys(row[0] for row in table.rows):
+        rows = tuple(row[1:] for row in table.rows if row[0] == query)
+        print_grid(
+            replace(table, title=f"Nearest to {query}", columns=table.columns[1:], rows=rows)
+        )

@@ -1,0 +1,178 @@
+"""``run fedknn`` finds the nearest objects of a file over parties and tells what it took."""
+
+import pytest
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+from fedneighbors.records import read_record
+
+TITLES = ["graph search", "graph similarity search", "deep learning", "federated learning"] * 3
+CITIES = """name,lon,lat,country
+Lyon,4.85,45.75,FR
+Bern,7.45,46.95,CH
+Basel,7.59,47.56,CH
+Paris,2.35,48.86,FR
+"""
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def titles(tmp_path):
+    path = tmp_path / "titles.txt"
+    path.write_text("".join(f"{title} {n}\n" for n, title in enumerate(TITLES)))
+    return path
+
+
+@pytest.fixture
+def cities(tmp_path):
+    path = tmp_path / "cities.csv"
+    path.write_text(CITIES)
+    return path
+
+
+def search(*arguments, out):
+    """Run a search; return its record and what was printed."""
+    result = call("run", "fedknn", *arguments, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    return read_record(out / "record.jsonl"), result.stdout
+
+
+def table(record, name):
+    (found,) = [table for table in record.tables if table.name == name]
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def test_titles_are_found_over_skewed_parties(titles, tmp_path):
+    record, printed = search(
+        *("--data", titles, "--metric", "edit", "--query", "graph searchh 4", "-k", 2),
+        *("--parties", 3, "--partition", "zipf:0.6"),
+        out=tmp_path / "out",
+    )
+
+    found = table(record, "neighbors")
+    assert found[0]["object"] == "graph search 4"
+    assert [row["distance"] for row in found] == [1.0, 2.0]
+    assert {row["party"] for row in table(record, "providers")} == {"party-0", "party-1", "party-2"}
+    assert sum(row["holds"] for row in table(record, "providers")) == len(TITLES)
+    assert "graph search 4" in printed
+    html = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert html.count("<img") == len(record.figures)
+
+
+def test_parties_are_those_that_a_column_names(cities, tmp_path):
+    record, printed = search(
+        *("--data", cities, "--metric", "haversine", "--columns", "lon,lat"),
+        *("--name-column", "name", "--party-column", "country", "--query", "7.5,47", "-k", 2),
+        out=tmp_path / "out",
+    )
+
+    assert [row["object"] for row in table(record, "neighbors")] == ["Bern", "Basel"]
+    assert [row["party"] for row in table(record, "providers")] == ["CH", "FR"]
+    assert "Basel" in printed
+
+
+def test_a_query_may_be_a_row_or_stand_in_a_file(titles, tmp_path):
+    (tmp_path / "queries.txt").write_text("deep learning 2\nfederated learning 3\n")
+
+    record, _ = search(
+        *("--data", titles, "--metric", "edit", "--parties", 2, "-k", 1),
+        *("--query", "row:2", "--queries", tmp_path / "queries.txt"),
+        out=tmp_path / "out",
+    )
+
+    found = [(row["object"], row["distance"]) for row in table(record, "neighbors")]
+    assert found == [
+        ("graph similarity search 1", 0.0),
+        ("deep learning 2", 0.0),
+        ("federated learning 3", 0.0),
+    ]
+    assert len(table(record, "cost")) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "nearest"),
+    [
+        ("v.csv", "a,b\n0,0\n5,5\n", ["--metric", "manhattan", "--query", "4,5"], "row 2"),
+        ("w.txt", "a b c\nd e\n", ["--metric", "jaccard", "--query", "e f"], "d e"),
+        ("m.smi", "CCO one\nCCCCCC six\n", ["--metric", "graph_edit", "--query", "CCN"], "one"),
+        ("g.txt", "t # x\nv 0 C\nt # y\nv 0 O\n", ["--metric", "graph_edit", "--query", "O"], "y"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_object_can_be_looked_for(name, text, options, nearest, tmp_path):
+    (tmp_path / name).write_text(text)
+
+    record, _ = search(
+        *("--data", tmp_path / name, *options, "-k", 1, "--parties", 2), out=tmp_path / "out"
+    )
+
+    assert [row["object"] for row in table(record, "neighbors")] == [nearest]
+
+
+def test_only_the_first_objects_are_taken_where_a_limit_is_set(titles, tmp_path):
+    record, _ = search(
+        *("--data", titles, "--metric", "edit", "--limit", 2, "--parties", 1),
+        *("--query", "x", "-k", 9),
+        out=tmp_path / "out",
+    )
+
+    assert len(table(record, "neighbors")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--query", "x", "--parties", 99], "there are only 12 rows"),
+        (["--query", "x", "--columns", "title"], "has no columns"),
+        (["--queries", "none.txt"], "there is no file none.txt"),
+        (["--query", "x", "--algorithm", "magic"], "expected algorithm as one of"),
+        (["--query", "x", "--partition", "zipf:-1"], "factor must be a finite number"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(titles, tmp_path, options, words):
+    arguments = ["run", "fedknn", "--data", titles, "--metric", "edit", "--parties", 2]
+
+    result = call(*arguments, *options, "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "give a --query"),
+        (["--query", "row:13"], "expected a row from 1 to 12"),
+        (["--query", "row:0"], "expected a row from 1 to 12"),
+        (["--query", "x", "--partition", "dirichlet"], "expected --partition uniform"),
+        (["--query", "x", "--partition", "uniform:2"], "expected --partition uniform"),
+        (["--query", "x", "--partition", "zipf:much"], "expected a number behind zipf:"),
+        (["--query", "x", "--partition", "natural"], "needs --party-column"),
+        (["--query", "x", "-k", 0], "0 is not in the range"),
+        (["--query", "x", "--metric", "hamming"], "hamming"),
+    ],
+)
+def test_a_senseless_command_line_is_a_usage_error(titles, tmp_path, options, words):
+    result = call(
+        *("run", "fedknn", "--data", titles, "--metric", "edit", *options),
+        *("--out", tmp_path / "out"),
+    )
+
+    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert result.exit_code == 2
+    assert words in shown
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_malformed_file_is_named_with_its_line(tmp_path):
+    path = tmp_path / "graphs.txt"
+    path.write_text("t # one\nv 0 C\ne 0 1 1\n")
+
+    result = call("run", "fedknn", "--data", path, "--metric", "graph_edit", "--query", "C")
+
+    assert result.exit_code == 1
+    assert f"{path}, line 3" in result.stderr

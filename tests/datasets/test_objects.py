@@ -1,0 +1,152 @@
+"""Objects of a search are read from tables, lines and graph files; what is wrong has a place."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets import load
+from fedneighbors.datasets.graphs_smiles import graph_from_smiles
+from fedneighbors.datasets.lines import read_lines
+from fedneighbors.datasets.objects import parse_object, read_objects
+from fedneighbors.errors import DataError, MissingDataError
+
+PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [("w.txt", bytes), ("w.txt.gz", gzip.compress), ("w.txt.xz", lzma.compress)],
+)
+def test_lines_are_strings_also_in_a_packed_file(tmp_path, name, pack):
+    (tmp_path / name).write_bytes(pack("Zürich\r\n\nBern\n".encode()))
+
+    assert read_lines(tmp_path / name) == ["Zürich", "", "Bern"]
+
+
+def test_a_line_that_is_no_utf_8_is_named(tmp_path):
+    (tmp_path / "w.txt").write_bytes(b"one\ntwo\nthr\xff\n")
+
+    with pytest.raises(DataError, match=r"w\.txt, line 3: expected UTF-8 text"):
+        read_lines(tmp_path / "w.txt")
+
+
+@pytest.mark.parametrize(("name", "content"), [("w.txt", b""), ("w.gz", b"no gzip"), ("w.xz", b"")])
+def test_files_without_lines_are_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(DataError, match=r"is empty|is it damaged"):
+        read_lines(tmp_path / name)
+
+
+def test_a_vector_is_made_of_the_numeric_columns(written):
+    found = read_objects(written("cities.csv", PLACES), "vectors", owner="country", label="name")
+
+    assert found.items.tolist() == [[45.75, 4.85], [46.95, 7.45]]
+    assert found.labels == ("Lyon", "Bern")
+    assert found.owners.tolist() == ["FR", "CH"]
+
+
+def test_columns_of_a_vector_stand_in_the_order_in_which_they_were_named(written):
+    found = read_objects(written("cities.csv", PLACES), "vectors", columns=["lon", "lat"])
+
+    assert found.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
+    assert found.labels == ("row 1", "row 2")
+
+
+def test_a_place_is_longitude_and_latitude(written):
+    usual = read_objects(written("cities.csv", PLACES), "places")
+    named = read_objects(written("cities.csv", PLACES), "places", columns=["lon", "lat"])
+
+    assert usual.items.tolist() == named.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
+
+
+def test_a_name_stands_for_a_data_set(monkeypatch):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    assert np.array_equal(read_objects("iris", "vectors").items, load("iris").x)
+
+
+def test_a_name_stands_for_a_file_of_the_data_folder(tmp_path, monkeypatch):
+    (tmp_path / "strings").mkdir()
+    (tmp_path / "strings" / "rivers.txt").write_text("Rhine\nAare\n")
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
+
+    assert read_objects("rivers", "strings").items == ["Rhine", "Aare"]
+    with pytest.raises(MissingDataError, match="did you mean 'rivers'"):
+        read_objects("river", "strings")
+
+
+def test_words_of_a_line_are_a_set(written):
+    found = read_objects(written("w.txt", "graph search\nsearch search\n"), "sets")
+
+    assert found.items == [{"graph", "search"}, {"search"}]
+    assert found.labels == ("graph search", "search search")
+
+
+def test_strings_stand_in_a_column_too_also_where_they_look_like_numbers(written):
+    found = read_objects(written("w.csv", "code,n\n007,1\n7,2\n"), "strings", columns=["code"])
+
+    assert found.items == ["007", "7"]
+
+
+def test_molecules_are_read_from_smiles_and_from_a_column(written):
+    lines = read_objects(written("m.smi", "CCO ethanol\nCC ethane\n"), "graphs")
+    column = read_objects(written("m.csv", "smiles\nCCO\nCC\n"), "graphs", columns=["smiles"])
+
+    assert lines.items == column.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
+    assert lines.labels == ("ethanol", "ethane")
+
+
+def test_graphs_are_read_from_their_own_format(written):
+    found = read_objects(written("g.txt", "t # one\nv 0 C\nv 1 O\ne 0 1 2\n"), "graphs")
+
+    assert found.labels == ("one",)
+    assert found.items[0].edge_labels == ("2",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "options", "words"),
+    [
+        ("v.csv", "a,b\n1,2\n3,x\n", "vectors", {"columns": ["a", "b"]}, "row 2: .* 'b', got 'x'"),
+        ("v.csv", "a,b\n1,2\n,4\n", "vectors", {}, "data row 2: .* 'a', got a missing cell"),
+        ("v.csv", "a,b\n1,2\n3\n", "vectors", {}, "line 3 of .* has 1 cells"),
+        ("v.csv", "a\nx\n", "vectors", {}, "has no column of numbers"),
+        ("v.csv", "a\n1\n", "vectors", {"columns": ["b"]}, "has no column 'b'"),
+        ("v.txt", "1 2\n", "vectors", {}, "expected a table of vectors"),
+        ("p.csv", "x,y\n1,2\n", "places", {}, "has no columns lon and lat"),
+        ("p.csv", "lon,lat,h\n1,2,3\n", "places", {"columns": ["lon"]}, "expected two columns"),
+        ("s.csv", "a,b\nx,y\n", "strings", {}, "name its one column of strings"),
+        ("s.csv", "a\nx\n\n", "strings", {"columns": ["c"]}, "has no column 'c'"),
+        ("s.csv", "a,b\nx,1\n,2\n", "strings", {"columns": ["a"]}, "data row 2: expected words"),
+        ("s.txt", "x\n", "strings", {"label": "name"}, "has no columns"),
+        ("g.txt", "t # one\nv 0 C\ne 0 1 2\n", "graphs", {}, "line 3"),
+        ("g.smi", "CCO a\nC(C b\n", "graphs", {}, "line 2: expected SMILES"),
+        ("g.csv", "m\nCC\nC(\n", "graphs", {"columns": ["m"]}, "data row 2: expected SMILES"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named_with_its_place(written, name, text, kind, options, words):
+    with pytest.raises(DataError, match=words):
+        read_objects(written(name, text), kind, **options)
+
+
+def test_first_objects_keep_their_owners(written):
+    found = read_objects(written("cities.csv", PLACES), "places", owner="country").first(1)
+
+    assert (len(found), found.items.tolist(), found.owners.tolist()) == (1, [[4.85, 45.75]], ["FR"])
+
+
+@pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "1,2,x", "", "1,2,nan", "1,2,inf"])
+def test_a_vector_is_as_many_numbers_as_the_data_have(text):
+    with pytest.raises(DataError, match="expected 3 numbers with commas between them"):
+        parse_object(text, "vectors", n_columns=3)
