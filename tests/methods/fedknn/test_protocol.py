@@ -11,11 +11,11 @@ from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
 from fedneighbors.methods.fedknn.messages import BoundReply, NearestReply
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 
-ALGORITHMS = [baseline, dann, hufu]
+ALGORITHMS = [baseline, dann, hufu, hufu_plus]
 
 
 def found(answer):

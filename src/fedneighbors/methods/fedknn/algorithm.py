@@ -19,7 +19,9 @@ __all__ = [
     "Part",
     "certified",
     "expected_counts",
+    "halfway",
     "merge",
+    "next_radius",
     "ranks_of",
     "remaining_counts",
     "tie_keys",
@@ -27,6 +29,14 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+_FINEST = 2.0**-40
+"""Radii that differ by less in proportion are one."""
+
+_DIMENSION = 16.0
+"""Power of the radius by which counts are taken to grow before two of them tell."""
+
+_LEAST_GROWTH, _MOST_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
 
 
 def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
@@ -95,6 +105,11 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def hides_nothing(self) -> bool:
+        """Whether these are all of the provider's objects, by its own words."""
+        return self.exhausted and self.exact and self.within == math.inf
 
     def then(self, more: "Part") -> "Part":
         """Return this part with the next one behind it."""
@@ -236,3 +251,74 @@ def certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
     then whatever it holds beyond comes later in the total order.
     """
     return not remaining_counts(parts, merged, k)
+
+
+def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
+    """Return a radius between two, or None if it is not worth a count.
+
+    Parameters
+    ----------
+    low, high : float
+        Too few objects lie within the one, enough within the other. A negative one holds none.
+    step : float
+        Distances are multiples of it; 0 if they may be any number.
+
+    Examples
+    --------
+    >>> halfway(0.0, 8.0), halfway(2.0, 5.0, step=1.0), halfway(2.0, 3.0, step=1.0)
+    (4.0, 3.0, None)
+    """
+    if low < 0:
+        middle = 0.0
+    elif step > 0:
+        middle = step * math.floor((low / 2 + high / 2) / step)
+    elif low > 0 and high > 4 * low:
+        middle = math.sqrt(low) * math.sqrt(high)
+    else:
+        middle = low / 2 + high / 2
+    if not low < middle < high or high - low < _FINEST * high:
+        return None
+    return middle
+
+
+def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
+    """Return a radius somewhat larger, that holds few more objects than are wanted.
+
+    Multiples of ``step`` follow one another. Where distances may be any number, the last two counts
+    tell how fast counts grow with the radius, and the next is to reach what is wanted, within
+    bounds. After many steps they double, so that there is an end.
+
+    Parameters
+    ----------
+    counted : sequence of (radius, count)
+        What is known, ascending; at least one.
+    wanted : int
+        Objects that the radius must hold.
+    step : float
+        Distances are multiples of it; 0 if they may be any number.
+
+    Examples
+    --------
+    >>> next_radius([(3.0, 7)], 10, step=1.0)
+    4.0
+    >>> next_radius([(1.0, 10), (1.1, 20)], 40)
+    1.21
+    """
+    radius, count = counted[-1]
+    if step > 0:
+        grown = radius + step
+    elif radius <= 0:
+        grown = 1.0  # nothing tells the scale
+    else:
+        grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
+    return max(grown, 2 * radius) if len(counted) > _SMALL_STEPS else grown
+
+
+def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
+    """Return the factor by which the radius is to grow for counts to grow by ``lacking``."""
+    dimension = _DIMENSION
+    if len(counted) > 1:
+        (shorter, fewer), (longer, more) = counted[-2:]
+        if shorter > 0 and more > fewer > 0:
+            dimension = max(math.log(more / fewer) / math.log(longer / shorter), 1.0)
+    return float(min(max(lacking ** (1 / dimension), 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))

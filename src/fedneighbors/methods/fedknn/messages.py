@@ -102,12 +102,12 @@ class CountReply:
 
 @message
 class CountRequest:
-    """Ask how many objects lie within ``radius`` of a query."""
+    """Ask how many objects lie within ``radius`` of a query; None for how many there are."""
 
     reply: ClassVar[type] = CountReply
     name: str
     query: bytes
-    radius: float
+    radius: float | None
 
 
 @message

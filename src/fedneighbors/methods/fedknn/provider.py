@@ -83,6 +83,8 @@ class Provider:
             case NearestRequest():
                 return self._nearest(request)
             case CountRequest():
+                if request.radius is None:  # which takes no search
+                    return CountReply(self._index.n_objects)
                 return CountReply(self._session(request).count(request.radius))
             case FinishRequest():
                 self._open.pop(request.name, None)
