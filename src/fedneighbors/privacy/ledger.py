@@ -180,6 +180,30 @@ class Ledger:
                 return answer
             log.info("release %s: the reservation was voided elsewhere, reserving again", query_id)
 
+    def require_room(self, query_id: str, *, dataset: str, user: str, cost: Guarantee) -> None:
+        """Return if a release would be answered now, and change nothing.
+
+        For who needs several releases or none; another process may still take the room.
+
+        Parameters
+        ----------
+        query_id, dataset, user, cost
+            As for :meth:`release`.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the budget of the data set, or of the user, does not allow it.
+        ValueError, TypeError
+            If the id was charged under other terms.
+        LedgerError
+            If the ledger cannot be read.
+        """
+        terms = Terms(query_id, dataset, user, cost)
+        charged, _ = self._books.look_up(terms)
+        if not charged:
+            self._books.require_room(terms)
+
     def spent(self, dataset: str, user: str = "") -> Guarantee:
         """Add up what the releases about a data set, or to one user of it, cost together.
 

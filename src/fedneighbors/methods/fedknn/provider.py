@@ -1,7 +1,10 @@
 """A provider: one organisation's objects, and the sessions of the queries that are open."""
 
 import math
-from collections.abc import Callable, Sequence
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,13 @@ from fedneighbors.methods.fedknn.messages import (
     FinishRequest,
     NearestReply,
     NearestRequest,
+)
+from fedneighbors.methods.fedknn.padding import (
+    EPOCH_BYTES,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+    pad_bounds,
+    pad_nearest,
 )
 from fedneighbors.methods.fedknn.sessions import Metric, Session
 
@@ -51,7 +61,14 @@ class Provider:
         If ids do not name each object once.
     """
 
-    accepts: tuple[type[Any], ...] = (BoundRequest, NearestRequest, CountRequest, FinishRequest)
+    accepts: tuple[type[Any], ...] = (
+        BoundRequest,
+        NearestRequest,
+        CountRequest,
+        PaddedBoundRequest,
+        PaddedNearestRequest,
+        FinishRequest,
+    )
 
     def __init__(
         self,
@@ -72,6 +89,7 @@ class Provider:
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=ranks_of(self._ties))
         self._decode = decode
+        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # new with every table of objects
         self._open: dict[str, tuple[bytes, Session]] = {}
 
     def answer(self, request: Message) -> Message:
@@ -81,7 +99,14 @@ class Provider:
                 lowest = np.sort(self._session(request).bounds())[: max(request.k, 0)]
                 return BoundReply(np.ascontiguousarray(lowest))
             case NearestRequest():
-                return self._nearest(request)
+                return self._nearest(request, request.count, request.cutoff)
+            case PaddedBoundRequest():
+                with on_grid(request.grid_s):
+                    return pad_bounds(self._session(request).bounds(), request.k, self._epoch)
+            case PaddedNearestRequest():
+                with on_grid(request.grid_s):
+                    count = int(request.count[0])
+                    return pad_nearest(self._nearest(request, count, None), request.k)
             case CountRequest():
                 if request.radius is None:  # which takes no search
                     return CountReply(self._index.n_objects)
@@ -91,11 +116,12 @@ class Provider:
                 return Finished()
         raise Refuse("unknown request")
 
-    def _nearest(self, request: NearestRequest) -> NearestReply:
+    def _nearest(
+        self, request: NearestRequest | PaddedNearestRequest, count: int, cutoff: float | None
+    ) -> NearestReply:
         session = self._session(request)
-        cutoff = math.inf if request.cutoff is None else request.cutoff
-        count = max(request.count, 0)
-        found = session.next(count, cutoff=cutoff)
+        count = max(count, 0)
+        found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
         return NearestReply(
             distances=found.distances,
             ties=self._ties[found.positions],
@@ -120,3 +146,23 @@ class Provider:
             raise Refuse("the query is no object of this metric") from error
         self._open[request.name] = request.query, session
         return session
+
+
+@contextmanager
+def on_grid(step_s: float) -> Iterator[None]:
+    """Leave a multiple of so many seconds after entering, also by an error.
+
+    How long an answer took then tells in which step it was ready, and nothing else.
+
+    Parameters
+    ----------
+    step_s : float
+        0 for at once. A step longer than any answer takes tells nothing at all.
+    """
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if step_s > 0:
+            took = time.monotonic() - began
+            time.sleep(math.ceil(took / step_s) * step_s - took)

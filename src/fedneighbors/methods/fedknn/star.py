@@ -1,0 +1,186 @@
+"""The broker's side of DANN* (Algorithm 2): counts that tell a provider little of the others.
+
+Providers see the query and their own two counts. Both are noised; replies have one size and leave
+on a grid of time; the broker's steps touch the same memory whatever comes. Lines of the algorithm
+stand beside the code; PAPER.md says which of them had to be mended, and proves what is promised.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Coordinator, gather
+from fedneighbors.methods.fedknn.answers import Answer
+from fedneighbors.methods.fedknn.messages import FinishRequest
+from fedneighbors.methods.fedknn.oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.padding import PaddedBoundRequest, PaddedNearestRequest
+
+__all__ = ["NoiseOf", "dann_star", "dann_star_as_printed", "first_asked", "second_asked"]
+
+NoiseOf = Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]
+"""Takes the epoch of the federation and the providers; returns what is added to the two counts of
+each. Charges for it, and returns the same for the same query and epoch."""
+
+
+def dann_star(
+    query: bytes,
+    k: int,
+    *,
+    name: str,
+    noise_of: NoiseOf,
+    always_exact: bool = True,
+    grid_s: float = 0.0,
+) -> Coordinator[Answer]:
+    """Find the k nearest objects under noised counts (Algorithm 2, mended).
+
+    Parameters
+    ----------
+    query : bytes
+        As providers decode it.
+    k : int
+        Neighbours, 1 or more.
+    name : str
+        Names the query at the providers, new for each.
+    noise_of : callable
+        Gives the noise, see :data:`NoiseOf`.
+    always_exact : bool
+        Whether the noise rules out that a provider is asked for too little. Then an answer that is
+        not certain is an error; otherwise it says that it is not exact.
+    grid_s : float
+        Replies leave a multiple of so many seconds after the request came; 0 for at once.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the noise is not paid for any more; no provider was told a count.
+    ProtocolError
+        If a provider breaks the protocol; it is named where it is known.
+    """
+    # Phase 1, lines 5-10: lower bounds
+    replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
+    each = replies.complete("the lower bounds").each
+    counts = counts_of_bounds({provider: reply.bounds for provider, reply in each.items()}, k)
+    noise = noise_of(_epoch(each), tuple(sorted(each)))
+    # Phase 2, lines 11-16: the first round
+    first = {
+        provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
+    }
+    replies = yield gather(_requests(name, query, first, k, grid_s))
+    shelf = Shelf.of(replies.complete("the first round").each)
+    # lines 17-21, counted on from what was returned, and phase 3, lines 22-23
+    ranks = shelf.ranks_of_last()
+    prefix = dict(zip(shelf.providers, shelf.filled.tolist(), strict=True))
+    second = {
+        provider: second_asked(first[provider], rank, noise[provider][1], k)
+        for provider, rank in ranks.items()
+    }
+    replies = yield gather(_requests(name, query, second, k, grid_s))
+    shelf = shelf.then(_follows(prefix, shelf, Shelf.of(replies.complete("the second round").each)))
+    certain = shelf.certain()
+    if always_exact and not certain:
+        raise ProtocolError(
+            "the result is not certain although noise cannot make it so: a provider returned less "
+            "than it was asked for; run the query again, or without it"
+        )
+    return (yield from _closed(shelf, name, certain=certain, algorithm="dann*"))
+
+
+def dann_star_as_printed(
+    query: bytes, k: int, *, name: str, noise_of: NoiseOf, grid_s: float = 0.0
+) -> Coordinator[Answer]:
+    """Run Algorithm 2 as it is printed, for comparison; its answers are often wrong.
+
+    The second count goes on from the count without noise (line 20), and the result is made of the
+    second round's objects alone (line 22), which may be fewer than the first round's.
+
+    Parameters
+    ----------
+    query, k, name, noise_of, grid_s
+        As for :func:`dann_star`.
+    """
+    replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
+    each = replies.complete("the lower bounds").each
+    bounds = {provider: reply.bounds for provider, reply in each.items()}
+    counts = {provider: max(n, 1) for provider, n in counts_of_bounds(bounds, k).items()}
+    noise = noise_of(_epoch(each), tuple(sorted(each)))
+    first = {
+        provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
+    }
+    replies = yield gather(_requests(name, query, first, k, grid_s))
+    shelf = Shelf.of(replies.complete("the first round").each)
+    second = {
+        provider: first_asked(counts[provider] + k - rank, noise[provider][1], k)
+        for provider, rank in shelf.ranks_of_last().items()
+    }
+    more = {provider: max(second[provider] - first[provider], 0) for provider in second}
+    replies = yield gather(_requests(name, query, more, k, grid_s))
+    shelf = shelf.then(Shelf.of(replies.complete("the second round").each)).cut(second)
+    return (yield from _closed(shelf, name, certain=False, algorithm="dann* as printed"))
+
+
+def first_asked(count: int, noise: int, k: int) -> int:
+    """Return how many objects to ask of a provider, in [1, k] (lines 12-13)."""
+    return min(max(count + noise, 1), k)
+
+
+def second_asked(first: int, rank: int, noise: int, k: int) -> int:
+    """Return how many more to ask, so that no provider is asked for more than k in all.
+
+    Parameters
+    ----------
+    first : int
+        Objects asked for in the first round. The provider is counted on from there, not from the
+        count without noise (line 20 as printed).
+    rank : int
+        q_i, of its last object.
+    noise : int
+        On the second count.
+    k : int
+        Neighbours wanted.
+    """
+    return min(max(k - rank + noise, 0), k - first)
+
+
+def _epoch(replies: Mapping[str, Message]) -> bytes:
+    """Return a word that changes whenever the objects of a provider do."""
+    words = [f"{provider} {replies[provider].epoch.hex()}" for provider in sorted(replies)]
+    return hashlib.sha256("\n".join(words).encode()).digest()
+
+
+def _requests(
+    name: str, query: bytes, counts: Mapping[str, int], k: int, grid_s: float
+) -> dict[str, Message]:
+    return {
+        provider: PaddedNearestRequest(name, query, np.array([count], np.int64), k, grid_s)
+        for provider, count in counts.items()
+    }
+
+
+def _follows(prefix: Mapping[str, int], shelf: Shelf, more: Shelf) -> Shelf:
+    """Return the second part, or name the provider whose second part does not follow its first."""
+    for row, provider in enumerate(shelf.providers):
+        n = prefix[provider]
+        if n == 0 or more.filled[row] == 0:
+            continue
+        last = (shelf.distances[row, n - 1], shelf.ties[row, n - 1])
+        if (more.distances[row, 0], more.ties[row, 0]) <= last:
+            raise ProtocolError(f"party {provider!r}: its second objects come before its first")
+        names = [*shelf.names[row, :n], *more.names[row, : more.filled[row]]]
+        if len({name.tobytes() for name in names}) < len(names):
+            raise ProtocolError(f"party {provider!r}: an object came in both rounds")
+    return more
+
+
+def _closed(shelf: Shelf, name: str, *, certain: bool, algorithm: str) -> Coordinator[Answer]:
+    (yield gather(FinishRequest(name))).complete("the farewell")
+    return Answer(
+        merged=shelf.nearest(),
+        exact=certain and bool(shelf.exact.all()),
+        asked=dict(zip(shelf.providers, shelf.filled.tolist(), strict=True)),
+        verified=dict(zip(shelf.providers, shelf.verified.tolist(), strict=True)),
+        algorithm=algorithm,
+        answered=shelf.providers,
+    )

@@ -1,0 +1,242 @@
+"""Noise on the counts of DANN*: its laws, what they cost, and how often they ask for too little.
+
+Letters: k_i and k_i' are the counts of a provider in the two rounds, as in Algorithm 2 of the
+paper. PAPER.md proves what is claimed here.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Literal
+
+from fedneighbors.privacy.guarantees import (
+    ApproxDP,
+    Guarantee,
+    Number,
+    PureDP,
+    Sensitivity,
+    exact,
+)
+from fedneighbors.privacy.mechanisms import DiscreteLaplace
+
+__all__ = ["FIRST_COUNTS", "SECOND_COUNT", "CountNoise", "PaperNoise", "Promise"]
+
+Promise = Literal["exact", "certified"]
+"""What is promised of the answer: always exact, or flagged where it is not."""
+
+FIRST_COUNTS = Sensitivity(
+    unit="a record of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
+)
+"""How far the first counts of all providers together move: one bound leaves the k lowest, one
+enters."""
+
+SECOND_COUNT = Sensitivity(
+    unit="a record of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
+)
+"""How far one provider's second count moves, given all first counts as they were sent."""
+
+_FIRST_SHARE = Fraction(2, 5)
+_DIGITS = 60
+_ROUNDING = Decimal(10) ** -40
+
+
+@dataclass(frozen=True)
+class CountNoise:
+    """Noise of the mended DANN* (``variant="mended"``).
+
+    The first count may come out too low: the second round mends that. It is shifted up all the
+    same, since asking for a few objects too many costs less than a long second round. The second
+    count is shifted so far that it seldom (``"certified"``) or never (``"exact"``) comes out below
+    what is needed.
+
+    Parameters
+    ----------
+    epsilon : number
+        Of one query, above 0; two fifths pay for the first counts, the rest for the second.
+    delta : number
+        In (0, 1) for ``promise="exact"``, which cuts noise below 0; 0 for ``"certified"``.
+    n_providers, k : int
+        Of the query; public.
+    promise : {"exact", "certified"}
+        See above.
+    failure : number
+        Under ``"certified"``: how likely any of the providers is asked for too little.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> CountNoise(1, "1e-6", n_providers=8, k=128).cost
+    ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
+    >>> CountNoise(1, 0, n_providers=8, k=128, promise="certified").second_shift
+    8
+    """
+
+    epsilon: Number
+    delta: Number = 0
+    n_providers: int = field(kw_only=True)
+    k: int = field(kw_only=True)
+    promise: Promise = field(default="exact", kw_only=True)
+    failure: Number = field(default=Fraction(1, 20), kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_budget(self.epsilon, self.n_providers, self.k)
+        if self.promise not in ("exact", "certified"):
+            raise ValueError(f"expected 'exact' or 'certified', got {self.promise!r}")
+        delta = exact(self.delta, "delta")
+        if self.promise == "exact" and not 0 < delta < 1:
+            raise ValueError(
+                f"answers that are always exact need a delta in (0, 1), got {self.delta!r}; give "
+                "one such as 1e-6, or take guarantee='certified'"
+            )
+        if self.promise == "certified" and delta:
+            raise ValueError(
+                f"certified answers need no delta and would not use it: got {self.delta!r}; leave "
+                "it out"
+            )
+        require_failure(self.failure)
+
+    @property
+    def cost(self) -> Guarantee:
+        """What one query tells one provider about the records of the others."""
+        epsilon = self._first.guarantee(FIRST_COUNTS).epsilon
+        epsilon += self._second.guarantee(SECOND_COUNT).epsilon
+        delta = exact(self.delta, "delta")
+        return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+    @property
+    def first_scale(self) -> Fraction:
+        """Scale of the noise on a first count."""
+        return FIRST_COUNTS.l1 / (exact(self.epsilon, "epsilon") * _FIRST_SHARE)
+
+    @property
+    def second_scale(self) -> Fraction:
+        """Scale of the noise on a second count."""
+        return SECOND_COUNT.l1 / (exact(self.epsilon, "epsilon") * (1 - _FIRST_SHARE))
+
+    @property
+    def first_shift(self) -> int:
+        """By how much first counts are raised: the noise's scale, and half of their own spread."""
+        return math.ceil(self.first_scale + Fraction(math.sqrt(self.k / self.n_providers)) / 2)
+
+    @property
+    def second_shift(self) -> int:
+        """By how much second counts are raised.
+
+        ``"exact"``: the least B with P(noise <= -B) <= delta, which is what cutting the sum at 0
+        costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
+        """
+        if self.promise == "exact":
+            return least_shift(self.second_scale, exact(self.delta, "delta"))
+        return max(
+            least_shift(self.second_scale, exact(self.failure, "failure") / self.n_providers) - 1, 0
+        )
+
+    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
+        """Draw what is added to one provider's two counts, shifts included."""
+        first = int(self._first.noise(1, bits=bits)[0]) + self.first_shift
+        second = int(self._second.noise(1, bits=bits)[0]) + self.second_shift
+        return first, max(second, 0) if self.promise == "exact" else second
+
+    @property
+    def _first(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.first_scale)
+
+    @property
+    def _second(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.second_scale)
+
+
+@dataclass(frozen=True)
+class PaperNoise:
+    """Noise as Algorithm 2 prints it (lines 12-13); its promises do not hold.
+
+    Each count gets integer Laplace noise of scale 2 / epsilon and is raised by
+    -(2 / epsilon) ln(2 lambda). The paper claims epsilon for a query. The first counts of all
+    providers together move by 2, and given those the second by 2, so that a query costs at most
+    2 epsilon; on small tables it is found to cost 1.5 epsilon.
+
+    Parameters
+    ----------
+    epsilon : number
+        As the paper counts it.
+    n_providers, k : int
+        Of the query.
+    failure : number
+        lambda: how likely one count, not one answer, comes out too low.
+    """
+
+    epsilon: Number
+    n_providers: int = field(kw_only=True)
+    k: int = field(kw_only=True)
+    failure: Number = field(default=Fraction(1, 20), kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_budget(self.epsilon, self.n_providers, self.k)
+        require_failure(self.failure)
+
+    @property
+    def cost(self) -> PureDP:
+        """What one query costs at most: epsilon for the first counts, as much for the second."""
+        return PureDP(2 * exact(self.epsilon, "epsilon"))
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on either count."""
+        return 2 / exact(self.epsilon, "epsilon")
+
+    @property
+    def shift(self) -> int:
+        """By how much either count is raised."""
+        return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
+
+    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
+        """Draw what is added to one provider's two counts, shifts included."""
+        first, second = DiscreteLaplace(self.scale).noise(2, bits=bits)
+        return int(first) + self.shift, int(second) + self.shift
+
+
+def least_shift(scale: Fraction, chance: Fraction) -> int:
+    """Return the least B of 0 or more with P(L <= -B) <= ``chance`` for discrete Laplace noise L.
+
+    With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are kept, and a hair is
+    given away to their rounding.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        log_a = -Decimal(scale.denominator) / Decimal(scale.numerator)
+        wanted = Decimal(chance.numerator) / Decimal(chance.denominator)
+        limit = (wanted * (1 + log_a.exp()) * (1 - _ROUNDING)).ln()
+        return max(math.ceil(limit / log_a), 0)
+
+
+def require_budget(epsilon: Number, n_providers: int, k: int) -> None:
+    """Refuse what no query can have.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is not above 0, or there is no provider or neighbour.
+    """
+    if not exact(epsilon, "epsilon") > 0:
+        raise ValueError(f"expected epsilon above 0, got {epsilon!r}")
+    if n_providers < 1 or k < 1:
+        raise ValueError(f"expected providers and neighbors, got {n_providers} and {k}")
+
+
+def require_failure(failure: Number) -> None:
+    """Refuse a probability that is none.
+
+    Raises
+    ------
+    ValueError
+        If it is not in (0, 1).
+    """
+    if not 0 < exact(failure, "failure") < 1:
+        raise ValueError(f"expected failure in (0, 1), got {failure!r}")

@@ -1,0 +1,67 @@
+"""Providers that break the padded protocol, one lie each."""
+
+import numpy as np
+
+from fedneighbors.methods.fedknn.padding import PaddedBoundReply, PaddedNearestReply
+
+
+class Liar:
+    """A provider that changes its replies."""
+
+    def __init__(self, inner, change):
+        self._inner, self._change = inner, change
+        self.name, self.accepts = inner.name, inner.accepts
+
+    def answer(self, request):
+        return self._change(self._inner.answer(request))
+
+
+def forged(reply, **change):
+    """A copy with other fields, past all checks."""
+    result = object.__new__(type(reply))
+    for name in type(reply).__dataclass_fields__:
+        object.__setattr__(result, name, change.get(name, getattr(reply, name)))
+    return result
+
+
+def nearest_only(change):
+    return lambda reply: change(reply) if isinstance(reply, PaddedNearestReply) else reply
+
+
+def bounds_only(change):
+    return lambda reply: change(reply) if isinstance(reply, PaddedBoundReply) else reply
+
+
+def reordered(reply):
+    n = int(reply.numbers[0])
+    order = np.r_[np.arange(n)[::-1], np.arange(n, len(reply.ties))]
+    return forged(reply, distances=reply.distances[order], ties=reply.ties[order])
+
+
+def doubled(reply):
+    names, lengths = reply.names.copy(), reply.lengths.copy()
+    names[1], lengths[1] = names[0], lengths[0]
+    return forged(reply, names=names, lengths=lengths)
+
+
+LIES = {
+    "another size": nearest_only(lambda r: forged(r, distances=r.distances[:-1])),
+    "more than were asked for": nearest_only(lambda r: forged(r, numbers=r.numbers * 0 + 99)),
+    "descending": nearest_only(reordered),
+    "an object twice": nearest_only(doubled),
+    "negative distances": nearest_only(lambda r: forged(r, distances=r.distances - 100)),
+    "not a number": nearest_only(lambda r: forged(r, distances=r.distances * np.nan)),
+    "names beyond their size": nearest_only(lambda r: forged(r, lengths=r.lengths + 1000)),
+    "flags that are none": nearest_only(lambda r: forged(r, flags=r.flags + 7)),
+    "fewer, and more left": nearest_only(
+        lambda r: forged(r, numbers=np.array([0, 0]), flags=np.array([0, 1], np.uint8))
+    ),
+    "bounds of another number": bounds_only(lambda r: forged(r, bounds=r.bounds[:-1])),
+}
+
+
+def cut_short(reply):
+    """No object, and the claim that there are more."""
+    if isinstance(reply, PaddedNearestReply):
+        return forged(reply, numbers=np.array([0, 0]), flags=np.array([0, 1], np.uint8))
+    return reply
