@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.roles import Coordinator
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann, hufu
+from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann, hufu, hufu_plus
 from fedneighbors.methods.fedknn.provider import Provider
 from fedneighbors.methods.fedknn.queries import decode_query, encode_query
 
@@ -23,6 +23,7 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
     "baseline": baseline,
     "dann": dann,
     "hufu": hufu,
+    "hufu+": hufu_plus,
 }
 """Coordinators by name."""
 
@@ -68,7 +69,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     metric : str, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
         ``"graph_edit"``, ``"jaccard"``, or a metric or distance function of your own.
-    algorithm : {"dann", "baseline", "hufu"}
+    algorithm : {"dann", "baseline", "hufu", "hufu+"}
         How the parties are asked, see [1]_: ``"dann"`` first asks for lower bounds and then only
         for as many objects as a party is likely to have among the nearest.
     random_state : int
@@ -136,6 +137,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
             raise ValueError(f"expected random_state of 0 or more, got {self.random_state!r}")
         metric = metric_of(self.metric)
+        self._step = float(getattr(metric, "step", 0.0))
         n_objects = len(X)
         owners = ["all"] * n_objects if parties is None else [str(name) for name in parties]
         if len(owners) != n_objects:
@@ -211,7 +213,10 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _ask(self, query: Any, k: int, number: int) -> Answer:
         clock = time.perf_counter()
-        coordinator = ALGORITHMS[self.algorithm](encode_query(query), k, name=f"query {number}")
+        options = {"step": self._step} if self.algorithm in ("hufu", "hufu+") else {}
+        coordinator = ALGORITHMS[self.algorithm](
+            encode_query(query), k, name=f"query {number}", **options
+        )
         outcome = run(coordinator, self.providers_)
         answer = outcome.result
         self.query_records_.append(

@@ -94,6 +94,9 @@ class Index(Protocol):
 class Metric(Protocol):
     """A distance on objects of one kind.
 
+    A class whose distances are multiples of a number names it in ``step``: searches by radius then
+    try no other ones.
+
     A metric of a user's own needs ``distance`` alone, see
     :class:`~fedneighbors.methods.fedknn.metrics.plain.PlainMetric`.
     """

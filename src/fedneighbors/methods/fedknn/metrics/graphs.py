@@ -40,6 +40,7 @@ class GraphEdit:
     """
 
     name = "graph_edit"
+    step = 1.0  # distances are whole numbers
 
     def distance(self, first: Graph, second: Graph) -> float:
         """Return the distance of two graphs.

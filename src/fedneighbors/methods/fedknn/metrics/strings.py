@@ -32,6 +32,7 @@ class EditMetric:
     """
 
     name = "edit"
+    step = 1.0  # distances are whole numbers
 
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two strings.
