@@ -10,6 +10,8 @@ from fedneighbors._version import __version__
 
 _HOME = {
     "FederatedNeighbors": "fedneighbors.methods.fedknn",
+    "FederatedNeighborsClassifier": "fedneighbors.methods.fedknn",
+    "FederatedNeighborsRegressor": "fedneighbors.methods.fedknn",
     "FlyNNClassifier": "fedneighbors.methods.flynn",
     "FlyNNSearchCV": "fedneighbors.methods.flynn",
     "Privacy": "fedneighbors.privacy.policy",
@@ -19,6 +21,8 @@ _HOME = {
 __all__ = [
     "__version__",
     "FederatedNeighbors",
+    "FederatedNeighborsClassifier",
+    "FederatedNeighborsRegressor",
     "FlyNNClassifier",
     "FlyNNSearchCV",
     "Privacy",

@@ -3,9 +3,13 @@
 import importlib
 from typing import Any
 
-_HOME = {"FederatedNeighbors": "fedneighbors.methods.fedknn.estimator"}
+_HOME = {
+    "FederatedNeighbors": "fedneighbors.methods.fedknn.estimator",
+    "FederatedNeighborsClassifier": "fedneighbors.methods.fedknn.classification",
+    "FederatedNeighborsRegressor": "fedneighbors.methods.fedknn.classification",
+}
 
-__all__ = ["FederatedNeighbors"]
+__all__ = ["FederatedNeighbors", "FederatedNeighborsClassifier", "FederatedNeighborsRegressor"]
 
 
 def __getattr__(name: str) -> Any:

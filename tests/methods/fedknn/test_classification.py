@@ -1,0 +1,209 @@
+"""Classes and numbers of neighbors over parties are those of scikit-learn on pooled rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedneighbors import FederatedNeighborsClassifier, FederatedNeighborsRegressor
+from fedneighbors.datasets.graphs import Graph
+
+# Checks that cannot hold, each with its reason. There is none.
+CANNOT_HOLD: dict[str, str] = {}
+
+RNG = np.random.default_rng(11)
+POINTS, NEW_POINTS = RNG.normal(size=(300, 5)), RNG.normal(size=(80, 5))
+PLACES = RNG.uniform(-80, 80, (200, 2))  # longitude, latitude
+
+
+@parametrize_with_checks(
+    [FederatedNeighborsClassifier(), FederatedNeighborsRegressor()],
+    expected_failed_checks=lambda estimator: CANNOT_HOLD,
+)
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+def dealt(n, n_parties=4):
+    return [f"party-{place * place % n_parties}" for place in range(n)]
+
+
+def halves(x, y):
+    """Return every second row to learn from, and the others."""
+    return x[::2], x[1::2], y[::2], y[1::2]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 12])
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
+def test_classes_and_their_shares_are_those_of_pooled_rows(metric, k):
+    y = RNG.choice(["a", "b", "c"], len(POINTS))
+    pooled = KNeighborsClassifier(k, metric=metric, algorithm="brute").fit(POINTS, y)
+
+    ours = FederatedNeighborsClassifier(k, metric=metric).fit(POINTS, y, parties=dealt(300))
+
+    assert ours.classes_.tolist() == pooled.classes_.tolist()
+    assert ours.predict(NEW_POINTS).tolist() == pooled.predict(NEW_POINTS).tolist()
+    assert np.array_equal(ours.predict_proba(NEW_POINTS), pooled.predict_proba(NEW_POINTS))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
+def test_real_rows_get_the_classes_of_pooled_rows(load, weights):
+    x, x_new, y, y_new = halves(*load(return_X_y=True))
+    pooled = KNeighborsClassifier(weights=weights).fit(x, y)
+
+    ours = FederatedNeighborsClassifier(weights=weights).fit(x, y, parties=dealt(len(x)))
+
+    assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
+    assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
+    # distances differ in their last digits
+    np.testing.assert_allclose(
+        ours.predict_proba(x_new), pooled.predict_proba(x_new), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("k", [1, 4, 9, 20])
+def test_means_are_those_of_pooled_rows(k):
+    x, x_new, y, y_new = halves(*load_diabetes(return_X_y=True))
+    pooled = KNeighborsRegressor(k).fit(x, y)
+
+    ours = FederatedNeighborsRegressor(k).fit(x, y, parties=dealt(len(x)))
+
+    assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
+    assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_means_by_distance_are_those_of_pooled_rows(n_outputs):
+    y = RNG.normal(size=(300, n_outputs)) if n_outputs > 1 else RNG.normal(size=300)
+    pooled = KNeighborsRegressor(7, weights="distance").fit(POINTS, y)
+
+    ours = FederatedNeighborsRegressor(7, weights="distance").fit(POINTS, y, parties=dealt(300))
+
+    np.testing.assert_allclose(ours.predict(NEW_POINTS), pooled.predict(NEW_POINTS), rtol=1e-9)
+
+
+def test_places_are_classified_as_on_the_sphere():
+    y = np.arange(200) % 3
+    radians = np.radians(PLACES[:, ::-1])  # scikit-learn wants latitude first
+    pooled = KNeighborsClassifier(metric="haversine").fit(radians[:150], y[:150])
+
+    ours = FederatedNeighborsClassifier(metric="haversine")
+    ours.fit(PLACES[:150], y[:150], parties=dealt(150))
+
+    assert np.array_equal(ours.predict(PLACES[150:]), pooled.predict(radians[150:]))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_an_object_at_no_distance_decides_alone_only_under_distance_weights(weights):
+    x, y = [[0.0], [0.0], [1.0], [1.0], [1.0]], [10.0, 20.0, 0.0, 0.0, 0.0]
+
+    regressor = FederatedNeighborsRegressor(5, weights=weights).fit(x, y, parties="abcab")
+
+    assert regressor.predict([[0.0]]).tolist() == [15.0 if weights == "distance" else 6.0]
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_the_lower_of_two_classes_of_equal_weight_is_predicted(weights):
+    model = FederatedNeighborsClassifier(2, weights=weights)
+
+    model.fit([[-1.0], [1.0]], ["late", "early"], parties="ab")
+
+    assert model.predict([[0.0]]).tolist() == ["early"]
+    assert model.predict_proba([[0.0]]).tolist() == [[0.5, 0.5]]
+
+
+def test_fewer_objects_than_neighbors_vote_all():
+    model = FederatedNeighborsClassifier(9).fit([[0.0], [1.0], [2.0]], [1, 1, 0], parties="abc")
+
+    assert model.predict_proba([[5.0]]).tolist() == [[1 / 3, 2 / 3]]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, lambda words: pd.Series(words, index=words)])
+def test_strings_are_classified_by_edit_distance(kind):
+    words, language = ["bank", "tank", "Zweig", "Zwerg"], ["en", "en", "de", "de"]
+
+    model = FederatedNeighborsClassifier(1, metric="edit").fit(
+        kind(words), language, parties="abab"
+    )
+
+    assert model.predict(["rank", "Zwang"]).tolist() == ["en", "de"]
+    assert model.predict("rank").tolist() == ["en"]
+
+
+def test_graphs_have_numbers_too():
+    chain, ring = Graph("CCO", [(0, 1), (1, 2)]), Graph("CCC", [(0, 1), (1, 2), (2, 0)])
+
+    model = FederatedNeighborsRegressor(1, metric="graph_edit")
+    model.fit([chain, ring], [[1, 2], [3, 4]], parties="ab")
+
+    assert model.predict([Graph("CCCC", [(0, 1), (1, 2), (2, 0)])]).tolist() == [[3.0, 4.0]]
+
+
+def test_a_distance_of_ones_own_will_do():
+    model = FederatedNeighborsClassifier(1, metric=lambda a, b: abs(float(a[0]) - float(b[0])))
+
+    model.fit([[1.0], [5.0]], ["low", "high"], parties="ab")
+
+    assert model.predict([[4.0]]).tolist() == ["high"]
+
+
+def test_the_search_keeps_what_each_prediction_cost():
+    model = FederatedNeighborsClassifier(3).fit(POINTS, np.arange(300) % 2, parties=dealt(300))
+
+    model.predict(NEW_POINTS[:7])
+
+    assert len(model.search_.query_records_) == 7
+    assert all(record.exact for record in model.search_.query_records_)
+
+
+def test_cross_validation_works_on_them():
+    scores = cross_val_score(FederatedNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
+
+    theirs = cross_val_score(KNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
+    assert scores.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"n_neighbors": 0}, ValueError, "expected n_neighbors of 1 or more"),
+        ({"n_neighbors": 2.0}, TypeError, "expected n_neighbors as an integer"),
+        ({"weights": "votes"}, ValueError, "expected weights as one of"),
+        ({"algorithm": "magic"}, ValueError, "expected algorithm as one of"),
+        ({"metric": "hamming"}, ValueError, "expected a metric among"),
+    ],
+)
+def test_senseless_settings_are_refused_at_fit(kind, settings, error, words):
+    with pytest.raises(error, match=words):
+        kind(**settings).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ([], [], "expected at least one object"),
+        (["a", "b"], [1], "expected y for each of 2 objects"),
+        (["a", "b"], [1, np.nan], "NaN"),
+    ],
+)
+def test_labels_are_one_for_each_object(kind, x, y, words):
+    with pytest.raises(ValueError, match=words):
+        kind(metric="edit").fit(x, y)
+
+
+def test_classes_are_one_column_of_labels():
+    with pytest.raises(ValueError, match="expected one label for each object"):
+        FederatedNeighborsClassifier(metric="edit").fit(["a", "b"], [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+def test_nothing_is_predicted_before_a_fit(kind):
+    with pytest.raises(NotFittedError):
+        kind(metric="edit").predict(["a"])
