@@ -24,18 +24,19 @@ MECHANISMS = ("paper", "local", "central")
 
 @dataclass(frozen=True)
 class Privacy:
-    """How private a training is to be.
+    """How private a training or a search is to be.
 
-    Whatever the training learns from rows is either paid for out of ``epsilon`` and ``delta``, or
+    Whatever a training learns from rows is either paid for out of ``epsilon`` and ``delta``, or
     declared public here. Arguments of the estimator, such as ``n_units``, are public by being
-    given.
+    given. A search pays ``epsilon`` and ``delta`` for each query, and looks at nothing else here.
 
     Parameters
     ----------
     epsilon : number
         Above 0. A float counts as the decimal that it is written as.
     delta : number
-        In [0, 1). Only ``"central"`` can use one above 0.
+        In [0, 1). Of the mechanisms of a training only ``"central"`` can use one above 0; a search
+        uses it for answers that are always exact.
     mechanism : {"local", "central", "paper"}
         ``"local"``: each party noises its whole release by itself. ``"central"``: each party adds
         a share of the noise and only the masked sum is seen, with the noise of one table.
@@ -109,11 +110,6 @@ class Privacy:
                 "expected 'n_rows' in public beside 'scaling', whose constants are sums over all "
                 f"rows, got {self.public!r}"
             )
-        if self.delta and self.mechanism != "central":
-            raise ValueError(
-                f"mechanism {self.mechanism!r} needs no delta and would not use it: expected "
-                f"delta=0, got {self.delta!r}; leave it out, or take mechanism='central'"
-            )
         for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -126,6 +122,20 @@ class Privacy:
         """All that one training may cost."""
         epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+    def require_delta_used(self) -> None:
+        """Return if a training by this mechanism can use its delta.
+
+        Raises
+        ------
+        ValueError
+            If it would pay for a delta that buys nothing.
+        """
+        if self.delta and self.mechanism != "central":
+            raise ValueError(
+                f"mechanism {self.mechanism!r} needs no delta and would not use it: expected "
+                f"delta=0, got {self.delta!r}; leave it out, or take mechanism='central'"
+            )
 
     def require_classes(self) -> None:
         """Return if the labels are known or public, which cannot be paid for.

@@ -179,7 +179,6 @@ def test_privacy_survives_cloning_and_parameters():
         ({"epsilon": 1, "delta": 1.0}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": -1e-9}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": float("nan")}, "expected a finite delta"),
-        ({"epsilon": 1, "delta": 1e-6}, "needs no delta"),
         ({"epsilon": 1, "mechanism": "magic"}, "expected mechanism as one of"),
         ({"epsilon": 1, "neighbors": "nobody"}, "expected neighbors as one of"),
         ({"epsilon": 1, "public": "classes"}, "expected public as some of"),
@@ -194,6 +193,15 @@ def test_privacy_survives_cloning_and_parameters():
 def test_privacy_out_of_range_is_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         Privacy(**arguments)
+
+
+@pytest.mark.parametrize("mechanism", ["local", "paper"])
+def test_a_delta_that_would_buy_nothing_is_refused_by_the_training(mechanism):
+    privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, public=("classes",))
+    classifier = FlyNNClassifier(n_units=64, n_active=4, standardize=False, privacy=privacy)
+
+    with pytest.raises(ValueError, match="needs no delta"):
+        classifier.fit(np.eye(6), [0, 1] * 3)
 
 
 @pytest.mark.parametrize("arguments", [{"epsilon": None}, {"epsilon": 1, "n_picks": 2.5}])

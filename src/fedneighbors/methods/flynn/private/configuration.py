@@ -50,7 +50,9 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
         if len(bounds) != 2:
             raise ValueError(f"expected bounds as a JSON list [low, high], got {bounds!r}")
         given["bounds"] = tuple(bounds)
-    return Privacy(**given)
+    privacy = Privacy(**given)
+    privacy.require_delta_used()
+    return privacy
 
 
 def _listed(config: Mapping[str, Any], key: str) -> list[Any]:

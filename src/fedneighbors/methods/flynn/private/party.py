@@ -112,6 +112,7 @@ class PrivateFlyNNParty(FlyNNParty):
         bits: Callable[[int], bytes] = os.urandom,
         **table: Any,
     ) -> None:
+        privacy.require_delta_used()
         privacy.require_classes()
         if (privacy.mechanism, privacy.accounting, privacy.n_parties) == ("paper", "paper", None):
             raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")

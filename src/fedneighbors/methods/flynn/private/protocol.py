@@ -133,6 +133,7 @@ def coordinate_private(
 
 
 def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
+    privacy.require_delta_used()
     privacy.require_classes()
     if settings.standardize and not privacy.knows("scaling") and privacy.bounds is None:
         raise ValueError(
