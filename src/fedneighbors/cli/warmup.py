@@ -8,13 +8,15 @@ def warmup() -> None:
     import time
 
     from fedneighbors.cli.console import progress_bar, say
-    from fedneighbors.methods.flynn.algorithm import warmup as compile_kernels
+    from fedneighbors.methods.fedknn.warmup import warmup as compile_search
+    from fedneighbors.methods.flynn.algorithm import warmup as compile_training
     from fedneighbors.privacy.noise import warmup as compile_noise
     from fedneighbors.reports.numbers import span
 
     started = time.perf_counter()
     with progress_bar() as progress:
         progress(0, 1, "compiling kernels")
-        compile_kernels()
+        compile_training()
+        compile_search()
         compile_noise()
     say(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")

@@ -1,0 +1,54 @@
+"""After a warm-up no search waits for a compiler."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import importlib, pkgutil
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+import fedneighbors.kernels
+from fedneighbors import FederatedNeighbors
+from fedneighbors.datasets.graphs import Graph
+from fedneighbors.methods.fedknn.warmup import warmup
+
+def compiled():
+    modules = [
+        importlib.import_module(f"fedneighbors.kernels.{entry.name}")
+        for entry in pkgutil.iter_modules(fedneighbors.kernels.__path__)
+    ]
+    return {
+        (module.__name__, name): tuple(map(str, thing.signatures))
+        for module in modules
+        for name, thing in vars(module).items()
+        if isinstance(thing, Dispatcher)
+    }
+
+warmup()
+before = compiled()
+rng = np.random.default_rng(0)
+chain = [(u, u + 1) for u in range(6)]
+for metric, objects in [
+    ("euclidean", rng.normal(size=(60, 3))),
+    ("euclidean", rng.normal(size=(6000, 3))),
+    ("manhattan", rng.normal(size=(9000, 70))),
+    ("cosine", rng.normal(size=(9000, 70))),
+    ("haversine", rng.uniform(-80, 80, (4000, 2))),
+    ("edit", ["".join(rng.choice(list("acgt"), n)) for n in (0, 5, 40, 70, 900, 3000)] * 3),
+    ("graph_edit", [Graph(rng.choice(list("CNO"), 7).tolist(), chain[:n]) for n in range(6)]),
+    ("jaccard", [set(rng.integers(0, 9, 4).tolist()) for _ in range(30)]),
+]:
+    for algorithm in ("baseline", "dann", "hufu"):
+        search = FederatedNeighbors(metric, algorithm)
+        search.fit(objects, parties=np.arange(len(objects)) % 2).kneighbors([objects[1]], 3)
+assert any(before.values())
+print([name for name, found in compiled().items() if found != before[name]])
+"""
+
+
+def test_searches_of_every_kind_compile_nothing_more():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
