@@ -22,7 +22,9 @@ from fedneighbors.methods.fedknn.messages import (
     NearestReply,
     NearestRequest,
 )
-from fedneighbors.methods.fedknn.padding import (
+from fedneighbors.methods.fedknn.planner_messages import EchoReply, EchoRequest, SampleRequest
+from fedneighbors.methods.fedknn.planner_sampling import sample
+from fedneighbors.methods.fedknn.private.padding import (
     EPOCH_BYTES,
     PaddedBoundRequest,
     PaddedNearestRequest,
@@ -68,6 +70,8 @@ class Provider:
         PaddedBoundRequest,
         PaddedNearestRequest,
         FinishRequest,
+        EchoRequest,
+        SampleRequest,
     )
 
     def __init__(
@@ -114,6 +118,12 @@ class Provider:
             case FinishRequest():
                 self._open.pop(request.name, None)
                 return Finished()
+            case EchoRequest():
+                return EchoReply(bytes(request.n_bytes))
+            case SampleRequest():
+                return sample(
+                    lambda: self._opened(request.query), request, ties=self._ties, ids=self.ids
+                )
         raise Refuse("unknown request")
 
     def _nearest(
@@ -140,12 +150,15 @@ class Provider:
             return known[1]
         if len(self._open) >= MOST_OPEN:
             raise Refuse("too many queries are open; finish some")
-        try:
-            session = self._index.open(self._decode(request.query))
-        except (TypeError, ValueError) as error:
-            raise Refuse("the query is no object of this metric") from error
+        session = self._opened(request.query)
         self._open[request.name] = request.query, session
         return session
+
+    def _opened(self, query: bytes) -> Session:
+        try:
+            return self._index.open(self._decode(query))
+        except (TypeError, ValueError) as error:
+            raise Refuse("the query is no object of this metric") from error
 
 
 @contextmanager
