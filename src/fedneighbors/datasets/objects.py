@@ -42,7 +42,7 @@ class Objects:
         Cells of the column that names each object's owner.
     """
 
-    items: Sequence[Any] | npt.NDArray[np.float64]
+    items: Any
     labels: tuple[str, ...]
     source: str
     owners: npt.NDArray[Any] | None = None

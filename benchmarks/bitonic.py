@@ -1,0 +1,82 @@
+"""Milliseconds of the oblivious merge beside ``heapq.merge`` and a full sort, in one run.
+
+Prints the median CPU milliseconds to merge sorted lists to the k nearest at the shapes that a
+broker meets, of the compare-exchanges alone and of the whole call, with the ratio to the peers. The
+peers' memory traces tell whose entries win; the network's do not.
+"""
+
+import heapq
+import itertools
+import statistics
+import time
+
+import numpy as np
+
+from fedneighbors.kernels.bitonic import Entries, _exchange, _padded, _table, merge_sorted, trace
+
+REPEATS = 51
+TARGET_MS = 0.1  # of 1,024 entries
+SHAPES = [(8, 128), (16, 256), (4, 16), (16, 64)]
+
+
+def cpu_ms(task, *, before=lambda: ()):
+    """Return the median CPU milliseconds of a call, its preparation left out."""
+    spent = []
+    for _ in range(REPEATS):
+        ready = before()
+        start = time.process_time_ns()
+        task(*ready)
+        spent.append(time.process_time_ns() - start)
+    return statistics.median(spent) / 1e6
+
+
+def lists(n_lists, length):
+    """Return sorted lists with ties."""
+    rng = np.random.default_rng(n_lists)
+    distances = np.sort(rng.integers(0, 4 * length, (n_lists, length)).astype(float), axis=1)
+    positions = np.tile(np.arange(length), (n_lists, 1))
+    providers = np.repeat(np.arange(n_lists), length).reshape(n_lists, length)
+    ranks = positions * n_lists + providers  # ascending within a list
+    return Entries(distances, ranks, providers, positions)
+
+
+def by_heap(rows, k):
+    """Return the k smallest entries by a heap."""
+    return list(itertools.islice(heapq.merge(*rows), k))
+
+
+def by_sort(entries, k):
+    """Return the order of the k smallest entries by a full sort."""
+    return np.lexsort((entries.ranks.ravel(), entries.distances.ravel()))[:k]
+
+
+def main():
+    """Print the table."""
+    print(
+        "lists x length  exchanges   network ms  whole call ms  heapq.merge ms  lexsort ms  ratio"
+    )
+    for n_lists, length in SHAPES:
+        entries = lists(n_lists, length)
+        rows = [list(zip(*(column[r].tolist() for column in entries), strict=True))
+                for r in range(n_lists)]  # fmt: skip
+        found = merge_sorted(entries, length)
+        assert list(zip(*(c.tolist() for c in found), strict=True)) == by_heap(rows, length)
+        pairs = trace(n_lists, length)
+        network = cpu_ms(_exchange, before=lambda e=entries, n=length, p=pairs: (_flat(e, n), p))
+        whole = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
+        heap = cpu_ms(lambda r=rows, n=length: by_heap(r, n))
+        sort = cpu_ms(lambda e=entries, n=length: by_sort(e, n))
+        limit = f"{TARGET_MS} ms {'met' if whole <= TARGET_MS else 'MISSED'}"
+        print(
+            f"{n_lists:5} x {length:<8} {len(pairs):9} {network:12.4f} {whole:9.4f} "
+            f"{heap:15.4f} {sort:11.4f} {heap / whole:6.2f}x heap, {sort / whole:.2f}x sort"
+            + (f"; target {limit}" if n_lists * length == 1024 else "")
+        )
+
+
+def _flat(entries, length):
+    return _table(entries, _padded(length)).reshape(-1, 4)
+
+
+if __name__ == "__main__":
+    main()
