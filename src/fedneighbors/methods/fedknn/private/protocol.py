@@ -15,8 +15,8 @@ from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.answers import Answer
 from fedneighbors.methods.fedknn.messages import FinishRequest
-from fedneighbors.methods.fedknn.oblivious import Shelf, counts_of_bounds
-from fedneighbors.methods.fedknn.padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.private.oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.private.padding import PaddedBoundRequest, PaddedNearestRequest
 
 __all__ = ["NoiseOf", "dann_star", "dann_star_as_printed", "first_asked", "second_asked"]
 

@@ -5,7 +5,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 
-from fedneighbors.methods.fedknn.starnoise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise
 from fedneighbors.privacy.ledger import Ledger
 
 __all__ = ["charged_noise"]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.messages import encode
-from fedneighbors.methods.fedknn.star import dann_star, dann_star_as_printed
-from fedneighbors.methods.fedknn.starnoise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
-from tests.methods.fedknn.liars import LIES, Liar, cut_short
+from tests.methods.fedknn.private.liars import LIES, Liar, cut_short
 from tests.naive.fedknn import nearest
 
 
@@ -156,7 +156,7 @@ SHORT = Federation({"p0": [1.0, 2.0, 3.0, 4.0], "p1": [11.5, 12.5]}, 0.0, 4, Bou
 def test_a_provider_that_stops_short_is_named():
     honest = SHORT.providers()
 
-    with pytest.raises(ProtocolError, match="'p0'.*more are left"):
+    with pytest.raises(ProtocolError, match=r"'p0'.*more are left"):
         run(
             dann_star(b"0.0", 4, name="q", noise_of=always(0, 0)),
             [Liar(honest[0], cut_short), honest[1]],

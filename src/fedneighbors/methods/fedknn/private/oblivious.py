@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedneighbors.kernels.bitonic import Entries, merge_sorted
 from fedneighbors.methods.fedknn.algorithm import Merged
-from fedneighbors.methods.fedknn.padding import MOST_BYTES_OF_A_NAME, PaddedNearestReply
+from fedneighbors.methods.fedknn.private.padding import MOST_BYTES_OF_A_NAME, PaddedNearestReply
 
 __all__ = ["Shelf", "counts_of_bounds"]
 
