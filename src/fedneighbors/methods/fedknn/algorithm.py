@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "LAST_TIE",
     "Merged",
     "Part",
     "certified",
@@ -29,6 +30,9 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+LAST_TIE = 2**63 - 1
+"""Comes after every tie key."""
 
 _FINEST = 2.0**-40
 """Radii that differ by less in proportion are one."""
@@ -92,8 +96,9 @@ class Part:
         Whether the provider has no further object within a distance of ``within``.
     exact : bool
         Whether its index can have missed none.
-    within : float
-        The cutoff that it was sent last, infinity for none.
+    within, within_tie : float and int
+        The place in the total order up to which it was asked last: objects at that distance with a
+        greater tie key did not matter. Infinity for everything.
     """
 
     distances: Floats
@@ -102,6 +107,7 @@ class Part:
     exhausted: bool
     exact: bool = True
     within: float = math.inf
+    within_tie: int = LAST_TIE
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -120,6 +126,7 @@ class Part:
             more.exhausted,
             self.exact and more.exact,
             more.within,
+            more.within_tie,
         )
 
 
@@ -137,12 +144,21 @@ class Merged:
         Its name there.
     last : mapping of str to int
         Rank, from 1, of each provider's last object in the result (q_i); absent if it is outside.
+    last_tie : int
+        Tie key of the last object; greater than all if it is not known.
     """
 
     distances: Floats
     owners: tuple[str, ...]
     ids: tuple[str, ...]
     last: Mapping[str, int]
+    last_tie: int = LAST_TIE
+
+    def place(self, k: int) -> tuple[float, int]:
+        """Return the place in the total order of the k-th object, or the end if there is none."""
+        if len(self.ids) < k:
+            return math.inf, LAST_TIE
+        return (float(self.distances[-1]) if self.ids else -math.inf), self.last_tie
 
 
 def merge(parts: Mapping[str, Part], k: int) -> Merged:
@@ -178,6 +194,7 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
         owners=tuple(names[provider[place]] for place in order.tolist()),
         ids=tuple(parts[names[provider[place]]].ids[within[place]] for place in order.tolist()),
         last=last,
+        last_tie=int(ties[order[-1]]) if len(order) else LAST_TIE,
     )
 
 
@@ -234,9 +251,8 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
         Neighbours wanted.
     """
     more = {}
-    kth = merged.distances[-1] if len(merged.ids) >= k else math.inf
     for name, part in parts.items():
-        if part.exhausted and part.within >= kth:
+        if part.exhausted and (part.within, part.within_tie) >= merged.place(k):
             continue
         rank = 0 if len(part) == 0 else merged.last.get(name, k)
         if rank < k:

@@ -15,7 +15,7 @@ import numpy as np
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather
-from fedneighbors.methods.fedknn.algorithm import Merged, Part, certified, merge
+from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Merged, Part, certified, merge
 from fedneighbors.methods.fedknn.messages import FinishRequest
 
 __all__ = ["Answer", "Roll", "finished", "joined", "read_parts"]
@@ -121,7 +121,12 @@ class Roll:
 
 
 def read_parts(
-    replies: Replies, during: str, *, roll: Roll | None = None, within: float | None = None
+    replies: Replies,
+    during: str,
+    *,
+    roll: Roll | None = None,
+    within: float | None = None,
+    tie: int | None = None,
 ) -> tuple[dict[str, Part], dict[str, int]]:
     """Return what providers returned, and how many objects each has verified so far.
 
@@ -133,8 +138,8 @@ def read_parts(
         What was asked for, as an error would name it.
     roll : Roll, optional
         Who takes part. None: everyone must answer.
-    within : float, optional
-        The cutoff that was sent along.
+    within, tie : float and int, optional
+        The cutoff that was sent along, and its tie key.
 
     Raises
     ------
@@ -142,9 +147,9 @@ def read_parts(
         If a provider is missing and must not be.
     """
     each = (Roll() if roll is None else roll).read(replies, during)
-    limit = math.inf if within is None else within
+    limit = math.inf if within is None else within, LAST_TIE if tie is None else tie
     parts = {
-        provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact, limit)
+        provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact, *limit)
         for provider, reply in each.items()
     }
     return parts, {provider: reply.n_verified for provider, reply in each.items()}

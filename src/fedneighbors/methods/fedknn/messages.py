@@ -74,7 +74,8 @@ class NearestReply:
 class NearestRequest:
     """Ask for the next ``count`` objects of a query, opening it if it is not open.
 
-    ``cutoff`` leaves out objects farther away; None for none.
+    ``cutoff`` leaves out objects farther away; None for none. Of objects at the cutoff those with a
+    tie key above ``tie`` need not come, but may.
     """
 
     reply: ClassVar[type] = NearestReply
@@ -82,6 +83,7 @@ class NearestRequest:
     query: bytes
     count: int
     cutoff: float | None
+    tie: int | None = None
 
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse more objects than were asked for, or fewer of a provider that has more."""

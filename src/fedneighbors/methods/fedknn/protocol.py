@@ -82,7 +82,7 @@ def dann(
     at_least : int
         Floor of the first counts; ``ceil(k / m)`` is the option of Lemma 4.7.
     with_cutoff : bool
-        Send the k-th distance found so far along in the second round.
+        Send the place of the k-th object found so far along in the second round.
     estimate : callable
         How the first counts follow from the bounds.
     """
@@ -119,14 +119,15 @@ def _completed(
         more = remaining_counts(parts, merged, k)
         if not more:
             return parts, verified
-        cutoff = float(merged.distances[-1]) if with_cutoff and len(merged.ids) >= k else None
+        place = merged.place(k) if with_cutoff and len(merged.ids) >= k else (None, None)
         replies = yield gather(
             {
-                provider: NearestRequest(name, query, count, cutoff)
+                provider: NearestRequest(name, query, count, *place)
                 for provider, count in more.items()
             }
         )
-        again, so_far = read_parts(replies, "the second round", roll=roll, within=cutoff)
+        during, (cutoff, tie) = "the second round", place
+        again, so_far = read_parts(replies, during, roll=roll, within=cutoff, tie=tie)
         parts, verified = joined(parts, again), verified | so_far
 
 

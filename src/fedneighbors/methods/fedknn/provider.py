@@ -31,7 +31,7 @@ from fedneighbors.methods.fedknn.private.padding import (
     pad_bounds,
     pad_nearest,
 )
-from fedneighbors.methods.fedknn.sessions import Metric, Session
+from fedneighbors.methods.fedknn.sessions import Metric, Session, next_until
 
 __all__ = ["Provider"]
 
@@ -131,7 +131,11 @@ class Provider:
     ) -> NearestReply:
         session = self._session(request)
         count = max(count, 0)
-        found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        tie = getattr(request, "tie", None)
+        if cutoff is None or tie is None:
+            found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        else:
+            found = next_until(session, count, cutoff=cutoff, tie=tie, ties=self._ties)
         return NearestReply(
             distances=found.distances,
             ties=self._ties[found.positions],

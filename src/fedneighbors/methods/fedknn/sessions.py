@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Found", "Index", "Metric", "Session"]
+__all__ = ["Found", "Index", "Metric", "Session", "next_until"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -123,3 +123,43 @@ class Metric(Protocol):
             If an object is not one of this metric; its position is named.
         """
         ...
+
+
+def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
+    """Emit the next ``k`` objects up to a place in the total order, or a few more.
+
+    Objects at the cutoff are searched in parts that grow, so that of many that are tied there few
+    are searched for beyond the place.
+
+    Parameters
+    ----------
+    session : Session
+        A query under way.
+    k : int
+        How many, 0 or more.
+    cutoff : float
+        Distance of the place.
+    tie : int
+        Tie key of the place.
+    ties : int64 array of shape (n_objects,)
+        Tie keys, by position, in the order of the session's ranks.
+
+    Returns
+    -------
+    Found
+        ``exhausted`` where no further object comes before the place.
+    """
+    found = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
+    n_left, part, passed = k - len(found[0].positions), 1, False
+    while n_left > 0 and not passed:
+        found.append(session.next(min(part, n_left), cutoff=cutoff))
+        last = found[-1].positions[-1:]
+        passed = found[-1].exhausted or bool((ties[last] > tie).any())
+        n_left -= len(found[-1].positions)
+        part *= 2
+    return Found(
+        positions=np.concatenate([each.positions for each in found]),
+        distances=np.concatenate([each.distances for each in found]),
+        exhausted=passed,
+        n_certified=sum(each.n_certified for each in found),
+    )
