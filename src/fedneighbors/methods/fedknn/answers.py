@@ -18,7 +18,7 @@ from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Merged, Part, certified, merge
 from fedneighbors.methods.fedknn.messages import FinishRequest
 
-__all__ = ["Answer", "Roll", "finished", "joined", "read_parts"]
+__all__ = ["Answer", "Roll", "farewell", "finished", "joined", "read_parts"]
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,11 @@ def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Par
         result[provider] = parts[provider].then(part) if provider in parts else part
         _require_order(provider, result[provider])
     return result
+
+
+def farewell(name: str) -> Coordinator[None]:
+    """Close a query that came to no answer, at whoever still answers."""
+    yield gather(FinishRequest(name))
 
 
 def finished(

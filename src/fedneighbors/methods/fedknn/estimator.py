@@ -1,61 +1,31 @@
 """k-nearest-neighbour search over a federation in one process, in scikit-learn's manner."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.inprocess import Connected, connected
+from fedneighbors.federation.links import Link
 from fedneighbors.federation.roles import Coordinator
+from fedneighbors.methods.fedknn.answers import Answer, farewell
+from fedneighbors.methods.fedknn.claims import require_known_ids, require_true_distances
+from fedneighbors.methods.fedknn.membership import members_of
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann, hufu, hufu_plus
 from fedneighbors.methods.fedknn.provider import Provider
 from fedneighbors.methods.fedknn.queries import decode_query, encode_query
+from fedneighbors.methods.fedknn.queryrecord import QueryRecord
+from fedneighbors.methods.fedknn.ranges import within
+from fedneighbors.methods.fedknn.settings import ALGORITHMS, SearchSettings
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
 
 __all__ = ["ALGORITHMS", "FederatedNeighbors", "QueryRecord"]
-
-ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
-    "baseline": baseline,
-    "dann": dann,
-    "hufu": hufu,
-    "hufu+": hufu_plus,
-}
-"""Coordinators by name."""
-
-
-@dataclass(frozen=True)
-class QueryRecord:
-    """What one query cost.
-
-    Parameters
-    ----------
-    algorithm : str
-        What was run.
-    exact : bool
-        Whether the answer is certainly that of all objects.
-    asked, verified : dict of str to int
-        Objects that each provider returned, and whose distance it computed.
-    n_rounds : int
-        Exchanges, the farewell included.
-    upload_bytes, download_bytes : int
-        From and to all providers.
-    seconds : float
-        Wall time.
-    """
-
-    algorithm: str
-    exact: bool
-    asked: dict[str, int]
-    verified: dict[str, int]
-    n_rounds: int
-    upload_bytes: int
-    download_bytes: int
-    seconds: float
 
 
 class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
@@ -69,23 +39,54 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     metric : str, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
         ``"graph_edit"``, ``"jaccard"``, or a metric or distance function of your own.
-    algorithm : {"dann", "baseline", "hufu", "hufu+"}
-        How the parties are asked, see [1]_: ``"dann"`` first asks for lower bounds and then only
-        for as many objects as a party is likely to have among the nearest.
+    algorithm : {"dann", "baseline", "dann*", "hufu", "hufu+"}
+        How the parties are asked, see [1]_: ``"baseline"`` asks each for its k nearest; ``"dann"``
+        first asks for lower bounds and then only for as many objects as a party is likely to have
+        among the nearest; ``"dann*"`` is that under ``privacy``; ``"hufu"`` and ``"hufu+"`` look
+        for the radius by range counts.
+    privacy : Privacy, optional
+        What one query may tell each party about the objects of the others. Without it ``"dann"``
+        and ``"hufu"`` let a party see how many of the nearest are its own. ``"baseline"`` tells
+        parties nothing of one another in any case.
+    guarantee : {"exact", "certified"}
+        Of ``"dann*"``: answers that are always exact, at the price of ``privacy.delta``; or
+        answers that say whether they are, without a delta.
+    variant : {"mended", "paper"}
+        ``"paper"`` runs Algorithm 2 of [1]_ as printed, for comparison: it is not exact, and costs
+        twice the epsilon that the paper counts.
     random_state : int
-        Public key of the order of ties.
+        Public key of the order of ties. Noise never comes from it.
+    failure : number
+        Of ``guarantee="certified"``: how likely an answer is not exact.
+    max_queries : int
+        Different private queries until the budgets are spent, where ``fit`` is given no ledger.
+    grid_s : float
+        Under ``"dann*"`` replies leave a multiple of so many seconds after the request came, so
+        that the time they take tells less; 0 for at once.
+    allow_partial : bool
+        Answer without parties that are missing, and say so. Not under ``"dann*"``.
+    check_distances : bool
+        Measure the distances of the objects found once more.
+    workers : {"threads", "processes"}
+        Where parties answer.
+    link : Link or mapping of str to Link, optional
+        Emulated link to the parties.
+    deadline_s : float, optional
+        Seconds after which a party that has not answered is missing.
 
     Attributes
     ----------
     ids_ : list
         Name of each object, as given to ``fit``, or its position.
+    ledger_ : Ledger or None
+        What each party may still learn of the others.
     query_records_ : list of QueryRecord
         What each query of the last call cost.
 
     References
     ----------
     .. [1] Zhang et al., "FedKNN: Secure Federated k-Nearest Neighbor Search", SIGMOD 2024,
-       Algorithm 1.
+       Algorithms 1 and 2.
 
     Examples
     --------
@@ -97,11 +98,37 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, metric: Any = "euclidean", algorithm: str = "dann", random_state: int = 0
+        self,
+        metric: Any = "euclidean",
+        algorithm: str = "dann",
+        privacy: Privacy | None = None,
+        guarantee: Literal["exact", "certified"] = "exact",
+        variant: Literal["mended", "paper"] = "mended",
+        random_state: int = 0,
+        *,
+        failure: float = 0.05,
+        max_queries: int = 100,
+        grid_s: float = 0.05,
+        allow_partial: bool = False,
+        check_distances: bool = False,
+        workers: Literal["threads", "processes"] = "threads",
+        link: Link | Mapping[str, Link] | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         self.metric = metric
         self.algorithm = algorithm
+        self.privacy = privacy
+        self.guarantee = guarantee
+        self.variant = variant
         self.random_state = random_state
+        self.failure = failure
+        self.max_queries = max_queries
+        self.grid_s = grid_s
+        self.allow_partial = allow_partial
+        self.check_distances = check_distances
+        self.workers = workers
+        self.link = link
+        self.deadline_s = deadline_s
 
     def fit(
         self,
@@ -110,6 +137,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         *,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
         ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
     ) -> Self:
         """Give every party its objects.
 
@@ -123,34 +151,25 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             Which party owns each object. None means one party.
         ids : sequence of shape (n_objects,), optional
             Names of the objects, each once. Their positions if None.
+        ledger : Ledger, optional
+            Budgets for private queries, with a data set of the name of each party: what that party
+            may learn of the others. None makes one in memory that allows ``max_queries``.
 
         Raises
         ------
         ValueError, TypeError
-            If the metric or algorithm is unknown, an object is not one of the metric, or owners or
-            names are not one for each object.
+            If a setting is unknown or does not go with another, an object is not one of the
+            metric, or owners or names are not one for each object.
         """
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(
-                f"expected algorithm as one of {sorted(ALGORITHMS)}, got {self.algorithm!r}"
-            )
-        if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
-            raise ValueError(f"expected random_state of 0 or more, got {self.random_state!r}")
         metric = metric_of(self.metric)
-        self._step = float(getattr(metric, "step", 0.0))
-        n_objects = len(X)
-        owners = ["all"] * n_objects if parties is None else [str(name) for name in parties]
-        if len(owners) != n_objects:
-            raise ValueError(f"expected one party for each of {n_objects} objects")
-        self.ids_ = list(range(n_objects)) if ids is None else list(ids)
-        if len(self.ids_) != n_objects or len(set(map(str, self.ids_))) < n_objects:
-            raise ValueError(f"expected a name of its own for each of {n_objects} objects")
+        settings = self._settings(float(getattr(metric, "step", 0.0)))
+        members, self.ids_ = members_of(len(X), parties=parties, ids=ids)
+        settings.require_names(self.ids_)
+        self._metric, self._objects = metric, X
         self._places = {str(name): place for place, name in enumerate(self.ids_)}
-        members: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
-        for place, name in enumerate(owners):
-            members[name].append(place)
-        if not members:
-            members["all"] = []
+        self._held = {
+            name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in members.items()
+        }
         self.providers_ = [
             Provider(
                 name,
@@ -162,7 +181,9 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             )
             for name, rows in members.items()
         ]
-        self.n_objects_ = n_objects
+        self.ledger_ = settings.ledger_for(tuple(members), ledger)
+        self.n_objects_ = len(X)
+        self._n_asked = 0
         self.query_records_: list[QueryRecord] = []
         return self
 
@@ -193,17 +214,100 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             If ``n_neighbors`` is below 1.
         PartyRefused
             If a query is no object of the metric.
+        PartyMissing
+            If a party does not answer.
+        ProtocolError
+            If a party breaks the protocol.
+        BudgetExceeded
+            If a private query is not paid for any more.
         """
         check_is_fitted(self, "providers_")
-        if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
-            raise TypeError(f"expected n_neighbors as an integer, got {n_neighbors!r}")
-        if n_neighbors < 1:
-            raise ValueError(f"expected n_neighbors of 1 or more, got {n_neighbors}")
+        k = _whole(n_neighbors)
+        settings = self._settings(self._step)
+        return self._answered(
+            X,
+            lambda query, name: settings.coordinator(
+                encode_query(query), k, name=name, n_parties=len(self._held), ledger=self.ledger_
+            ),
+            return_distance=return_distance,
+        )
+
+    def radius_neighbors(
+        self, X: Sequence[Any], radius: float, *, return_distance: bool = True
+    ) -> Any:
+        """Return all objects within a distance of each query, the nearest first.
+
+        Each party is asked for what it holds there; it learns nothing of the others.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            Queries, as for :meth:`kneighbors`.
+        radius : float
+            0 or more, in the unit of the metric; objects at this very distance belong to it.
+        return_distance : bool
+            Return distances too.
+
+        Returns
+        -------
+        distances, positions
+            As :meth:`kneighbors` does.
+
+        Raises
+        ------
+        ValueError
+            If the radius is negative or no finite number.
+        PartyRefused, PartyMissing, ProtocolError
+            As for :meth:`kneighbors`.
+        """
+        check_is_fitted(self, "providers_")
+        if not 0 <= float(radius) < np.inf:
+            raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
+        return self._answered(
+            X,
+            lambda query, name: within(
+                encode_query(query), float(radius), name=name, allow_partial=self.allow_partial
+            ),
+            return_distance=return_distance,
+        )
+
+    @property
+    def _step(self) -> float:
+        return float(getattr(self._metric, "step", 0.0))
+
+    def _settings(self, step: float) -> SearchSettings:
+        """Return the settings, checked against each other."""
+        return SearchSettings(
+            algorithm=self.algorithm,
+            privacy=self.privacy,
+            guarantee=self.guarantee,
+            variant=self.variant,
+            random_state=self.random_state,
+            failure=self.failure,
+            max_queries=self.max_queries,
+            grid_s=self.grid_s,
+            allow_partial=self.allow_partial,
+            step=step,
+        )
+
+    def _answered(
+        self,
+        X: Any,
+        coordinator_of: Callable[[Any, str], Coordinator[Answer]],
+        *,
+        return_distance: bool,
+    ) -> Any:
+        """Ask every query and return what was found."""
         queries = [X] if isinstance(X, str | set | frozenset) else list(X)
         self.query_records_ = []
-        answers = [
-            self._ask(query, int(n_neighbors), number) for number, query in enumerate(queries)
-        ]
+        with connected(
+            self.providers_,
+            workers=self.workers,
+            n_workers=len(self.providers_) if self.privacy else None,  # they wait side by side
+            link=self.link,
+            deadline_s=self.deadline_s,
+        ) as federation:
+            answers = [self._ask(federation, query, coordinator_of) for query in queries]
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._places[name] for name in answer.merged.ids], np.int64)
@@ -211,24 +315,34 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         ]
         return (distances, positions) if return_distance else positions
 
-    def _ask(self, query: Any, k: int, number: int) -> Answer:
-        clock = time.perf_counter()
-        options = {"step": self._step} if self.algorithm in ("hufu", "hufu+") else {}
-        coordinator = ALGORITHMS[self.algorithm](
-            encode_query(query), k, name=f"query {number}", **options
-        )
-        outcome = run(coordinator, self.providers_)
+    def _ask(
+        self,
+        federation: Connected,
+        query: Any,
+        coordinator_of: Callable[[Any, str], Coordinator[Answer]],
+    ) -> Answer:
+        began = time.perf_counter()
+        self._n_asked += 1
+        name = f"query {self._n_asked:012d}"  # of one length, which tells nothing
+        try:
+            outcome = federation.run(coordinator_of(query, name))
+        except Exception:  # a party's own exceptions come through too
+            with suppress(Exception):
+                federation.run(farewell(name))
+            raise
         answer = outcome.result
-        self.query_records_.append(
-            QueryRecord(
-                algorithm=answer.algorithm,
-                exact=answer.exact,
-                asked=dict(answer.asked),
-                verified=dict(answer.verified),
-                n_rounds=len(outcome.rounds),
-                upload_bytes=sum(sum(r.upload_bytes.values()) for r in outcome.rounds),
-                download_bytes=sum(sum(r.download_bytes.values()) for r in outcome.rounds),
-                seconds=time.perf_counter() - clock,
-            )
-        )
+        require_known_ids(answer.merged, self._held)
+        if self.check_distances:
+            objects = [self._objects[self._places[name]] for name in answer.merged.ids]
+            merged = answer.merged
+            require_true_distances(self._metric, query, objects, merged.distances, merged.owners)
+        self.query_records_.append(QueryRecord.of(outcome, seconds=time.perf_counter() - began))
         return answer
+
+
+def _whole(n_neighbors: Any) -> int:
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
+        raise TypeError(f"expected n_neighbors as an integer, got {n_neighbors!r}")
+    if n_neighbors < 1:
+        raise ValueError(f"expected n_neighbors of 1 or more, got {n_neighbors}")
+    return int(n_neighbors)

@@ -1,0 +1,138 @@
+"""Private searches through ``FederatedNeighbors``: what they cost, and what they refuse."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fedneighbors import FederatedNeighbors, Privacy
+from fedneighbors.errors import BudgetExceeded
+from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.ledger import Ledger
+
+RNG = np.random.default_rng(8)
+POINTS = RNG.normal(size=(300, 4))
+OWNERS = np.arange(300) % 3
+ONE = Privacy(epsilon=1, delta="1e-6")
+
+
+def private(**settings):
+    options = {"algorithm": "dann*", "privacy": ONE, "grid_s": 0.0} | settings
+    return FederatedNeighbors(**options).fit(POINTS, parties=OWNERS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"guarantee": "certified", "privacy": Privacy(epsilon=3)}, {"algorithm": "baseline"}],
+)
+def test_private_searches_find_what_a_plain_one_finds(settings):
+    plain = FederatedNeighbors().fit(POINTS, parties=OWNERS)
+
+    search = private(**settings)
+
+    expected = plain.kneighbors(POINTS[:4], 20)
+    found = search.kneighbors(POINTS[:4], 20)
+    for record, ours, theirs in zip(search.query_records_, found[1], expected[1], strict=True):
+        assert not record.exact or ours.tolist() == theirs.tolist()
+        assert record.trust == "trusted"
+        assert record.answered == ("0", "1", "2")
+
+
+def test_every_party_is_charged_for_each_query_and_once_for_the_same():
+    search = private()
+
+    search.kneighbors(POINTS[:2], 5)
+    search.kneighbors(POINTS[:2], 5)
+
+    assert search.ledger_.spent("0") == ApproxDP(Fraction(2), Fraction(2, 10**6))
+    assert search.ledger_.spent("2") == search.ledger_.spent("0")
+
+
+def test_the_same_query_is_asked_for_the_same_numbers_of_objects():
+    search = private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
+
+    asked = []
+    for _ in range(5):
+        search.kneighbors(POINTS[:1], 60)
+        asked.append(search.query_records_[0].asked)
+
+    assert all(counts == asked[0] for counts in asked)
+
+
+def test_another_k_and_other_objects_are_charged_anew():
+    search = private()
+    ledger = search.ledger_
+    search.kneighbors(POINTS[:1], 5)
+    search.kneighbors(POINTS[:1], 6)
+
+    search.fit(POINTS[::-1], parties=OWNERS, ledger=ledger).kneighbors(POINTS[:1], 5)
+
+    assert ledger.spent("1").epsilon == 3
+
+
+def test_a_spent_budget_refuses_new_queries_and_answers_old_ones():
+    search = private(max_queries=2)
+    first = search.kneighbors(POINTS[:2], 5)
+
+    with pytest.raises(BudgetExceeded):
+        search.kneighbors(POINTS[2:3], 5)
+
+    assert search.ledger_.spent("0").epsilon == 2
+    again = search.kneighbors(POINTS[:2], 5)
+    assert [places.tolist() for places in again[1]] == [places.tolist() for places in first[1]]
+
+
+def test_the_smallest_budget_of_all_parties_decides_before_any_is_charged():
+    with Ledger(":memory:", party="broker") as ledger:
+        for party, epsilon in (("0", 9), ("1", 9), ("2", Fraction(1, 2))):
+            ledger.set_budget(party, PureDP(epsilon))
+        search = FederatedNeighbors(
+            algorithm="dann*", privacy=Privacy(epsilon=1), guarantee="certified", grid_s=0
+        ).fit(POINTS, parties=OWNERS, ledger=ledger)
+
+        with pytest.raises(BudgetExceeded):
+            search.kneighbors(POINTS[:1], 5)
+
+        assert [ledger.spent(party).epsilon for party in "012"] == [0, 0, 0]
+
+
+def test_the_printed_variant_is_never_called_exact_and_costs_twice_as_much():
+    search = private(variant="paper", privacy=Privacy(epsilon=1))
+
+    search.kneighbors(POINTS[:3], 10)
+
+    assert not any(record.exact for record in search.query_records_)
+    assert search.ledger_.spent("0") == PureDP(6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"privacy": None}, "needs to know how private"),
+        ({"algorithm": "dann"}, "tells parties of one another"),
+        ({"algorithm": "hufu+"}, "tells parties of one another"),
+        ({"privacy": Privacy(epsilon=1)}, "always exact need a delta"),
+        ({"guarantee": "certified"}, "need no delta"),
+        ({"guarantee": "sure"}, "expected guarantee as one of"),
+        ({"variant": "new"}, "expected variant as one of"),
+        ({"max_queries": 0}, "expected max_queries of 1 or more"),
+        ({"grid_s": -1}, "expected grid_s from 0"),
+        ({"allow_partial": True}, "does not go with"),
+        ({"failure": 1.0, "guarantee": "certified"}, "expected failure|need no delta"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        private(**settings)
+
+
+def test_privacy_of_another_type_is_refused():
+    with pytest.raises(TypeError, match="expected privacy as a Privacy"):
+        private(privacy=1.0)
+
+
+def test_names_without_room_in_a_reply_are_refused():
+    search = FederatedNeighbors(algorithm="dann*", privacy=ONE)
+
+    with pytest.raises(ValueError, match="room for names of 64 bytes"):
+        search.fit(POINTS[:1], ids=["x" * 65])
