@@ -1,0 +1,242 @@
+"""Providers that answer from a recorded sample, and the course of an algorithm over them.
+
+The coordinator of an algorithm itself is run against the recordings: what it asks for follows from
+bounds and distances alone, so that it asks what it would ask the real providers.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.federation.messages import Message, encode
+from fedneighbors.federation.roles import Coordinator, Refuse, Replies
+from fedneighbors.methods.fedknn.answers import Answer
+from fedneighbors.methods.fedknn.messages import (
+    BoundReply,
+    BoundRequest,
+    Finished,
+    FinishRequest,
+    NearestReply,
+    NearestRequest,
+)
+from fedneighbors.methods.fedknn.planner_messages import SampleReply
+from fedneighbors.methods.fedknn.private.padding import (
+    EPOCH_BYTES,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+    pad_bounds,
+    pad_nearest,
+)
+
+__all__ = ["Candidate", "Course", "Exchange", "Recorded", "course"]
+
+Candidate = Callable[..., Coordinator[Answer]]
+"""Takes a query as bytes, k and ``name=``, and returns the coordinator of an algorithm."""
+
+_LAST_TIES = 1 << 62
+
+
+class Recorded:
+    """A provider that answers one query from a sample of it.
+
+    Parameters
+    ----------
+    name : str
+        The provider.
+    sampled : SampleReply
+        What it found. Objects that it did not reach within the time limit are taken to lie at
+        their lower bounds, and to take their share of the limit each; both is the least possible.
+    k : int
+        Objects of the sample that were asked for.
+    limit_s : float
+        Time limit of the sample.
+
+    Attributes
+    ----------
+    spent_s : float
+        Seconds of search that the real provider would have spent so far.
+    n_given : int
+        Objects that it has returned so far.
+    """
+
+    def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
+        self.name = name
+        self.spent_s = 0.0
+        self.n_given = 0
+        self._sampled = sampled
+        self._is_open = self._bounded = False
+        self._distances, self._ties, self._ids = sampled.distances, sampled.ties, sampled.ids
+        self._steps = [0, *sampled.steps.tolist()]
+        self._reached_s = [0.0, *sampled.reached_s.tolist()]
+        if not sampled.complete:
+            self._guess(k, limit_s)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply of the real provider, and count the seconds that it would take."""
+        match request:
+            case BoundRequest():
+                self._open(bounded=True)
+                return BoundReply(self._sampled.bounds[: request.k])
+            case NearestRequest():
+                return self._nearest(request.count, request.cutoff)
+            case PaddedBoundRequest():
+                with self._on_grid(request.grid_s):
+                    self._open(bounded=True)
+                    return pad_bounds(self._sampled.bounds, request.k, bytes(EPOCH_BYTES))
+            case PaddedNearestRequest():
+                with self._on_grid(request.grid_s):
+                    return pad_nearest(self._nearest(int(request.count[0]), None), request.k)
+            case FinishRequest():
+                return Finished()
+        raise Refuse("a recorded sample does not tell", type(request).__name__)
+
+    def _nearest(self, count: int, cutoff: float | None) -> NearestReply:
+        self._open(bounded=False)
+        first = self.n_given
+        limit = np.inf if cutoff is None else cutoff
+        n_within = int(self._distances.searchsorted(limit, side="right"))
+        last = min(first + count, max(n_within, first))
+        self._search(last, reach=limit if last < first + count else None)
+        self.n_given = last
+        return NearestReply(
+            distances=self._distances[first:last],
+            ties=self._ties[first:last],
+            ids=self._ids[first:last],
+            # beyond the end of the recording nothing is known; the coordinator is to come to an end
+            exhausted=last < first + count or (last >= n_within and self._ends(last)),
+            exact=self._sampled.exact,
+            n_verified=last,
+        )
+
+    def _ends(self, n: int) -> bool:
+        """Return whether nothing comes after ``n`` objects, or nothing within the cutoff."""
+        return n < len(self._distances) or self._sampled.exhausted
+
+    def _open(self, *, bounded: bool) -> None:
+        if not self._is_open:
+            self.spent_s += self._sampled.open_s
+        if bounded and not self._bounded:
+            self.spent_s += self._sampled.bounds_s
+        self._is_open = True
+        self._bounded = self._bounded or bounded
+
+    def _search(self, last: int, *, reach: float | None) -> None:
+        """Count the seconds of going on to ``last`` objects, and to the distance ``reach``."""
+        end = float(last)
+        if reach is not None and last < len(self._distances):
+            before = self._distances[last - 1] if last else 0.0
+            gap = float(self._distances[last] - before)
+            end += (reach - float(before)) / gap if gap > 0 else 0.0
+        self.spent_s += max(self._search_s(end) - self._search_s(float(self.n_given)), 0.0)
+
+    def _search_s(self, n: float) -> float:
+        """Return the seconds to the n-th object, bounds included if they were not asked for."""
+        seconds = float(np.interp(n, self._steps, self._reached_s))
+        if self._bounded or n == 0 or len(self._steps) < 2:
+            return seconds
+        return seconds + float(max(self._sampled.first_s - self._reached_s[1], 0.0))
+
+    def _guess(self, k: int, limit_s: float) -> None:
+        """Fill up what the time limit cut off, with the least that it can be."""
+        n, lowest = len(self._distances), self._sampled.bounds
+        last = self._distances[-1:] if n else np.zeros(1)
+        self._distances = np.concatenate([self._distances, np.maximum(lowest[n:], last)])
+        n_more = len(self._distances) - n
+        self._ties = np.concatenate([self._ties, _LAST_TIES + np.arange(n_more)])
+        self._ids = (*self._ids, *(f"not reached {place}" for place in range(n_more)))
+        share = max(k, 1) / max(self._steps[-1], 1) * self._reached_s[-1]
+        if k > self._steps[-1]:
+            self._steps.append(k)
+            self._reached_s.append(max(limit_s, share))
+
+    @contextmanager
+    def _on_grid(self, grid_s: float) -> Iterator[None]:
+        before = self.spent_s
+        yield
+        if grid_s > 0:
+            self.spent_s = before + grid_s * np.ceil((self.spent_s - before) / grid_s)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One exchange of a course.
+
+    Parameters
+    ----------
+    local_s : mapping of str to float
+        Seconds of search of each provider that is asked.
+    asked : mapping of str to int
+        Objects that each has returned by then.
+    download_bytes, upload_bytes : mapping of str to int
+        Bytes of the frames to and from each provider.
+    """
+
+    local_s: Mapping[str, float]
+    asked: Mapping[str, int]
+    download_bytes: Mapping[str, int]
+    upload_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What an algorithm does with a query.
+
+    Parameters
+    ----------
+    answer : Answer
+        What it would return.
+    exchanges : tuple of Exchange
+        In order.
+    broker_s : float
+        Seconds that the coordinator itself took.
+    """
+
+    answer: Answer
+    exchanges: tuple[Exchange, ...]
+    broker_s: float
+
+
+def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) -> Course:
+    """Run a coordinator over recorded providers.
+
+    Raises
+    ------
+    Refuse
+        If it asks what a sample does not tell, such as range counts.
+    FederationError
+        What the coordinator raises.
+    """
+    names = tuple(sorted(providers))
+    exchanges: list[Exchange] = []
+    broker_s, replies = 0.0, None
+    try:
+        while True:
+            started = time.perf_counter()
+            try:
+                ask = next(coordinator) if replies is None else coordinator.send(replies)
+            except StopIteration as stop:
+                broker_s += time.perf_counter() - started
+                return Course(stop.value, tuple(exchanges), broker_s)
+            broker_s += time.perf_counter() - started
+            each, exchange = _answered(ask.for_parties(names), providers)
+            exchanges.append(exchange)
+            replies = Replies(each, None, {})
+    finally:
+        coordinator.close()
+
+
+def _answered(
+    requests: Mapping[str, Message], providers: Mapping[str, Recorded]
+) -> tuple[dict[str, Any], Exchange]:
+    before = {name: providers[name].spent_s for name in requests}
+    each = {name: providers[name].answer(requests[name]) for name in sorted(requests)}
+    return each, Exchange(
+        local_s={name: providers[name].spent_s - before[name] for name in requests},
+        asked={name: providers[name].n_given for name in requests},
+        download_bytes={name: len(encode(request)) for name, request in requests.items()},
+        upload_bytes={name: len(encode(reply)) for name, reply in each.items()},
+    )

@@ -1,0 +1,410 @@
+"""Plans follow from what was measured: exactly from planted costs, and as real providers answer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PartyMissing, PartyRefused
+from fedneighbors.federation.inprocess import connected, run
+from fedneighbors.federation.messages import encode
+from fedneighbors.federation.roles import Refuse, gather
+from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
+from fedneighbors.methods.fedknn.planner import (
+    CANDIDATES,
+    make_plan,
+    measure,
+    star_candidate,
+)
+from fedneighbors.methods.fedknn.planner_costs import Costs, LinkCost
+from fedneighbors.methods.fedknn.planner_messages import EchoRequest, SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.planner_recorded import Recorded, course
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu
+from fedneighbors.methods.fedknn.provider import Provider
+from tests.methods.fedknn.federations import BoundedLine, Federation, federations
+
+STAR = star_candidate(iter([(1, 2), (0, 0), (3, 1)] * 10_000).__next__)
+LIMIT_S = 60.0
+
+
+def noiseless():
+    return 0, 0
+
+
+def dann_without_cutoff(query, k, *, name):
+    return dann(query, k, name=name, with_cutoff=False, at_least=min(2, k))
+
+
+ALGORITHMS = [baseline, dann, dann_without_cutoff, star_candidate(noiseless)]
+
+
+def sampled(federation, k):
+    """Return each provider's sample of the federation's query."""
+    request = SampleRequest(repr(federation.query).encode(), k, LIMIT_S)
+    return {provider.name: provider.answer(request) for provider in federation.providers()}
+
+
+def overheard(coordinator, said):
+    """Pass a coordinator through and note the frames of what it asks each provider."""
+    try:
+        ask = next(coordinator)
+        while True:
+            requests = ask.requests if isinstance(ask.requests, dict) else {"": ask.requests}
+            said.append({name: encode(request) for name, request in requests.items()})
+            ask = coordinator.send((yield ask))
+    except StopIteration as stop:
+        return stop.value
+
+
+@settings(max_examples=400, deadline=None)
+@given(federations(), st.sampled_from(ALGORITHMS), st.integers(0, 5))
+def test_an_algorithm_asks_recorded_providers_what_it_asks_the_real_ones(
+    federation, algorithm, beyond
+):
+    query, k = repr(federation.query).encode(), federation.k
+    recorded = {
+        name: Recorded(name, sample, k=k + beyond, limit_s=LIMIT_S)
+        for name, sample in sampled(federation, k + beyond).items()
+    }
+
+    heard_here, heard_there = [], []
+    ran = course(overheard(algorithm(query, k, name="q"), heard_here), recorded)
+    real = run(overheard(algorithm(query, k, name="q"), heard_there), federation.providers())
+
+    assert heard_here == heard_there
+    assert ran.answer.asked == real.result.asked
+    assert ran.answer.merged.ids == real.result.merged.ids
+    assert [e.download_bytes for e in ran.exchanges] == [r.download_bytes for r in real.rounds]
+
+
+# Plans of planted costs.
+
+
+def planted(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, looseness=0.0):
+    """Return the sample of a provider that takes the same time for each object."""
+    distances = np.array(distances, float)
+    steps = np.unique([*(2 ** np.arange(8)), len(distances)])
+    steps = steps[steps <= len(distances)].astype(np.int64)
+    return SampleReply(
+        bounds=distances * (1 - looseness),
+        distances=distances,
+        ties=np.arange(len(distances)) * 8 + owner,
+        ids=tuple(f"{owner}-{place}" for place in range(len(distances))),
+        exhausted=False,
+        exact=True,
+        complete=True,
+        open_s=0.0,
+        bounds_s=bounds_s,
+        first_s=object_s if first_s is None else first_s,
+        steps=steps,
+        reached_s=object_s * steps,
+    )
+
+
+def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
+    """Return planted costs: the nearest objects are dealt to the providers in turn."""
+    sample = {
+        f"p{i}": planted(np.arange(k) * n_providers + i + 1, owner=i, **times)
+        for i in range(n_providers)
+    }
+    links = dict.fromkeys(sample, link or LinkCost(round_trip_s))
+    return Costs(k=k, samples=(sample,), links=links, limit_s=LIMIT_S)
+
+
+def without_broker(plan):
+    """Return exchanges, objects, and seconds in search and on links of each algorithm."""
+    return {
+        p.algorithm: (p.exchanges, p.asked, round(p.local_s, 9), round(p.link_s, 9))
+        for p in plan.predictions
+    }
+
+
+def test_cheap_search_over_slow_links_is_planned_in_one_round():
+    plan = make_plan(costs(64, round_trip_s=6.4, object_s=1e-6, bounds_s=1e-4), 64)
+
+    assert plan.algorithm == "baseline"
+    assert without_broker(plan) == {
+        "baseline": (2, 256, round(64e-6, 9), 12.8),
+        # 16 of each; then the first goes on from 61 to the cutoff at 64, its next is at 65
+        "dann": (4, 64, round(1e-4 + 16.75e-6, 9), 25.6),
+    }
+
+
+def test_dear_search_is_planned_with_few_objects():
+    plan = make_plan(costs(64, round_trip_s=0.243, object_s=0.1, bounds_s=0.01), 64)
+
+    assert plan.algorithm == "dann"
+    found = without_broker(plan)
+    assert found["baseline"] == (2, 256, 6.4, 0.486)
+    assert found["dann"][1] < 70
+
+
+def test_plans_for_fewer_neighbors_follow_from_the_same_samples():
+    measured = costs(64, round_trip_s=0.0, object_s=0.1)
+
+    plans = {k: without_broker(make_plan(measured, k))["baseline"] for k in (1, 3, 48, 64)}
+
+    assert plans == {k: (2, 4 * k, round(0.1 * k, 9), 0.0) for k in plans}
+
+
+def test_a_search_without_bounds_pays_for_what_the_bounds_would_have_done():
+    measured = costs(8, round_trip_s=0.0, bounds_s=0.5, object_s=0.01, first_s=0.41)
+
+    found = without_broker(make_plan(measured, 8))
+
+    assert found["baseline"][2] == pytest.approx(0.4 + 0.08, abs=1e-9)
+    assert found["dann"][2] < 0.5 + 0.08
+
+
+def test_providers_one_after_another_take_the_sum_of_their_times():
+    measured = costs(16, round_trip_s=0.0, object_s=0.1)
+
+    alone, two, together = (
+        without_broker(make_plan(measured, 16, n_side_by_side=n))["baseline"][2]
+        for n in (1, 2, None)
+    )
+
+    assert (alone, two, together) == (6.4, 3.2, 1.6)
+
+
+def test_an_exchange_takes_as_long_as_its_slowest_provider_link_included():
+    measured = costs(4, round_trip_s=0.0, object_s=0.1, n_providers=2)
+    links = {"p0": LinkCost(1.0), "p1": LinkCost(3.0)}
+
+    plan = make_plan(replace(measured, links=links), 4, candidates={"baseline": baseline})
+
+    assert without_broker(plan) == {"baseline": (2, 8, 0.4, 6.0)}
+    assert plan.why.startswith("it alone may be chosen; ")
+
+
+def test_bytes_cost_time_on_the_link():
+    slow = LinkCost(0.0, download_s=1e-3, upload_s=1e-2)
+    measured = costs(4, round_trip_s=0.0, link=slow)
+    recorded = {
+        name: Recorded(name, sample, k=4, limit_s=LIMIT_S)
+        for name, sample in measured.samples[0].items()
+    }
+
+    ran = course(baseline(b"", 4, name="plan"), recorded)
+    (found,) = make_plan(measured, 4, candidates={"baseline": baseline}).predictions
+
+    expected = sum(
+        max(1e-3 * e.download_bytes[n] + 1e-2 * e.upload_bytes[n] for n in e.download_bytes)
+        for e in ran.exchanges
+    )
+    assert found.link_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_noised_counts_can_be_planned():
+    measured = costs(32, round_trip_s=0.007, object_s=0.1, bounds_s=0.01)
+    private = {"baseline": baseline, "dann*": star_candidate(lambda: (3, 2))}
+
+    plan = make_plan(measured, 32, candidates=private)
+
+    found = without_broker(plan)
+    assert plan.algorithm == "dann*"
+    assert found["dann*"][:2] == (4, 4 * (8 + 3) + 4 * 2)
+
+
+def test_noise_of_a_plan_is_drawn_anew_for_each_provider():
+    measured = costs(32, round_trip_s=0.0)
+
+    (prediction,) = make_plan(measured, 32, candidates={"dann*": STAR}).predictions
+
+    # the second provider's last object, the 30th of 32, leaves room for two
+    assert prediction.asked == (8 + 1 + 2) + (8 + 2) + (8 + 3 + 1) + (8 + 1 + 2)
+
+
+def test_replies_on_a_grid_take_whole_steps():
+    measured = costs(8, round_trip_s=0.0, bounds_s=0.3, object_s=0.2)
+    candidates = {"dann*": star_candidate(noiseless, grid_s=1.0)}
+
+    found = without_broker(make_plan(measured, 8, candidates=candidates))
+
+    assert found["dann*"][2] == 1.0 + 1.0 + 1.0
+
+
+def test_the_table_tells_what_is_expected_of_each_algorithm():
+    plan = make_plan(costs(8, round_trip_s=6.4, object_s=2e-3), 8)
+    plan = replace(plan, predictions=tuple(replace(p, broker_s=0.0) for p in plan.predictions))
+
+    lines = plan.table().splitlines()
+
+    assert lines[0] == (
+        "algorithm    exchanges   asked    local ms     link ms  broker ms    total ms"
+    )
+    assert [line.split()[:6] for line in lines[1:]] == [
+        ["baseline", "2", "32", "16.00", "12800.00", "0.00"],
+        ["dann", "4", "8", "5.50", "25600.00", "0.00"],
+    ]
+    assert str(plan) == f"baseline: {plan.why}\n{plan.table()}"
+    assert plan.why.endswith(
+        "of dann: 10.5 ms more in local search and 12800.0 ms less on the link"
+    )
+
+
+# Samples of providers.
+
+
+def slow_line(n):
+    metric = PlainMetric(lambda a, b: abs(a - b))
+    return Provider("p0", list(range(n)), metric, decode=lambda raw: float(raw))
+
+
+def test_a_sample_tells_objects_bounds_and_the_time_of_doubling_steps():
+    federation = Federation({"p0": [5.0, 1.0, 4.0, 2.0, 3.0]}, 0.0, 4, BoundedLine(0.5, 1))
+
+    sample = sampled(federation, 4)["p0"]
+
+    assert sample.distances.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert sample.ids == ("1", "3", "4", "2")
+    assert sample.steps.tolist() == [1, 2, 4]
+    assert len(sample.bounds) == 4
+    assert (sample.complete, sample.exhausted, sample.exact) == (True, False, True)
+
+
+def test_a_sample_of_fewer_objects_ends_with_the_last():
+    federation = Federation({"p0": [1.0, 2.0, 3.0], "p1": []}, 0.0, 9, BoundedLine(0.0, 1))
+
+    found = sampled(federation, 9)
+
+    assert found["p0"].steps.tolist() == [1, 2, 3]
+    assert found["p0"].exhausted
+    assert found["p1"].steps.tolist() == []
+    assert (found["p1"].complete, found["p1"].exhausted) == (True, True)
+
+
+def test_a_sample_beyond_its_time_is_planned_with_the_least_it_can_be():
+    provider = slow_line(1000)
+    late = provider.answer(SampleRequest(b"0.0", 8, 1e-9))
+
+    assert (late.complete, late.ids, late.steps.tolist()) == (False, (), [])
+    planned = Costs(k=8, samples=({"p0": late},), links={"p0": LinkCost(0.0)}, limit_s=5.0)
+    found = make_plan(planned, 8, candidates={"baseline": baseline}).predictions[0]
+    assert found.local_s == pytest.approx(5.0 + late.open_s, rel=1e-9)
+    assert found.asked == 8
+
+
+def test_links_and_samples_are_measured_over_a_runtime():
+    federation = Federation({"p0": [1.0, 4.0], "p1": [2.0, 3.0, 9.0]}, 0.0, 3, BoundedLine(0.5, 1))
+
+    with connected(federation.providers()) as parties:
+        measured = measure(parties, [b"0.0", b"5.0"], 3)
+
+    assert (measured.k, len(measured.samples)) == (3, 2)
+    assert measured.samples[1]["p1"].distances.tolist() == [2.0, 3.0, 4.0]
+    assert sorted(measured.links) == ["p0", "p1"]
+    assert all(link.round_trip_s > 0 for link in measured.links.values())
+    assert make_plan(measured, 3).algorithm in CANDIDATES
+
+
+class Counted:
+    """A runtime that notes which parties are asked at once."""
+
+    def __init__(self, parties):
+        self.parties, self.asked = parties, []
+
+    def run(self, coordinator):
+        return run(
+            coordinator,
+            self.parties,
+            on_round=lambda done: self.asked.append((done.request, *sorted(done.download_bytes))),
+        )
+
+
+def test_providers_that_share_a_machine_are_measured_one_after_another():
+    federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
+    together, apart = Counted(federation.providers()), Counted(federation.providers())
+
+    measure(together, [b"0.0"], 1)
+    measure(apart, [b"0.0"], 1, apart=True)
+
+    sample, echo = "SampleRequest", "EchoRequest"
+    both = [(sample, "p0", "p1"), *[(echo, "p0", "p1")] * 9, (sample, "p0", "p1")]
+    assert together.asked == both
+    one_by_one = [*[(echo, "p0")] * 9, *[(echo, "p1")] * 9, (sample, "p0"), (sample, "p1")]
+    assert apart.asked == [(sample, "p0", "p1"), *one_by_one]
+
+
+def test_a_sample_that_a_provider_refuses_or_misses_names_it():
+    federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
+    providers = federation.providers()
+
+    class Gone:
+        def run(self, coordinator):
+            next(coordinator)
+            return coordinator.send(replies)
+
+    def one():
+        return (yield gather(EchoRequest(b"", 0)))
+
+    replies = replace(run(one(), providers).result, missing={"p1": "asleep"})
+    with pytest.raises(PartyMissing, match="p1"):
+        measure(Gone(), [b"0.0"], 1)
+    with connected(providers) as parties, pytest.raises(PartyRefused, match="p0"):
+        measure(parties, [b"no number"], 1)
+
+
+# What cannot be planned.
+
+
+def test_an_algorithm_that_asks_what_samples_do_not_tell_cannot_be_planned():
+    with pytest.raises(Refuse, match="does not tell"):
+        make_plan(costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"k": 0}, "k from 1 to the 4 that were measured, got 0"),
+        ({"k": 5}, "got 5; measure with more"),
+        ({"candidates": {}}, "at least one algorithm"),
+        ({"n_side_by_side": 0}, "n_side_by_side of 1 or more, got 0"),
+    ],
+)
+def test_a_plan_for_what_was_not_measured_is_a_mistake_of_the_caller(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        make_plan(costs(4, round_trip_s=0.0), **{"k": 4} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"queries": []}, "at least one sample query"),
+        ({"k": 0}, "k of 1 or more, got 0"),
+        ({"limit_s": 0}, "limit_s above 0, got 0"),
+    ],
+)
+def test_measuring_nothing_is_a_mistake_of_the_caller(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        measure(Counted([]), **{"queries": [b"0.0"], "k": 4} | given)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": ("a",)},
+        {"steps": np.array([2, 1, 4])},
+        {"steps": np.array([1, 2, 5])},
+        {"reached_s": np.array([0.2, 0.1, 0.3])},
+        {"bounds_s": -1.0},
+        {"first_s": float("nan")},
+        {"distances": np.array([2.0, 1.0, 3.0, 4.0])},
+        {"bounds": np.array([-1.0])},
+    ],
+)
+def test_a_sample_that_contradicts_itself_is_none(change):
+    with pytest.raises(ValueError, match=r"differ|ascend|not one|seconds"):
+        replace(planted([1.0, 2.0, 3.0, 4.0], owner=0), **change)
+
+
+def test_echoes_and_samples_that_were_not_asked_for_are_refused():
+    with pytest.raises(ValueError, match="expected 0 to"):
+        EchoRequest(b"", -1)
+    with pytest.raises(ValueError, match="limit above 0 s"):
+        SampleRequest(b"", 1, 0.0)
+    reply = planted([1.0, 2.0], owner=0)
+    with pytest.raises(ValueError, match="more objects or bounds came than the 1"):
+        SampleRequest(b"", 1, 1.0).check("p0", reply)
