@@ -18,6 +18,10 @@ Integers = npt.NDArray[np.int64]
 # rounded by at most 2**-54: distances are equal as floats exactly if they are as fractions.
 _MAX_ELEMENTS = 1 << 25
 
+# Each element that is gone through alone takes 0.06 ms, counting what every set of 14,376 titles
+# shares with the query 0.2 ms: the first way pays only if it soon ends.
+_MOST_ALONE = 2
+
 
 class JaccardMetric:
     """One minus the share of common elements: ``1 - |A and B| / |A or B|``.
@@ -123,9 +127,13 @@ class _SetSession(BrowsingSession):
             self._widen(1, radius)
         return self._n_verified_within(radius)
 
-    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - one element, or the rest
+    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - elements, or the rest
         if self._n_read == len(self._holders):
             self._verify(np.flatnonzero(~self._seen), math.inf)
+            return
+        within_reach = sum(map(len, self._holders[:_MOST_ALONE]))
+        if self._n_read == _MOST_ALONE or within_reach < self._n_given + k:
+            self._verify_holders()
             return
         holders = self._holders[self._n_read]
         self._n_read += 1
@@ -133,6 +141,15 @@ class _SetSession(BrowsingSession):
         n_left = len(self._holders) - self._n_read
         frontier = (self._n_query - n_left) / self._n_query
         self._verify(holders[~self._seen[holders]], frontier)
+
+    def _verify_holders(self) -> None:
+        """Verify all sets that share an element with the query, by counting."""
+        common = np.bincount(np.concatenate(self._holders), minlength=self._n_objects)
+        fresh = np.flatnonzero((common > 0) & ~self._seen)
+        self._seen[fresh] = True
+        self._n_read = len(self._holders)
+        distances = self._distances(common[fresh], self._index.sizes[fresh])
+        self._verified(fresh, distances, 1.0)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
         self._seen[positions] = True
