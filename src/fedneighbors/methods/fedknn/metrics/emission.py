@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _SMALLEST_STRETCH = 256
+_SAMPLE = 1024
+_SAMPLE_SPARE = 8
+_MOST_SPARE = 4
 
 
 def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
@@ -43,9 +46,10 @@ def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
 class Pool:
     """Objects of known distance on their way out.
 
-    A front stretch is kept in ascending order of (distance, rank), the rest is unsorted and
-    nowhere before it; the stretch doubles when it runs out, so that emitting all objects in small
-    parts sorts each object a few times only.
+    A front stretch is kept in ascending order of (distance, rank). All objects behind it have a
+    distance above a limit and lie unsorted among those that were moved to the front, so that the
+    first few of many objects cost two looks at each. The stretch doubles when it runs out:
+    emitting all objects in small parts sorts each of them once.
 
     Parameters
     ----------
@@ -55,32 +59,40 @@ class Pool:
 
     def __init__(self, ranks: Integers) -> None:
         self._ranks = ranks
-        self._positions = np.empty(0, np.int64)
-        self._distances = np.empty(0)
-        self._first = 0  # what lies before it was taken
-        self._sorted_end = 0
+        self._hold(np.empty(0, np.int64), np.empty(0))
         self._stretch = _SMALLEST_STRETCH
 
+    def _hold(self, positions: Integers, distances: Floats) -> None:
+        """Begin anew with these objects, none in order yet."""
+        self._positions, self._distances = positions, distances
+        self._limit = -math.inf
+        self._n_behind = len(positions)
+        self._front = np.empty(0, np.int64), np.empty(0)
+        self._first = 0  # what lies before it in the front was taken
+
     def __len__(self) -> int:
-        return len(self._positions) - self._first
+        return len(self._front[0]) - self._first + self._n_behind
 
     def add(self, positions: Integers, distances: Floats) -> None:
         """Put in objects that were never in it."""
         if len(positions) == 0:
             return
-        self._positions = np.concatenate([self._positions[self._first :], positions])
-        self._distances = np.concatenate([self._distances[self._first :], distances])
-        self._first = self._sorted_end = 0
+        behind = self._behind()
+        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
+        self._hold(
+            np.concatenate([ahead, self._positions[behind], positions]),
+            np.concatenate([nearer, self._distances[behind], distances]),
+        )
 
     def front(self, k: int) -> Floats:
         """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
         self._sort(k)
-        return self._distances[self._first : min(self._first + k, self._sorted_end)]
+        return self._front[1][self._first : self._first + k]
 
     def peek(self, k: int) -> tuple[Integers, Floats]:
         """Return positions and distances of the first ``k`` without taking them out."""
         distances = self.front(k)
-        return self._positions[self._first : self._first + len(distances)], distances
+        return self._front[0][self._first : self._first + k], distances
 
     def take(self, k: int) -> tuple[Integers, Floats]:
         """Take out the first ``k``."""
@@ -90,27 +102,50 @@ class Pool:
 
     def n_within(self, radius: float) -> int:
         """Return how many objects in the pool lie within a distance."""
-        return int((self._distances[self._first :] <= radius).sum())
+        ahead = int(self._front[1][self._first :].searchsorted(radius, side="right"))
+        behind = (self._distances > self._limit) & (self._distances <= radius)
+        return ahead + int(np.count_nonzero(behind))
+
+    def _behind(self) -> npt.NDArray[np.bool_] | slice:
+        return slice(None) if self._limit == -math.inf else self._distances > self._limit
 
     def _sort(self, k: int) -> None:
-        """Extend the sorted stretch to ``k`` objects at least, if there are so many."""
-        wanted = min(k, len(self)) - (self._sorted_end - self._first)
+        """Extend the front to ``k`` objects at least, if there are so many."""
+        wanted = min(k, len(self)) - (len(self._front[0]) - self._first)
         if wanted <= 0:
             return
-        rest = self._distances[self._sorted_end :]
         self._stretch = max(wanted, self._stretch)
-        if self._stretch < len(rest):
-            limit = np.partition(rest, self._stretch - 1)[self._stretch - 1]
-            near, far = np.flatnonzero(rest <= limit), np.flatnonzero(rest > limit)
-        else:
-            near, far = np.arange(len(rest)), np.empty(0, np.int64)
-        positions = self._positions[self._sorted_end :]
-        order = near[np.lexsort((self._ranks[positions[near]], rest[near]))]
-        order = np.concatenate([order, far])
-        self._positions[self._sorted_end :] = positions[order]
-        self._distances[self._sorted_end :] = rest[order]
-        self._sorted_end += len(near)
+        behind = self._behind()
+        distances = self._distances[behind]
+        limit = math.inf
+        if self._stretch < len(distances):
+            limit = _value_above(distances, self._stretch)
+        near = np.flatnonzero(distances <= limit)
+        positions, distances = self._positions[behind][near], distances[near]
+        order = np.lexsort((self._ranks[positions], distances))
+        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
+        self._front = (
+            np.concatenate([ahead, positions[order]]),
+            np.concatenate([nearer, distances[order]]),
+        )
+        self._first = 0
+        self._limit = limit
+        self._n_behind -= len(near)
         self._stretch *= 2
+
+
+def _value_above(values: Floats, n: int) -> float:
+    """Return a value that ``n`` of more values do not exceed, and few others.
+
+    A sample tells where it is about: 20,000 values take 0.03 ms, their partition 0.19 ms.
+    """
+    step = len(values) // _SAMPLE
+    place = n // max(step, 1) * 5 // 4 + _SAMPLE_SPARE
+    if step > 1 and place < _SAMPLE:
+        guess = float(np.partition(values[::step], place)[place])
+        if n <= np.count_nonzero(values <= guess) <= _MOST_SPARE * n:
+            return guess
+    return float(np.partition(values, n - 1)[n - 1])
 
 
 class BrowsingSession(ABC):
