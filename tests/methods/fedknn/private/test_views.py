@@ -1,0 +1,218 @@
+"""What a provider sees of a query of DANN*, enumerated: never beyond its price, if it is mended."""
+
+import itertools
+import random
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.messages import NearestReply
+from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise, least_shift
+from fedneighbors.methods.fedknn.private.oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.private.padding import pad_nearest
+from fedneighbors.methods.fedknn.private.protocol import first_asked, second_asked
+from tests.naive import dannstar as naive
+
+EPSILONS = [Fraction(1, 2), Fraction(1), Fraction(4)]
+ROUNDING = 1e-9
+DELTA = Fraction(1, 100)
+
+
+def law_of(epsilon, promise, *, m=2, k=3):
+    delta = DELTA if promise == "exact" else 0
+    return CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
+
+
+def unshifted(law):
+    """The same noise without what is added for safety: the counts of small tables stay apart."""
+    return SimpleNamespace(
+        promise=law.promise,
+        first_scale=law.first_scale,
+        second_scale=law.second_scale,
+        first_shift=0,
+        second_shift=law.second_shift if law.promise == "exact" else 0,
+    )
+
+
+def neighbors_of_five_records():
+    """Every order of bounds and of distances of two records each, and one that replaces the last.
+
+    Provider p0 sees; the last record of p1 is replaced.
+    """
+    for distances in itertools.permutations(range(5)):
+        if distances[0] > distances[1]:
+            continue  # the viewer's two records may change names
+        for bounds in itertools.permutations(range(5)):
+            yield [
+                tuple({"p0": row[:2], "p1": (row[2], row[last])} for row in (bounds, distances))
+                for last in (3, 4)
+            ]
+
+
+@pytest.mark.parametrize("promise", ["exact", "certified"])
+def test_all_tables_of_two_records_stay_within_the_price(promise):
+    law = unshifted(law_of(1, promise))
+    worst = 0.0
+    for one, other in neighbors_of_five_records():
+        views = [naive.view(*table, "p0", 3, law) for table in (one, other)]
+        if promise == "exact":
+            worst = max(worst, naive.beyond(*views, 1.0) / float(DELTA))
+        else:
+            worst = max(worst, naive.loss(*views))
+
+    assert 0.3 < worst <= 1 + ROUNDING  # not blind, and not beyond
+
+
+def random_pair(rng, m, k, *, relation):
+    """Two tables, of which one record of p1 is replaced or left out, with bounds that mislead."""
+    tight = rng.choice([1.0, 0.5, 0.0])
+
+    def bounded(distance):
+        return distance * (tight + (1 - tight) * rng.random())
+
+    rows = {
+        f"p{i}": [(bounded(d), d) for d in rng.sample([x + i / 64 for x in range(1, 60)], k)]
+        for i in range(m)
+    }
+    changed = rows["p1"][1:]
+    if relation == "replace_one":
+        distance = rng.choice([0.5, 100.0, rng.randrange(1, 60) + 0.5])
+        changed = [*changed, (bounded(distance), distance)]
+    return [
+        [{name: [record[c] for record in table[name]] for name in table} for c in (0, 1)]
+        for table in (rows, rows | {"p1": changed})
+    ]
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+@pytest.mark.parametrize(("m", "k"), [(2, 5), (3, 4)])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_random_tables_stay_within_the_price(m, k, epsilon, relation):
+    rng = random.Random(f"{m} {k} {epsilon} {relation}")
+    laws = [law_of(epsilon, "certified", m=m, k=k), law_of(epsilon, "exact", m=m, k=k)]
+    for _ in range(30):
+        pair = random_pair(rng, m, k, relation=relation)
+        for law in (*laws, *map(unshifted, laws)):
+            views = [naive.view(*table, "p0", k, law) for table in pair]
+            if law.promise == "exact":
+                assert naive.beyond(*views, float(epsilon)) <= float(DELTA) * (1 + ROUNDING)
+            else:
+                assert naive.loss(*views) <= float(epsilon) * (1 + ROUNDING)
+
+
+def test_algorithm_2_as_printed_costs_half_as_much_again_as_it_claims():
+    rng, law = random.Random(1), PaperNoise(1, n_providers=2, k=6)
+    worst = 0.0
+    for _ in range(200):
+        pair = random_pair(rng, 2, 6, relation="replace_one")
+        worst = max(
+            worst, naive.loss(*(naive.printed_view(*table, "p0", 6, law) for table in pair))
+        )
+
+    assert worst == pytest.approx(1.5)
+    assert law.cost.epsilon == 2  # at most
+
+
+def test_half_the_noise_on_the_second_count_is_found():
+    rng, law = random.Random(2), unshifted(law_of(1, "certified", k=5))
+    law.second_scale /= 2
+    worst = 0.0
+    for _ in range(60):
+        pair = random_pair(rng, 2, 5, relation="replace_one")
+        worst = max(worst, naive.loss(*(naive.view(*table, "p0", 5, law) for table in pair)))
+
+    assert worst > 1.2
+
+
+def test_a_cut_without_its_shift_is_found():
+    rng, law = random.Random(3), unshifted(law_of(1, "exact", k=5))
+    law.second_shift = 0
+    worst = 0.0
+    for _ in range(60):
+        pair = random_pair(rng, 2, 5, relation="replace_one")
+        views = [naive.view(*table, "p0", 5, law) for table in pair]
+        worst = max(worst, naive.beyond(*views, 1.0))
+
+    assert worst > 10 * DELTA
+
+
+def shelf_of(objects, prefixes, k):
+    names = sorted(objects)
+    replies = {}
+    for name in names:
+        row = sorted(objects[name])[: prefixes[name]]
+        reply = NearestReply(
+            distances=np.array([item[0] for item in row], float),
+            ties=np.array([item[1] for item in row], np.int64),
+            ids=tuple(str(item[1]) for item in row),
+            exhausted=len(row) < prefixes[name],
+            exact=True,
+            n_verified=len(row),
+        )
+        replies[name] = pad_nearest(reply, k)
+    return Shelf.of(replies)
+
+
+@st.composite
+def small_tables(draw):
+    """Objects (distance, tie) of providers, with ties between equal distances, and a k."""
+    m, k = draw(st.integers(1, 5)), draw(st.integers(1, 6))
+    sizes = [draw(st.integers(0, 8)) for _ in range(m)]
+    ties = iter(draw(st.permutations(range(sum(sizes)))))
+    objects = {
+        f"p{i}": [(float(draw(st.integers(0, 4))), next(ties)) for _ in range(n)]
+        for i, n in enumerate(sizes)
+    }
+    return objects, {name: draw(st.integers(1, k)) for name in objects}, k
+
+
+@settings(max_examples=400, deadline=None)
+@given(small_tables())
+def test_counts_and_ranks_are_those_of_the_enumeration(drawn):
+    objects, prefixes, k = drawn
+    bounds = {name: sorted(distance for distance, _ in objects[name]) for name in objects}
+    padded = {name: np.array((low + [np.inf] * k)[:k]) for name, low in bounds.items()}
+
+    counts, ranks = counts_of_bounds(padded, k), shelf_of(objects, prefixes, k).ranks_of_last()
+
+    assert counts == naive.first_counts(bounds, k)
+    assert ranks == {name: naive.rank_of_last(objects, prefixes, name, k) for name in objects}
+
+
+@pytest.mark.parametrize("noise", range(-8, 9))
+def test_counts_asked_are_those_of_the_enumeration(noise):
+    k = 5
+    for count, rank in itertools.product(range(k + 1), range(1, k + 1)):
+        first = first_asked(count, noise, k)
+        assert first == min(max(count + noise, 1), k)
+        total = first + second_asked(first, rank, noise, k)
+        assert total == min(max(first + k - rank + noise, first), k)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(5, 3), Fraction(200)])
+@pytest.mark.parametrize("chance", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**9)])
+def test_the_shift_is_the_least_that_keeps_its_promise(scale, chance):
+    shift = least_shift(scale, chance)
+
+    assert naive.noise_at_most(-shift, scale) <= chance * (1 + ROUNDING)
+    assert shift == 0 or naive.noise_at_most(1 - shift, scale) > chance * (1 - ROUNDING)
+
+
+def test_the_price_adds_up_and_drawn_noise_is_shifted():
+    bits = random.Random(0).randbytes
+    law = law_of(2, "certified", m=8, k=128)
+    drawn = np.array([law.draw(bits=bits) for _ in range(4000)])
+
+    assert law.cost.epsilon == 2
+    # the mean of 4,000 draws lies within 5 standard errors of the shift but once in 10^6 runs
+    for column, scale, shift in (
+        (0, law.first_scale, law.first_shift),
+        (1, law.second_scale, law.second_shift),
+    ):
+        assert abs(drawn[:, column].mean() - shift) < 5 * np.sqrt(2) * float(scale) / np.sqrt(4000)
+    always = CountNoise(2, DELTA, n_providers=8, k=128)
+    assert min(always.draw(bits=bits)[1] for _ in range(4000)) == 0

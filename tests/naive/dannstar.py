@@ -1,0 +1,106 @@
+"""DANN* over lists of numbers, and the exact law of what one provider sees of a query."""
+
+import itertools
+import math
+from functools import lru_cache
+
+
+def first_counts(bounds, k):
+    """How many of the k lowest bounds are each provider's; ties go to the lower name."""
+    every = sorted(
+        (bound, name, j) for name in bounds for j, bound in enumerate(sorted(bounds[name]))
+    )
+    return {name: sum(owner == name for _, owner, _ in every[:k]) for name in bounds}
+
+
+def rank_of_last(objects, prefixes, viewer, k):
+    """Rank of the viewer's last returned object among all that was returned; k if outside."""
+    rows = {name: sorted(objects[name])[: prefixes[name]] for name in objects}
+    if not rows[viewer]:
+        return k
+    merged = sorted(item for row in rows.values() for item in row)
+    return min(merged.index(rows[viewer][-1]) + 1, k)
+
+
+def noise_at_most(value, scale):
+    """P(L <= value) of discrete Laplace noise."""
+    a = math.exp(-1 / float(scale))
+    return a**-value / (1 + a) if value < 0 else 1 - a ** (value + 1) / (1 + a)
+
+
+@lru_cache(maxsize=100_000)
+def clipped_law(center, scale, low, high, *, floor=-math.inf):
+    """Law of ``center + max(noise, floor)``, clipped to [low, high], as a dict."""
+    law = {}
+    for value in range(low, high + 1):
+        at_most = 1.0 if value == high else _sum_at_most(value - center, scale, floor)
+        below = 0.0 if value == low else _sum_at_most(value - 1 - center, scale, floor)
+        law[value] = at_most - below
+    return law
+
+
+def _sum_at_most(value, scale, floor):
+    return 0.0 if value < floor else noise_at_most(value, scale)
+
+
+def view(bounds, objects, viewer, k, law):
+    """Law of (first count, second count) that the viewer of a query of DANN* is asked for.
+
+    ``law`` is a ``CountNoise``. Counts are totals, as in the paper.
+    """
+    counts = first_counts(bounds, k)
+    firsts = {
+        name: clipped_law(counts[name] + law.first_shift, law.first_scale, 1, k) for name in counts
+    }
+    floor = -law.second_shift if law.promise == "exact" else -math.inf
+
+    def second(asked, rank):
+        center = asked[viewer] + k - rank + law.second_shift
+        return clipped_law(center, law.second_scale, asked[viewer], k, floor=floor)
+
+    return _joint(objects, viewer, k, firsts, second)
+
+
+def printed_view(bounds, objects, viewer, k, law):
+    """The same of Algorithm 2 as printed; ``law`` is a ``PaperNoise``."""
+    counts = {name: max(count, 1) for name, count in first_counts(bounds, k).items()}
+    firsts = {name: clipped_law(counts[name] + law.shift, law.scale, 1, k) for name in counts}
+
+    def second(asked, rank):
+        return clipped_law(counts[viewer] + k - rank + law.shift, law.scale, 1, k)
+
+    return _joint(objects, viewer, k, firsts, second)
+
+
+def _joint(objects, viewer, k, firsts, second):
+    names, seen = sorted(objects), {}
+    for asked in itertools.product(range(1, k + 1), repeat=len(names)):
+        counts = dict(zip(names, asked, strict=True))
+        chance = math.prod(firsts[name][counts[name]] for name in names)
+        rank = rank_of_last(objects, counts, viewer, k)
+        for total, likely in second(counts, rank).items():
+            key = counts[viewer], total
+            seen[key] = seen.get(key, 0.0) + chance * likely
+    return seen
+
+
+def loss(first, second):
+    """The largest log-ratio of probabilities of one view, in both directions."""
+    worst = 0.0
+    for key in {*first, *second}:
+        p, q = first.get(key, 0.0), second.get(key, 0.0)
+        if p > 0 and q > 0:
+            worst = max(worst, abs(math.log(p / q)))
+        elif max(p, q) > 0:
+            return math.inf
+    return worst
+
+
+def beyond(first, second, epsilon):
+    """The probability of views beyond exp(epsilon), in the worse direction."""
+    factor = math.exp(epsilon)
+    keys = {*first, *second}
+    return max(
+        sum(max(p.get(key, 0.0) - factor * q.get(key, 0.0), 0.0) for key in keys)
+        for p, q in ((first, second), (second, first))
+    )
