@@ -47,7 +47,7 @@ class Prediction:
     link_s : float
         Seconds on the links.
     broker_s : float
-        Seconds of the broker.
+        Seconds of the broker, and of packing and reading what travels.
     total_s : float
         From query to answer.
     """

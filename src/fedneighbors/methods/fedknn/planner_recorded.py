@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from fedneighbors.federation.loop import read_reply
 from fedneighbors.federation.messages import Message, encode
 from fedneighbors.federation.roles import Coordinator, Refuse, Replies
 from fedneighbors.methods.fedknn.answers import Answer
@@ -192,7 +192,7 @@ class Course:
     exchanges : tuple of Exchange
         In order.
     broker_s : float
-        Seconds that the coordinator itself took.
+        Seconds that the coordinator took, and packing and reading what travels.
     """
 
     answer: Answer
@@ -212,31 +212,53 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
     """
     names = tuple(sorted(providers))
     exchanges: list[Exchange] = []
-    broker_s, replies = 0.0, None
+    watch, replies = _Watch(), None
     try:
         while True:
-            started = time.perf_counter()
             try:
-                ask = next(coordinator) if replies is None else coordinator.send(replies)
+                with watch:
+                    ask = next(coordinator) if replies is None else coordinator.send(replies)
             except StopIteration as stop:
-                broker_s += time.perf_counter() - started
-                return Course(stop.value, tuple(exchanges), broker_s)
-            broker_s += time.perf_counter() - started
-            each, exchange = _answered(ask.for_parties(names), providers)
+                return Course(stop.value, tuple(exchanges), watch.spent_s)
+            each, exchange = _answered(ask.for_parties(names), providers, watch)
             exchanges.append(exchange)
             replies = Replies(each, None, {})
     finally:
         coordinator.close()
 
 
+class _Watch:
+    """Adds up wall seconds."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.spent_s += time.perf_counter() - self._started
+
+
 def _answered(
-    requests: Mapping[str, Message], providers: Mapping[str, Recorded]
-) -> tuple[dict[str, Any], Exchange]:
+    requests: Mapping[str, Message], providers: Mapping[str, Recorded], watch: _Watch
+) -> tuple[dict[str, Message], Exchange]:
+    """Return the replies as the broker reads them; frames are packed and read under its watch."""
     before = {name: providers[name].spent_s for name in requests}
-    each = {name: providers[name].answer(requests[name]) for name in sorted(requests)}
+    each, up, packing_s = {}, {}, 0.0
+    with watch:
+        down = {name: len(encode(request)) for name, request in requests.items()}
+    for name in sorted(requests):
+        reply, packing = providers[name].answer(requests[name]), _Watch()
+        with packing:
+            frame = encode(reply)
+        up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
+        with watch:
+            each[name] = read_reply(name, requests[name], frame)
+    watch.spent_s += packing_s  # providers pack side by side
     return each, Exchange(
         local_s={name: providers[name].spent_s - before[name] for name in requests},
         asked={name: providers[name].n_given for name in requests},
-        download_bytes={name: len(encode(request)) for name, request in requests.items()},
-        upload_bytes={name: len(encode(reply)) for name, reply in each.items()},
+        download_bytes=down,
+        upload_bytes=up,
     )
