@@ -58,19 +58,51 @@ class Federation:
         ]
 
     def ask(self, algorithm, **options):
-        return run(
-            algorithm(repr(self.query).encode(), self.k, name="q", **options), self.providers()
-        ).result
+        return self.run(algorithm, **options).result
+
+    def run(self, algorithm, **options):
+        query = repr(self.query).encode()
+        return run(algorithm(query, self.k, name="q", **options), self.providers())
+
+
+SPREADS = [2, 8, 10**6]
+"""Few values tie often."""
+
+OWNERS = ["even", "skewed", "one holds all", "blocks"]
+UNITS = [1.0, 1.0, 0.1, 1e-9, 1e12]
+LOOSENESS = [0.0, 0.5, 1.0]
 
 
 @st.composite
 def federations(draw):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    m = draw(st.integers(1, 6))
-    spread = draw(st.sampled_from([2, 8, 10**6]))  # few values tie often
-    own = draw(st.sampled_from(["even", "skewed", "one holds all", "blocks"]))
-    n = draw(st.integers(0, 30))
-    values = np.sort(rng.integers(0, spread, n)).astype(float)
+    return made(
+        np.random.default_rng(draw(st.integers(0, 2**32 - 1))),
+        m=draw(st.integers(1, 6)),
+        n=draw(st.integers(0, 30)),
+        k=draw(st.integers(1, 12)),
+        spread=draw(st.sampled_from(SPREADS)),
+        own=draw(st.sampled_from(OWNERS)),
+        unit=draw(st.sampled_from(UNITS)),
+        looseness=draw(st.sampled_from(LOOSENESS)),
+    )
+
+
+def random_federation(rng):
+    """Draw a federation from a generator, as the strategy does, for campaigns of many."""
+    return made(
+        rng,
+        m=int(rng.integers(1, 7)),
+        n=int(rng.integers(0, 31)),
+        k=int(rng.integers(1, 13)),
+        spread=int(rng.choice(SPREADS)),
+        own=str(rng.choice(OWNERS)),
+        unit=float(rng.choice(UNITS)),
+        looseness=float(rng.choice(LOOSENESS)),
+    )
+
+
+def made(rng, *, m, n, k, spread, own, unit, looseness):
+    values = unit * np.sort(rng.integers(0, spread, n))
     owner = {
         "even": rng.integers(0, m, n),
         "skewed": np.minimum(rng.geometric(0.6, n) - 1, m - 1),
@@ -79,10 +111,10 @@ def federations(draw):
     }[own]
     return Federation(
         tables={f"p{i}": values[owner == i].tolist() for i in range(m)},
-        query=float(rng.integers(0, spread)),
-        k=draw(st.integers(1, 12)),
-        metric=BoundedLine(draw(st.sampled_from([0.0, 0.5, 1.0])), seed=3),
+        query=float(unit * rng.integers(0, spread)),
+        k=k,
+        metric=BoundedLine(looseness, seed=3),
     )
 
 
-__all__ = ["KEY", "BoundedLine", "Federation", "Found", "federations"]
+__all__ = ["KEY", "BoundedLine", "Federation", "Found", "federations", "random_federation"]

@@ -287,7 +287,7 @@ def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
     if low < 0:
         middle = 0.0
     elif step > 0:
-        middle = step * math.floor((low / 2 + high / 2) / step)
+        middle = step * float(np.floor((low / 2 + high / 2) / step))
     elif low > 0 and high > 4 * low:
         middle = math.sqrt(low) * math.sqrt(high)
     else:
@@ -317,8 +317,8 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     --------
     >>> next_radius([(3.0, 7)], 10, step=1.0)
     4.0
-    >>> next_radius([(1.0, 10), (1.1, 20)], 40)
-    1.21
+    >>> next_radius([(1.0, 10), (1.25, 20)], 40)
+    1.5625
     """
     radius, count = counted[-1]
     if step > 0:
@@ -327,7 +327,9 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
         grown = 1.0  # nothing tells the scale
     else:
         grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
-    return max(grown, 2 * radius) if len(counted) > _SMALL_STEPS else grown
+    if len(counted) > _SMALL_STEPS:
+        grown = max(grown, 2 * radius)
+    return max(grown, float(np.nextafter(radius, math.inf)))
 
 
 def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
@@ -335,6 +337,6 @@ def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
     dimension = _DIMENSION
     if len(counted) > 1:
         (shorter, fewer), (longer, more) = counted[-2:]
-        if shorter > 0 and more > fewer > 0:
-            dimension = max(math.log(more / fewer) / math.log(longer / shorter), 1.0)
+        if longer > shorter > 0 and more > fewer > 0:
+            dimension = max(math.log(more / fewer) / math.log1p((longer - shorter) / shorter), 1.0)
     return float(min(max(lacking ** (1 / dimension), 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))

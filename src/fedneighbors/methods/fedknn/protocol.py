@@ -15,7 +15,6 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.algorithm import (
     Part,
-    expected_counts,
     halfway,
     merge,
     next_radius,
@@ -27,6 +26,7 @@ from fedneighbors.methods.fedknn.claims import (
     require_bounds_kept,
     require_count_kept,
 )
+from fedneighbors.methods.fedknn.estimates import shared_counts
 from fedneighbors.methods.fedknn.messages import BoundRequest, CountRequest, NearestRequest
 
 __all__ = ["Answer", "Estimate", "baseline", "dann", "hufu", "hufu_plus"]
@@ -70,7 +70,7 @@ def dann(
     name: str,
     at_least: int = 1,
     with_cutoff: bool = True,
-    estimate: Estimate = expected_counts,
+    estimate: Estimate = shared_counts,
     allow_partial: bool = False,
 ) -> Coordinator[Answer]:
     """Find the k nearest objects in three exchanges (Algorithm 1).
@@ -84,7 +84,8 @@ def dann(
     with_cutoff : bool
         Send the place of the k-th object found so far along in the second round.
     estimate : callable
-        How the first counts follow from the bounds.
+        How the first counts follow from the bounds. The paper's are
+        :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
     """
     roll = Roll(allow_partial=allow_partial)
     replies = yield roll.ask(BoundRequest(name, query, k))

@@ -1,0 +1,44 @@
+"""Many random federations: every plain algorithm against one sorted list."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.fedknn.algorithm import expected_counts
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from tests.methods.fedknn.federations import KEY, random_federation
+from tests.naive.fedknn import nearest
+
+ALGORITHMS = {
+    "baseline": baseline,
+    "dann": dann,
+    "dann, raw counts": partial(dann, estimate=expected_counts),
+    "dann, no cutoff": partial(dann, with_cutoff=False),
+    "dann, floor of 3": partial(dann, at_least=3),
+    "hufu": hufu,
+    "hufu+": hufu_plus,
+}
+
+
+def wrong_answers(n_federations, *, seed):
+    """Return (federation, algorithm) of each answer that is not that of one sorted list."""
+    rng, wrong = np.random.default_rng(seed), []
+    for _ in range(n_federations):
+        federation = random_federation(rng)
+        expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
+        for name, algorithm in ALGORITHMS.items():
+            merged = federation.ask(algorithm).merged
+            found = zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True)
+            if list(found) != expected:
+                wrong.append((federation, name))
+    return wrong
+
+
+def test_150_random_federations_are_searched_exactly():
+    assert wrong_answers(150, seed=1) == []
+
+
+@pytest.mark.slow
+def test_20_000_random_federations_are_searched_exactly():
+    assert wrong_answers(20_000, seed=2026) == []
