@@ -1,0 +1,93 @@
+"""Searches over worker processes: many queries in a row, and providers that hang, raise or die."""
+
+import multiprocessing
+import os
+import signal
+import threading
+
+import pytest
+
+from fedneighbors.errors import PartyMissing, PartyRefused
+from fedneighbors.federation.inprocess import connected, run
+from fedneighbors.federation.links import Link
+from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
+from fedneighbors.methods.fedknn.protocol import baseline, dann
+from fedneighbors.methods.fedknn.provider import Provider
+
+HANGS, RAISES, DIES = -1.0, -2.0, -3.0
+"""Objects whose distance cannot be had."""
+
+
+def gap(query, item):
+    """Return how far apart two numbers are, or come to grief over the second."""
+    if item == HANGS:
+        threading.Event().wait()
+    if item == RAISES:
+        raise ZeroDivisionError("secret value 4711")
+    if item == DIES:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return abs(query - item)
+
+
+def number(raw):
+    return float(raw)
+
+
+def providers(**more):
+    """Return three providers of a few numbers each, some with more."""
+    tables = {"p0": [1.0, 5.0, 9.0], "p1": [2.0, 6.0], "p2": [3.0, 4.0, 8.0]}
+    return [
+        Provider(name, [*table, *more.get(name, [])], PlainMetric(gap), decode=number)
+        for name, table in tables.items()
+    ]
+
+
+def found(answer):
+    return answer.merged.distances.tolist(), answer.merged.owners
+
+
+def test_many_searches_in_the_same_processes_find_what_threads_find():
+    queries = [b"0.0", b"4.4", b"7.0"]
+
+    with connected(providers(), workers="processes", link=Link(0.001)) as federation:
+        apart = [
+            [found(federation.run(ask(q, 4, name=f"{ask.__name__} {q}")).result) for q in queries]
+            for ask in (baseline, dann)
+        ]
+
+    here = [found(run(dann(q, 4, name="q"), providers()).result) for q in queries]
+    assert apart == [here, here]
+    assert here[0] == ([1.0, 2.0, 3.0, 4.0], ("p0", "p1", "p2", "p2"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [(HANGS, "no answer within 1 s"), (DIES, "its process ended")]
+)
+def test_a_provider_that_hangs_or_dies_is_named_or_left_out_where_that_is_allowed(trouble, reason):
+    hurt = providers(p1=[trouble])
+
+    with connected(hurt, workers="processes", deadline_s=1) as federation:
+        with pytest.raises(PartyMissing) as caught:
+            federation.run(dann(b"0.0", 3, name="whole"))
+        partial = federation.run(dann(b"0.0", 3, name="partial", allow_partial=True)).result
+
+    assert caught.value.missing == {"p1": reason}
+    assert found(partial) == ([1.0, 3.0, 4.0], ("p0", "p2", "p2"))
+    assert (partial.exact, partial.missing) == (False, {"p1": reason})
+    assert multiprocessing.active_children() == []
+
+
+def test_a_provider_that_raises_is_named_and_its_values_stay_where_they_are():
+    with (
+        connected(providers(p2=[RAISES]), workers="processes") as federation,
+        pytest.raises(PartyRefused) as caught,
+    ):
+        federation.run(baseline(b"0.0", 3, name="q"))
+
+    error = caught.value
+    assert (error.party, error.code, error.detail) == (
+        "p2",
+        "internal error",
+        "ZeroDivisionError",
+    )
+    assert "4711" not in str(error)
