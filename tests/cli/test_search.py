@@ -127,7 +127,10 @@ def test_only_the_first_objects_are_taken_where_a_limit_is_set(titles, tmp_path)
         (["--query", "x", "--parties", 99], "there are only 12 rows"),
         (["--query", "x", "--columns", "title"], "has no columns"),
         (["--queries", "none.txt"], "there is no file none.txt"),
-        (["--query", "x", "--algorithm", "magic"], "expected algorithm as one of"),
+        (["--query", "x", "--algorithm", "dann*"], "needs to know how private a query is to be"),
+        (["--query", "x", "--algorithm", "hufu", "--epsilon", 1], "tells parties of one another"),
+        (["--query", "x", "--epsilon", 1], "delta"),
+        (["--query", "x", "--ledger", "none.ledger"], "none.ledger"),
         (["--query", "x", "--partition", "zipf:-1"], "factor must be a finite number"),
     ],
 )
@@ -153,6 +156,12 @@ def test_what_goes_wrong_is_one_line(titles, tmp_path, options, words):
         (["--query", "x", "--partition", "zipf:much"], "expected a number behind zipf:"),
         (["--query", "x", "--partition", "natural"], "needs --party-column"),
         (["--query", "x", "-k", 0], "0 is not in the range"),
+        (["--query", "x", "--delay", -1], "-1.0 is not in the range"),
+        (["--query", "x", "--algorithm", "magic"], "magic"),
+        (["--query", "x", "--delta", "1e-6"], "need --epsilon"),
+        (["--query", "x", "--guarantee", "certified"], "need --epsilon"),
+        (["--query", "x", "--epsilon", "much"], "expected epsilon as a number"),
+        (["--query", "x", "--epsilon", "0"], "expected epsilon above 0"),
         (["--query", "x", "--metric", "hamming"], "hamming"),
     ],
 )
@@ -166,6 +175,64 @@ def test_a_senseless_command_line_is_a_usage_error(titles, tmp_path, options, wo
     assert result.exit_code == 2
     assert words in shown
     assert not (tmp_path / "out").exists()
+
+
+def answers(record):
+    return [(row["object"], row["distance"]) for row in table(record, "neighbors")]
+
+
+@pytest.mark.parametrize("algorithm", ["dann", "hufu", "hufu+", "dann*"])
+def test_every_algorithm_finds_what_the_baseline_finds(algorithm, titles, tmp_path):
+    asked = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 4, "--parties", 3]
+    terms = ["--epsilon", 1, "--delta", "1e-6"] if algorithm == "dann*" else []
+
+    plain, _ = search(*asked, "--algorithm", "baseline", out=tmp_path / "plain")
+    record, _ = search(*asked, "--algorithm", algorithm, *terms, out=tmp_path / "out")
+
+    assert answers(record) == answers(plain)
+    assert [row["algorithm"] for row in table(record, "cost")] == [algorithm]
+    assert [row["answer"] for row in table(record, "cost")] == ["exact"]
+
+
+def test_parties_may_be_processes_behind_slow_links(titles, tmp_path):
+    record, _ = search(
+        *("--data", titles, "--metric", "edit", "--query", "graph", "-k", 2, "--parties", 2),
+        *("--workers", "processes", "--delay", 20),
+        out=tmp_path / "out",
+    )
+
+    (cost,) = table(record, "cost")
+    assert cost["seconds"] >= 0.02 * (cost["rounds"] - 1)  # the farewell need not be waited for
+    assert record.parameters["round trip in ms"] == 20
+
+
+def test_private_queries_are_told_and_paid_for_once(titles, tmp_path):
+    record, _ = search(
+        *("--data", titles, "--metric", "edit", "--parties", 2, "-k", 2),
+        *("--query", "graph", "--query", "deep", "--query", "graph"),
+        *("--epsilon", "1/2", "--guarantee", "certified"),
+        out=tmp_path / "out",
+    )
+
+    assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
+    assert "privacy spent" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
+    book = tmp_path / "broker.ledger"
+    for party in ("party-0", "party-1"):
+        budget = ["--party", "broker", "--dataset", party, "--epsilon", 1, "--delta", "1e-5"]
+        assert call("ledger", "budget", book, *budget).exit_code == 0
+    asked = ["--data", titles, "--metric", "edit", "--parties", 2, "-k", 2, "--epsilon", 1]
+    asked += ["--delta", "1e-6", "--ledger", book]
+
+    record, _ = search(*asked, "--query", "graph", out=tmp_path / "one")
+    refused = call("run", "fedknn", *asked, "--query", "deep", "--out", tmp_path / "two")
+
+    assert record.privacy["epsilon"] == 1.0
+    assert refused.exit_code == 1
+    assert "the budget of data set 'party-0'" in refused.stderr
+    assert not (tmp_path / "two").exists()
 
 
 def test_a_malformed_file_is_named_with_its_line(tmp_path):

@@ -21,10 +21,23 @@ from fedneighbors.cli.searchoptions import (
     read_federation,
     read_queries,
 )
+from fedneighbors.cli.searchsettings import (
+    AlgorithmOption,
+    DelayOption,
+    Guarantee,
+    GuaranteeOption,
+    LedgerOption,
+    QueryDeltaOption,
+    QueryEpsilonOption,
+    Settings,
+    Workers,
+    WorkersOption,
+    opened,
+)
 from fedneighbors.cli.splits import PartiesOption, PartyColumnOption, SeedOption
 
 if TYPE_CHECKING:
-    from fedneighbors.records import Table
+    from fedneighbors.records import RunRecord, Table
 
 __all__ = ["fedknn"]
 
@@ -42,9 +55,13 @@ def fedknn(
     partition: PartitionWord = "uniform",
     party_column: PartyColumnOption = None,
     seed: SeedOption = 0,
-    algorithm: Annotated[
-        str, typer.Option(help="dann, baseline or hufu; all give the same answers.")
-    ] = "dann",
+    algorithm: AlgorithmOption = None,
+    epsilon: QueryEpsilonOption = None,
+    delta: QueryDeltaOption = None,
+    guarantee: GuaranteeOption = Guarantee.EXACT,
+    ledger: LedgerOption = None,
+    delay: DelayOption = 0.0,
+    workers: WorkersOption = Workers.THREADS,
     out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
         "fedneighbors-search"
     ),
@@ -54,25 +71,33 @@ def fedknn(
     Reads one file and plays a federation of its objects in this process, to see what a search
     would cost. Prints the neighbors of each query and what finding them took.
     """
-    from fedneighbors.cli.results import keep, print_tables
-    from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.methods.fedknn.searchrecord import Searched, search_and_record
 
+    search = Settings(
+        metric.value, algorithm, epsilon, delta, guarantee, delay, workers, seed
+    ).search()
     source = Source(data, metric, columns, name_column, party_column, limit)
     objects, owners = read_federation(source, Deal(partition, parties, seed))
     asked, labels = read_queries(query, queries, source=source, objects=objects)
-    search = FederatedNeighbors(metric.value, algorithm, seed).fit(objects.items, parties=owners)
-    record = search_and_record(
-        search,
-        Searched(owners, objects.labels, asked, labels),
-        k=k,
-        parameters={
-            "data": Path(data).name,
-            "metric": metric.value,
-            "objects": len(objects),
-            "parties by": party_column or partition,
-        },
-    )
+    told = {
+        "data": Path(data).name,
+        "metric": metric.value,
+        "algorithm": search.algorithm,
+        "objects": len(objects),
+        "parties by": party_column or partition,
+        "round trip in ms": delay,
+    }
+    with opened(ledger) as book:
+        search.fit(objects.items, parties=owners, ledger=book)
+        about = Searched(owners, objects.labels, asked, labels)
+        record = search_and_record(search, about, k=k, parameters=told)
+    _show(record, out)
+
+
+def _show(record: "RunRecord", out: Path) -> None:
+    """Print what was found and what it took; write record and report."""
+    from fedneighbors.cli.results import keep, print_tables
+
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])
     keep(record, out, name="record")
@@ -84,6 +109,5 @@ def _print_neighbors(table: "Table") -> None:
 
     for query in dict.fromkeys(row[0] for row in table.rows):
         rows = tuple(row[1:] for row in table.rows if row[0] == query)
-        print_grid(
-            replace(table, title=f"Nearest to {query}", columns=table.columns[1:], rows=rows)
-        )
+        title, columns = f"Nearest to {query}", table.columns[1:]
+        print_grid(replace(table, title=title, columns=columns, rows=rows))

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.fedknn.estimator import FederatedNeighbors, QueryRecord
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.methods.fedknn.queryrecord import QueryRecord
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
 __all__ = ["Searched", "search_and_record"]
 
 _MOST_QUERIES_DRAWN = 6
+_MOST_BARS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +64,9 @@ def search_and_record(
     Returns
     -------
     RunRecord
-        Tables ``neighbors`` (one row per query and neighbour), ``cost`` (one per query),
-        ``providers`` (one per party) and ``phases`` (one per query and exchange), with pictures.
+        Tables ``neighbors`` (a row per query and neighbour), ``cost`` (one per query),
+        ``providers`` (one per party) and ``phases`` (one per query and kind of exchange), with
+        pictures.
 
     Raises
     ------
@@ -74,45 +77,39 @@ def search_and_record(
     distances, found = search.kneighbors(about.queries, k)
     seconds = time.perf_counter() - clock
     records = search.query_records_
-    names = _distinct(about.query_labels)
-    tables = (
-        _neighbors(about, names, distances, found),
-        _cost(records),
-        _providers(about, records),
-    )
     return RunRecord(
         name="fedknn.search",
-        parameters={**parameters, "k": k, "queries": len(names)},
-        tables=tables,
-        figures=_figures(len(names)),
+        parameters={**parameters, "k": k, "queries": len(records)},
+        tables=(
+            _neighbors(about, distances, found),
+            _cost(records),
+            _providers(about, records),
+            _phases(records),
+        ),
+        figures=_figures(len(records)),
         notes=_notes(records),
         started=started.isoformat(timespec="seconds"),
         seconds=seconds,
         environment=environment(),
+        privacy=_privacy(search),
     )
 
 
-def _distinct(labels: Sequence[str]) -> list[str]:
+def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> Table:
+    rows = [
+        (name, rank, about.labels[place], float(distance), str(about.owners[place]))
+        for name, far, places in zip(_names(about.query_labels), distances, found, strict=True)
+        for rank, (distance, place) in enumerate(zip(far, places, strict=True), start=1)
+    ]
+    columns = ("query", "rank", "object", "distance", "party")
+    return Table("neighbors", "Nearest objects", columns, tuple(rows))
+
+
+def _names(labels: Sequence[str]) -> list[str]:
     """Return labels of queries, numbered if there are several."""
     if len(labels) == 1:
         return list(labels)
     return [f"{number}. {label}" for number, label in enumerate(labels, start=1)]
-
-
-def _neighbors(
-    about: Searched, names: Sequence[str], distances: Sequence[Any], found: Sequence[Any]
-) -> Table:
-    rows = [
-        (name, rank, about.labels[place], float(distance), str(about.owners[place]))
-        for name, far, places in zip(names, distances, found, strict=True)
-        for rank, (distance, place) in enumerate(zip(far, places, strict=True), start=1)
-    ]
-    return Table(
-        "neighbors",
-        "Nearest objects",
-        ("query", "rank", "object", "distance", "party"),
-        tuple(rows),
-    )
 
 
 def _cost(records: Sequence[QueryRecord]) -> Table:
@@ -120,7 +117,7 @@ def _cost(records: Sequence[QueryRecord]) -> Table:
         (
             number,
             record.algorithm,
-            "exact" if record.exact else "not certain",
+            _promise(record),
             sum(record.asked.values()),
             sum(record.verified.values()),
             record.n_rounds,
@@ -142,45 +139,70 @@ def _cost(records: Sequence[QueryRecord]) -> Table:
     )
 
 
+def _promise(record: QueryRecord) -> str:
+    if record.exact:
+        return "exact"
+    return "partial" if record.missing else "not certain"
+
+
 def _providers(about: Searched, records: Sequence[QueryRecord]) -> Table:
-    held = dict(zip(*np.unique(about.owners, return_counts=True), strict=True))
-    parties = sorted({name for record in records for name in record.asked}, key=_by_number)
+    names, counts = np.unique(about.owners, return_counts=True)
+    held = dict(zip(names.tolist(), counts.tolist(), strict=True))
     rows = [
         (
             name,
-            int(held.get(name, 0)),
+            held[name],
             float(np.mean([record.asked.get(name, 0) for record in records])),
             float(np.mean([record.verified.get(name, 0) for record in records])),
+            float(np.mean([record.busy_seconds.get(name, 0.0) for record in records])),
         )
-        for name in parties
+        for name in sorted(held, key=_by_number)
     ]
     return Table(
         "providers",
         "What each party was asked",
-        ("party", "holds", "asked", "verified"),
+        ("party", "holds", "asked", "verified", "busy_s"),
         tuple(rows),
-        caption="Objects that it returned and verified, means over the queries.",
+        caption="Objects that it holds, returned and verified, and how long it was busy, waiting "
+        "for the moment of a reply included; means over the queries.",
     )
 
 
 def _by_number(name: str) -> tuple[str, int, str]:
     """Put party-10 after party-9."""
     word = name.rstrip("0123456789")
-    return word, int(name[len(word) :] or 0), name
+    digits = name[len(word) :]
+    return word, int(digits) if digits.isascii() and digits else 0, name
+
+
+def _phases(records: Sequence[QueryRecord]) -> Table:
+    rows = [
+        (number, phase, seconds)
+        for number, record in enumerate(records, start=1)
+        for phase, seconds in record.phase_seconds.items()
+    ]
+    return Table(
+        "phases",
+        "Where the time went",
+        ("query", "phase", "seconds"),
+        tuple(rows),
+        caption="Wall time of the exchanges: lower bounds, counts within a radius, objects, and "
+        "the farewell that ends a query.",
+    )
 
 
 def _figures(n_queries: int) -> tuple[Figure, ...]:
-    hue = "query" if n_queries <= _MOST_QUERIES_DRAWN else ""
+    few = n_queries <= _MOST_QUERIES_DRAWN
     return (
         Figure(
             "distances",
-            "line" if hue else "scatter",
+            "line" if few else "scatter",
             "Distances of the nearest objects",
             "neighbors",
             "rank",
             "distance",
-            hue=hue if n_queries > 1 else "",
-            caption="Where the line is flat, objects further on are hardly farther away.",
+            hue="query" if few and n_queries > 1 else "",
+            caption="Where it is flat, objects further on are hardly farther away.",
         ),
         Figure(
             "asked",
@@ -189,13 +211,50 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
             "providers",
             "party",
             "asked",
-            caption="The baseline asks every party for k.",
+            caption="The baseline has every party return k.",
+        ),
+        Figure(
+            "phases",
+            "stacked" if n_queries <= _MOST_BARS else "scatter",
+            "Where the time went",
+            "phases",
+            "query",
+            "seconds",
+            hue="phase",
         ),
     )
 
 
 def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
     n_exact = sum(record.exact for record in records)
-    if n_exact == len(records):
-        return ("Every answer is exact: no object of any party comes before one of it.",)
-    return (f"{len(records) - n_exact} of {len(records)} answers are not certainly exact.",)
+    exactness = "Every answer is exact: no object of any party comes before one of it."
+    if n_exact < len(records):
+        exactness = f"{len(records) - n_exact} of {len(records)} answers are not certainly exact."
+    missing = {name: why for record in records for name, why in record.missing.items()}
+    left_out = [f"Party {name} was left out: {why}." for name, why in sorted(missing.items())]
+    trust = sorted({record.trust for record in records})
+    return (
+        exactness,
+        *left_out,
+        *sorted({record.why for record in records if record.why}),
+        f"Trust in the broker: {', '.join(trust)}. Every party sees the queries.",
+    )
+
+
+def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
+    """Return what each party may have learned of the others, the most of any."""
+    if search.ledger_ is None:
+        return {}
+    parties = {provider.name for provider in search.providers_}
+    spent = [
+        search.ledger_.spent(state.dataset)
+        for state in search.ledger_.budgets()
+        if state.dataset in parties and not state.user
+    ]
+    return {
+        "epsilon": float(max(getattr(cost, "epsilon", 0) for cost in spent)),
+        "delta": float(max(getattr(cost, "delta", 0) for cost in spent)),
+        "towards": "each party, about the objects of all others",
+        "neighbors": "one object of another party is replaced",
+        "per query": str(search.privacy.total) if search.privacy else "",
+    }
