@@ -120,6 +120,13 @@ def test_what_is_touched_depends_on_the_shape_alone(n_lists, size):
     assert all(touched == laid_out for touched in traces)
 
 
+@pytest.mark.slow
+def test_a_hundred_thousand_inputs_leave_one_trace():
+    traces = {tuple(touched_by_network(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
+
+    assert len(traces) == 1
+
+
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
 def test_a_heap_in_its_place_is_caught(n_lists, size):
     traces = {
