@@ -1,5 +1,7 @@
 """Classes and numbers of neighbors over parties are those of scikit-learn on pooled rows."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,12 @@ from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedneighbors import FederatedNeighborsClassifier, FederatedNeighborsRegressor
+from fedneighbors import (
+    FederatedNeighbors,
+    FederatedNeighborsClassifier,
+    FederatedNeighborsRegressor,
+    Privacy,
+)
 from fedneighbors.datasets.graphs import Graph
 
 # Checks that cannot hold, each with its reason. There is none.
@@ -159,6 +166,29 @@ def test_the_search_keeps_what_each_prediction_cost():
 
     assert len(model.search_.query_records_) == 7
     assert all(record.exact for record in model.search_.query_records_)
+
+
+def test_private_searches_give_the_same_classes():
+    y = np.arange(300) % 3
+    plain = FederatedNeighborsClassifier(4).fit(POINTS, y, parties=dealt(300))
+    terms = Privacy(epsilon=1, delta=1e-6)
+
+    model = FederatedNeighborsClassifier(4, algorithm="dann*", privacy=terms, grid_s=0)
+    model.fit(POINTS, y, parties=dealt(300))
+
+    assert model.predict(NEW_POINTS[:9]).tolist() == plain.predict(NEW_POINTS[:9]).tolist()
+    assert {record.algorithm for record in model.search_.query_records_} == {"dann*"}
+
+
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+def test_settings_of_the_search_are_all_there_with_its_defaults(kind):
+    own = inspect.signature(kind).parameters
+
+    theirs = inspect.signature(FederatedNeighbors).parameters
+    assert {name: own[name].default for name in theirs} == {
+        name: parameter.default for name, parameter in theirs.items()
+    }
+    assert set(own) - set(theirs) == {"n_neighbors", "weights"}
 
 
 def test_cross_validation_works_on_them():

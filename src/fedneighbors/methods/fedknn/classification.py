@@ -1,7 +1,7 @@
 """Classes and numbers from the nearest objects of a federation, in scikit-learn's manner."""
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from fedneighbors.federation.links import Link
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
 
 __all__ = ["FederatedNeighborsClassifier", "FederatedNeighborsRegressor"]
 
@@ -29,13 +32,35 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
         weights: str = "uniform",
         metric: Any = "euclidean",
         algorithm: str = "dann",
+        privacy: Privacy | None = None,
+        guarantee: Literal["exact", "certified"] = "exact",
+        variant: Literal["mended", "paper"] = "mended",
         random_state: int = 0,
+        failure: float = 0.05,
+        max_queries: int = 100,
+        grid_s: float = 0.05,
+        allow_partial: bool = False,
+        check_distances: bool = False,
+        workers: Literal["threads", "processes"] = "threads",
+        link: Link | Mapping[str, Link] | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.weights = weights
         self.metric = metric
         self.algorithm = algorithm
+        self.privacy = privacy
+        self.guarantee = guarantee
+        self.variant = variant
         self.random_state = random_state
+        self.failure = failure
+        self.max_queries = max_queries
+        self.grid_s = grid_s
+        self.allow_partial = allow_partial
+        self.check_distances = check_distances
+        self.workers = workers
+        self.link = link
+        self.deadline_s = deadline_s
 
     @property
     def _is_numeric(self) -> bool:
@@ -63,9 +88,8 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
     def _fit_search(
         self, objects: Any, *, parties: Sequence[Any] | npt.NDArray[Any] | None, **options: Any
     ) -> None:
-        self.search_ = FederatedNeighbors(
-            metric=self.metric, algorithm=self.algorithm, random_state=self.random_state
-        ).fit(objects, parties=parties, **options)
+        settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
+        self.search_ = FederatedNeighbors(**settings).fit(objects, parties=parties, **options)
 
     def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
         """Return places and weights of the neighbors of each query, the nearest first."""
@@ -73,6 +97,8 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
         distances, places = self.search_.kneighbors(
             self._objects(X, fitting=False), self.n_neighbors
         )
+        if not all(map(len, places)):
+            raise ValueError("expected neighbors, got none: no party that answered holds an object")
         return [(where, self._weigh(far)) for where, far in zip(places, distances, strict=True)]
 
     def _weigh(self, distances: Floats) -> Floats:
@@ -107,10 +133,10 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
         decide alone.
     metric : str, Metric or callable
         As for :class:`FederatedNeighbors`: also strings, sets and graphs can be classified.
-    algorithm : str
+    algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
         As for :class:`FederatedNeighbors`.
-    random_state : int
-        Public key of the order of ties.
+    allow_partial, check_distances, workers, link, deadline_s
+        As there.
 
     Attributes
     ----------
@@ -136,6 +162,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
         *,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
         ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
     ) -> Self:
         """Give every party its objects and their labels.
 
@@ -147,6 +174,8 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
             Labels.
         parties, ids : sequence of shape (n_objects,), optional
             As for :meth:`FederatedNeighbors.fit`.
+        ledger : Ledger, optional
+            Pays for private queries.
 
         Raises
         ------
@@ -161,7 +190,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
             labels = _column(y, len(objects))
         check_classification_targets(labels)
         self.classes_, self._codes = np.unique(labels, return_inverse=True)
-        self._fit_search(objects, parties=parties, ids=ids)
+        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -210,10 +239,10 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
         decide alone.
     metric : str, Metric or callable
         As for :class:`FederatedNeighbors`.
-    algorithm : str
+    algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
         As for :class:`FederatedNeighbors`.
-    random_state : int
-        Public key of the order of ties.
+    allow_partial, check_distances, workers, link, deadline_s
+        As there.
 
     Attributes
     ----------
@@ -236,6 +265,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
         *,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
         ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
     ) -> Self:
         """Give every party its objects and their numbers.
 
@@ -247,6 +277,8 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
             Finite numbers.
         parties, ids : sequence of shape (n_objects,), optional
             As for :meth:`FederatedNeighbors.fit`.
+        ledger : Ledger, optional
+            Pays for private queries.
 
         Raises
         ------
@@ -263,7 +295,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
             numbers = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
             _one_each(numbers, len(objects))
         self._numbers = numbers
-        self._fit_search(objects, parties=parties, ids=ids)
+        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
         return self
 
     def predict(self, X: Any) -> Floats:
