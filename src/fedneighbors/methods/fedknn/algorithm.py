@@ -334,9 +334,12 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
 
 def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
     """Return the factor by which the radius is to grow for counts to grow by ``lacking``."""
-    dimension = _DIMENSION
-    if len(counted) > 1:
+    growth = lacking ** (1 / _DIMENSION)
+    if len(counted) > 1 and counted[-2][0] > 0:
         (shorter, fewer), (longer, more) = counted[-2:]
-        if longer > shorter > 0 and more > fewer > 0:
-            dimension = max(math.log(more / fewer) / math.log1p((longer - shorter) / shorter), 1.0)
-    return float(min(max(lacking ** (1 / dimension), 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))
+        if more == fewer:  # nothing is near: go faster
+            growth = (longer / shorter) ** 2
+        elif longer > shorter and fewer > 0:
+            steepness = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)
+            growth = lacking ** (1 / max(steepness, 1.0))
+    return float(min(max(growth, 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))

@@ -37,7 +37,7 @@ Found = tuple[dict[str, Part], dict[str, int]]
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]
 """From the k lowest bounds of each provider to the number of objects to ask of it at first."""
 
-_DOUBLINGS, _HALVINGS = 64, 64
+_DOUBLINGS, _HALVINGS, _FEW_HALVINGS = 64, 64, 8
 
 
 def baseline(
@@ -156,7 +156,7 @@ def hufu(
         while (yield from tally.within(high)) < min(k, tally.total(math.inf)):
             low = high
             high = 2 * high if high < 2.0**_DOUBLINGS else math.inf
-        high = yield from _narrowed(tally, low, high, k=k, enough=k, step=step)
+        high = yield from _narrowed(tally, low, high, k=k, enough=k, step=step, most=_HALVINGS)
     return (yield from _fetched(tally, high, k, algorithm="hufu"))
 
 
@@ -191,7 +191,8 @@ def hufu_plus(
                 raise ProtocolError("a provider counts fewer objects than it sent bounds of")
             low, high = high, next_radius(counted, k, step=step)
             counted.append((high, (yield from tally.within(high))))
-        high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step)
+        most = _FEW_HALVINGS  # what lies within is verified by now: they save objects sent alone
+        high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
     return (yield from _fetched(tally, high, k, algorithm="hufu+"))
 
 
@@ -236,10 +237,10 @@ class _Tally:
 
 
 def _narrowed(
-    tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float
+    tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float, most: int
 ) -> Coordinator[float]:
     """Halve between two radii until the larger holds ``enough`` objects at most."""
-    for _ in range(_HALVINGS):
+    for _ in range(most):
         middle = halfway(low, min(high, float(np.finfo(np.float64).max)), step=step)
         if tally.total(high) <= enough or middle is None:
             break

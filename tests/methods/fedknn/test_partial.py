@@ -1,0 +1,164 @@
+"""Providers that are missing: an error, or an answer of those that are there, which says so."""
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PartyMissing
+from fedneighbors.federation.roles import Replies
+from fedneighbors.methods.fedknn.messages import FinishRequest
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
+from tests.naive.fedknn import nearest
+
+ALGORITHMS = [baseline, dann, partial(dann, with_cutoff=False), hufu, hufu_plus]
+
+
+def search(coordinator, federation, *, leaves):
+    """Drive a search in which providers leave before the exchange that ``leaves`` names.
+
+    Returns its answer and the number of exchanges.
+    """
+    parties = {provider.name: provider for provider in federation.providers()}
+    ask, n_asked = next(coordinator), 0
+    while True:
+        present = {name: who for name, who in parties.items() if leaves.get(name, 999) > n_asked}
+        each = {
+            name: present[name].answer(request)
+            for name, request in ask.for_parties(tuple(parties)).items()
+            if name in present
+        }
+        missing = {
+            name: "it left" for name in ask.for_parties(tuple(parties)) if name not in present
+        }
+        n_asked += 1
+        try:
+            ask = coordinator.send(Replies(each, None, missing))
+        except StopIteration as stop:
+            return stop.value, n_asked
+
+
+def started(algorithm, federation, **options):
+    return algorithm(repr(federation.query).encode(), federation.k, name="q", **options)
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    federations(),
+    st.sampled_from(ALGORITHMS),
+    st.dictionaries(st.sampled_from([f"p{i}" for i in range(6)]), st.integers(0, 7), max_size=3),
+)
+def test_answer_is_that_of_the_providers_that_stayed(federation, algorithm, leaves):
+    leaves = {name: when for name, when in leaves.items() if name in federation.tables}
+    coordinator = started(algorithm, federation, allow_partial=True)
+
+    try:
+        answer, _ = search(coordinator, federation, leaves=leaves)
+    except PartyMissing:
+        assert set(leaves) == set(federation.tables)
+        return
+
+    stayed = {name: rows for name, rows in federation.tables.items() if name in answer.answered}
+    merged = answer.merged
+    found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+    assert found == nearest(stayed, federation.query, federation.k, key=KEY)
+    assert sorted([*answer.answered, *answer.missing]) == sorted(federation.tables)
+    assert set(answer.missing) <= set(leaves)
+    assert answer.exact == (not answer.missing)
+    assert set(answer.asked) == set(answer.verified) == set(answer.answered)
+
+
+TABLES = {"p0": [1.0, 2.0, 3.0, 9.0], "p1": [1.5, 2.5, 3.5, 4.5], "p2": [1.25, 2.25, 8.0]}
+FEDERATION = Federation(TABLES, 0.0, 4, BoundedLine(0.5, 1))
+
+
+@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+def test_whoever_is_missing_is_named_with_the_reason(algorithm):
+    coordinator = started(algorithm, FEDERATION, allow_partial=True)
+
+    answer, _ = search(coordinator, FEDERATION, leaves={"p1": 0})
+
+    assert answer.missing == {"p1": "it left"}
+    assert answer.answered == ("p0", "p2")
+    assert not answer.exact
+    assert answer.merged.owners == ("p0", "p2", "p0", "p2")
+
+
+@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+@pytest.mark.parametrize("when", [0, 1])
+def test_without_leave_a_missing_provider_is_an_error(algorithm, when):
+    coordinator = started(algorithm, FEDERATION)
+
+    with pytest.raises(PartyMissing, match=r"'p1' \(it left\)"):
+        search(coordinator, FEDERATION, leaves={"p1": when})
+
+
+@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+def test_without_anybody_there_is_no_answer(algorithm):
+    coordinator = started(algorithm, FEDERATION, allow_partial=True)
+
+    with pytest.raises(PartyMissing, match=r"'p0'.*'p1'.*'p2'"):
+        search(coordinator, FEDERATION, leaves=dict.fromkeys(TABLES, 0))
+
+
+@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+def test_a_provider_that_is_missing_from_the_farewell_alone_has_answered(algorithm):
+    _, n_exchanges = search(started(algorithm, FEDERATION), FEDERATION, leaves={})
+    coordinator = started(algorithm, FEDERATION, allow_partial=True)
+
+    answer, _ = search(coordinator, FEDERATION, leaves={"p1": n_exchanges - 1})
+
+    assert answer.exact
+    assert answer.missing == {}
+    assert answer.answered == ("p0", "p1", "p2")
+
+
+def test_who_left_is_not_asked_again():
+    coordinator = started(hufu, FEDERATION, allow_partial=True)
+    asked, replies = [], None
+    providers = {provider.name: provider for provider in FEDERATION.providers()}
+
+    while True:
+        try:
+            ask = coordinator.send(replies)
+        except StopIteration:
+            break
+        requests = ask.for_parties(tuple(providers))
+        asked.append(set(requests))
+        each = {name: providers[name].answer(requests[name]) for name in requests if name != "p1"}
+        replies = Replies(each, None, {"p1": "it left"} if "p1" in requests else {})
+
+    assert asked[0] == {"p0", "p1", "p2"}
+    assert all(names == {"p0", "p2"} for names in asked[1:])
+
+
+def test_others_stand_in_for_the_objects_of_one_that_leaves_in_the_second_round():
+    tables = {"p0": [1.0, 1.1, 1.2, 1.3, 6.0], "p1": [5.0, 5.1, 5.2, 5.3, 5.4]}
+    federation = Federation(tables, 0.0, 4, BoundedLine(1.0, 1))  # bounds that mislead
+    coordinator = started(dann, federation, allow_partial=True)
+
+    answer, n_exchanges = search(coordinator, federation, leaves={"p0": 2})
+
+    assert answer.merged.distances.tolist() == [5.0, 5.1, 5.2, 5.3]
+    assert answer.missing == {"p0": "it left"}
+    assert n_exchanges == 5  # one more than without: the cutoff of the second round was too near
+
+
+def test_answers_name_all_providers_and_the_trust_mode():
+    answer = FEDERATION.ask(dann)
+
+    assert (answer.answered, answer.missing, answer.trust) == (("p0", "p1", "p2"), {}, "trusted")
+    assert answer.why == ""
+
+
+def test_a_farewell_goes_to_those_that_are_there():
+    coordinator = started(baseline, FEDERATION, allow_partial=True)
+    providers = {provider.name: provider for provider in FEDERATION.providers()}
+    request = next(coordinator).requests
+    each = {name: providers[name].answer(request) for name in ("p0", "p2")}
+
+    farewell = coordinator.send(Replies(each, None, {"p1": "it left"}))
+
+    assert farewell.requests == {"p0": FinishRequest("q"), "p2": FinishRequest("q")}
