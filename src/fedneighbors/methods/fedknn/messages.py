@@ -26,10 +26,10 @@ class BoundReply:
     bounds: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        if self.bounds.ndim != 1 or (np.diff(self.bounds) < 0).any():
-            raise ValueError("bounds are not an ascending vector")
         if not np.isfinite(self.bounds).all() or (self.bounds < 0).any():
             raise ValueError("a bound is not a distance")
+        if self.bounds.ndim != 1 or (np.diff(self.bounds) < 0).any():
+            raise ValueError("bounds are not an ascending vector")
 
 
 @message

@@ -1,0 +1,288 @@
+"""Providers that lie: what a broker can see is an error that names them."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import ProtocolError, WireError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedknn.algorithm import Merged, Part, certified, merge
+from fedneighbors.methods.fedknn.answers import finished
+from fedneighbors.methods.fedknn.claims import (
+    require_bounds_kept,
+    require_known_ids,
+    require_true_distances,
+)
+from fedneighbors.methods.fedknn.messages import BoundReply, CountReply, NearestReply
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from tests.methods.fedknn.federations import BoundedLine, Federation
+
+TABLES = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [1.5, 2.5, 3.5, 4.5, 7.5]}
+K = 5
+ALL = {"baseline": baseline, "dann": dann, "hufu": hufu, "hufu+": hufu_plus}
+
+
+class Liar:
+    """A provider whose replies of one kind are changed, from the n-th on."""
+
+    def __init__(self, inner, kind, change, *, after=0):
+        self._inner, self._kind, self._change, self._left = inner, kind, change, after
+        self.name, self.accepts = inner.name, inner.accepts
+
+    def answer(self, request):
+        reply = self._inner.answer(request)
+        if not isinstance(reply, self._kind):
+            return reply
+        self._left -= 1
+        return reply if self._left >= 0 else self._change(reply, request)
+
+
+def forged(reply, **change):
+    """Return a reply that its own class might refuse."""
+    result = object.__new__(type(reply))
+    for name in type(reply).__dataclass_fields__:
+        object.__setattr__(result, name, change.get(name, getattr(reply, name)))
+    return result
+
+
+def only(reply, places, **change):
+    return forged(
+        reply,
+        distances=reply.distances[places],
+        ties=reply.ties[places],
+        ids=tuple(np.array(reply.ids)[places].tolist()),
+        **change,
+    )
+
+
+def asked(algorithm, kind, change, *, after=0, k=K, tables=TABLES, looseness=0.0):
+    honest = Federation(tables, 0.0, k, BoundedLine(looseness, 1)).providers()
+    providers = [Liar(honest[0], kind, change, after=after), *honest[1:]]
+    return run(algorithm(b"0.0", k, name="q"), providers).result
+
+
+def with_more(reply, _):
+    far = reply.distances[-1:] + 1
+    return forged(
+        reply,
+        distances=np.concatenate([reply.distances, far]),
+        ties=np.concatenate([reply.ties, reply.ties[-1:]]),
+        ids=(*reply.ids, "one more"),
+    )
+
+
+OBJECTS = {
+    "too few": lambda r, _: only(r, slice(0, 1), exhausted=False),
+    "too many": with_more,
+    "descending": lambda r, _: only(r, slice(None, None, -1)),
+    "one twice": lambda r, _: only(r, [0, 0, *range(2, len(r.ids))]),
+    "NaN": lambda r, _: forged(r, distances=r.distances * np.nan),
+    "infinite": lambda r, _: forged(r, distances=r.distances + np.inf),
+    "negative": lambda r, _: forged(r, distances=r.distances - 100),
+    "names short": lambda r, _: forged(r, ids=r.ids[:-1]),
+    "ties short": lambda r, _: forged(r, ties=r.ties[:-1]),
+    "ties descending": lambda r, _: forged(r, distances=r.distances * 0, ties=-r.ties),
+}
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+@pytest.mark.parametrize("lie", OBJECTS)
+def test_objects_that_no_honest_provider_returns_are_refused(algorithm, lie):
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
+        asked(ALL[algorithm], NearestReply, OBJECTS[lie])
+
+
+BOUNDS = {
+    "descending": lambda r, _: forged(r, bounds=r.bounds[::-1].copy()),
+    "NaN": lambda r, _: forged(r, bounds=r.bounds * np.nan),
+    "infinite": lambda r, _: forged(r, bounds=r.bounds + np.inf),
+    "negative": lambda r, _: forged(r, bounds=r.bounds - 100),
+    "too many": lambda r, _: forged(r, bounds=np.append(r.bounds, 99.0)),
+    "a table": lambda r, _: forged(r, bounds=r.bounds[np.newaxis]),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["dann", "hufu+"])
+@pytest.mark.parametrize("lie", BOUNDS)
+def test_bounds_that_no_honest_provider_sends_are_refused(algorithm, lie):
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
+        asked(ALL[algorithm], BoundReply, BOUNDS[lie])
+
+
+def test_an_object_nearer_than_the_own_bounds_allow_is_refused():
+    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than the lower bounds"):
+        asked(dann, BoundReply, lambda r, _: forged(r, bounds=r.bounds + 0.5))
+
+
+def test_distances_made_smaller_to_be_in_the_result_are_refused():
+    def nearer(reply, _):
+        return forged(reply, distances=reply.distances - 0.75)
+
+    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than the lower bounds"):
+        asked(dann, NearestReply, nearer)
+
+
+def test_a_provider_that_says_it_is_at_its_end_must_have_had_no_bounds_of_more():
+    def hidden(reply, _):
+        return only(reply, slice(0, 1), exhausted=True)
+
+    with pytest.raises(ProtocolError, match="party 'p0': it has no more than 1 objects"):
+        asked(dann, NearestReply, hidden)
+
+
+def test_more_objects_than_bounds_are_refused():
+    part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
+
+    with pytest.raises(ProtocolError, match="party 'p0': 3 objects came, bounds of 2"):
+        require_bounds_kept({"p0": part}, {"p0": np.zeros(2)}, k=5)
+
+
+def test_honest_bounds_and_objects_pass():
+    part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
+
+    require_bounds_kept({"p0": part}, {"p0": np.array([0.0, 1.0, 1.5])}, k=5)
+
+
+COUNTS = {
+    "one less": lambda r, _: CountReply(max(r.count - 1, 0)),
+    "one more": lambda r, _: CountReply(r.count + 1),
+    "negative": lambda r, _: CountReply(-1),
+    "fewer within more": lambda r, q: CountReply(0 if (q.radius or 99) > 2.9 else r.count),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["hufu", "hufu+"])
+@pytest.mark.parametrize("lie", COUNTS)
+def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
+        asked(ALL[algorithm], CountReply, COUNTS[lie])
+
+
+# Bounds that mislead: p0 is asked for one object at first, and for more in the second round.
+SECOND = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
+
+
+class Misled(BoundedLine):
+    """Bounds of 0 for every object but those nearer than 3.5, which are bounded exactly."""
+
+    def __init__(self):
+        super().__init__(0.0, 1)
+
+    def index(self, objects, *, ranks):
+        made, plain = super().index(objects, ranks=ranks), np.array(objects, float)
+        opened = made.open
+
+        def misleading(query):
+            session = opened(query)
+            session.bounds = lambda: np.where(plain < 3.5, plain, 0.0)
+            return session
+
+        made.open = misleading
+        return made
+
+
+def second_round(change):
+    federation = Federation(SECOND, 0.0, 4, Misled())
+    honest = federation.providers()
+    few = {"p0": 1, "p1": 3}
+    search = dann(b"0.0", 4, name="q", estimate=lambda bounds, k: few)
+    return run(search, [Liar(honest[0], NearestReply, change, after=1), honest[1]]).result
+
+
+def test_the_second_round_is_reached():
+    answer = second_round(lambda r, _: r)
+
+    assert answer.asked == {"p0": 4, "p1": 3}
+    assert answer.merged.ids == ("0", "1", "2", "0") or answer.merged.distances[-1] == 3.5
+
+
+SECOND_ROUND = {
+    "before the first": lambda r, _: forged(r, distances=r.distances / 10),
+    "the first again": lambda r, _: forged(r, ids=("0", *r.ids[1:])),
+    "beyond the cutoff": lambda r, _: forged(r, distances=r.distances + 50),
+    "too few": lambda r, _: only(r, slice(0, 1), exhausted=False),
+    "none, and more are left": lambda r, _: only(r, slice(0, 0), exhausted=False),
+}
+
+
+@pytest.mark.parametrize("lie", SECOND_ROUND)
+def test_a_second_part_that_does_not_continue_the_first_is_refused(lie):
+    with pytest.raises(ProtocolError, match="party 'p0'"):
+        second_round(SECOND_ROUND[lie])
+
+
+@pytest.mark.parametrize("n_held_back", [1, 2, 3])
+def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
+    objects = {
+        "p0": Part(np.arange(5.0), np.arange(5), tuple("abcde"), exhausted=False),
+        "p1": Part(np.arange(5.0) + 0.5, np.arange(5) + 9, tuple("fghij"), exhausted=False),
+    }
+    whole = objects["p0"]
+    n = 3 - n_held_back
+    cut = Part(whole.distances[:n], whole.ties[:n], whole.ids[:n], exhausted=False)
+    parts = objects | {"p0": cut}
+
+    assert certified(objects, merge(objects, 5), 5)
+    assert not certified(parts, merge(parts, 5), 5)
+
+    steps = finished(parts, {"p0": n, "p1": 5}, 5, name="q", algorithm="baseline")
+    next(steps)
+    with pytest.raises(ProtocolError, match="not certain"):
+        steps.send(Farewell())
+
+
+class Farewell:
+    """Everybody took leave."""
+
+    each: dict = {}  # noqa: RUF012 - never changed
+    missing: dict = {}  # noqa: RUF012
+
+    def complete(self, during):
+        assert during == "the farewell"
+        return self
+
+
+# What comes back with the objects.
+
+
+def test_a_foreign_name_is_refused_and_its_provider_named():
+    merged = Merged(np.array([1.0, 2.0]), ("p0", "p1"), ("a", "z"), {})
+
+    require_known_ids(merged, {"p0": {"a"}, "p1": {"z"}})
+    with pytest.raises(ProtocolError, match="party 'p1'"):
+        require_known_ids(merged, {"p0": {"a", "z"}, "p1": {"b"}})
+    with pytest.raises(ProtocolError, match="party 'p0'"):
+        require_known_ids(merged, {})
+
+
+TRUE = {
+    "edit": ("abc", ["abc", "abd", "xyz"], [0.0, 1.0, 3.0]),
+    "manhattan": ([0.0, 0.0], [[0.0, 1.0], [2.0, 2.0]], [1.0, 4.0]),
+    "jaccard": ({"a"}, [{"a"}, {"b"}], [0.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_true_distances_pass_and_a_changed_one_names_its_provider(name):
+    query, objects, distances = TRUE[name]
+    owners = [f"p{i}" for i in range(len(objects))]
+    check = partial(require_true_distances, metric_of(name), query, objects)
+
+    check(np.array(distances), owners)
+    for place, owner in enumerate(owners):
+        changed = np.array(distances)
+        changed[place] = np.nextafter(changed[place], 9.0)
+        with pytest.raises(ProtocolError, match=f"party '{owner}': the distance"):
+            check(changed, owners)
+
+
+def test_what_is_no_object_of_the_metric_names_its_provider():
+    with pytest.raises(ProtocolError, match=r"party 'p1': .* no object of 'edit'"):
+        require_true_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
+
+
+def test_an_owner_and_a_distance_is_wanted_for_each_object():
+    with pytest.raises(ValueError, match="expected one distance and one owner"):
+        require_true_distances(metric_of("edit"), "a", ["a"], np.zeros(2), ["p0"])
