@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,11 +14,13 @@ from fedneighbors.federation.inprocess import Connected, connected
 from fedneighbors.federation.links import Link
 from fedneighbors.federation.roles import Coordinator
 from fedneighbors.methods.fedknn.answers import Answer, farewell
+from fedneighbors.methods.fedknn.choice import Chooser
 from fedneighbors.methods.fedknn.claims import require_known_ids, require_true_distances
 from fedneighbors.methods.fedknn.membership import members_of
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.planner import Plan
 from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.queries import decode_query, encode_query
+from fedneighbors.methods.fedknn.queries import decode_query, encode_query, listed
 from fedneighbors.methods.fedknn.queryrecord import QueryRecord
 from fedneighbors.methods.fedknn.ranges import within
 from fedneighbors.methods.fedknn.settings import ALGORITHMS, SearchSettings
@@ -39,15 +41,16 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     metric : str, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
         ``"graph_edit"``, ``"jaccard"``, or a metric or distance function of your own.
-    algorithm : {"dann", "baseline", "dann*", "hufu", "hufu+"}
-        How the parties are asked, see [1]_: ``"baseline"`` asks each for its k nearest; ``"dann"``
-        first asks for lower bounds and then only for as many objects as a party is likely to have
-        among the nearest; ``"dann*"`` is that under ``privacy``; ``"hufu"`` and ``"hufu+"`` look
-        for the radius by range counts.
+    algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
+        How the parties are asked, see [1]_. ``"baseline"`` asks each for its k nearest; ``"dann"``
+        first for lower bounds, then only for as many as a party is likely to have among the
+        nearest; ``"dann*"`` is that under ``privacy``; ``"hufu"`` and ``"hufu+"`` look for the
+        radius by range counts. ``"auto"`` measures what the first queries cost and takes
+        ``"baseline"`` or ``"dann"``; under ``privacy`` ``"baseline"`` or ``"dann*"``, by public
+        numbers alone.
     privacy : Privacy, optional
-        What one query may tell each party about the objects of the others. Without it ``"dann"``
-        and ``"hufu"`` let a party see how many of the nearest are its own. ``"baseline"`` tells
-        parties nothing of one another in any case.
+        What one query may tell each party about the objects of the others. Without it all but
+        ``"baseline"``, which tells nothing, let a party see how many of the nearest are its own.
     guarantee : {"exact", "certified"}
         Of ``"dann*"``: answers that are always exact, at the price of ``privacy.delta``; or
         answers that say whether they are, without a delta.
@@ -64,7 +67,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         Under ``"dann*"`` replies leave a multiple of so many seconds after the request came, so
         that the time they take tells less; 0 for at once.
     allow_partial : bool
-        Answer without parties that are missing, and say so. Not under ``"dann*"``.
+        Answer without parties that are missing, and say so; not under ``"dann*"``.
     check_distances : bool
         Measure the distances of the objects found once more.
     workers : {"threads", "processes"}
@@ -100,7 +103,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         metric: Any = "euclidean",
-        algorithm: str = "dann",
+        algorithm: str = "auto",
         privacy: Privacy | None = None,
         guarantee: Literal["exact", "certified"] = "exact",
         variant: Literal["mended", "paper"] = "mended",
@@ -181,6 +184,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             )
             for name, rows in members.items()
         ]
+        self._chooser = Chooser(settings, len(members), side_by_side=self.workers == "processes")
         self.ledger_ = settings.ledger_for(tuple(members), ledger)
         self.n_objects_ = len(X)
         self._n_asked = 0
@@ -224,13 +228,23 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         k = _whole(n_neighbors)
         settings = self._settings(self._step)
-        return self._answered(
-            X,
-            lambda query, name: settings.coordinator(
-                encode_query(query), k, name=name, n_parties=len(self._held), ledger=self.ledger_
-            ),
-            return_distance=return_distance,
-        )
+        queries = [encode_query(query) for query in listed(X)]
+        with self._connected() as federation:
+            algorithm, why = self._chooser.choose(federation, queries, k)
+            return self._answered(
+                federation,
+                X,
+                lambda query, name: settings.coordinator(
+                    algorithm,
+                    query,
+                    k,
+                    name=name,
+                    n_parties=len(self._held),
+                    ledger=self.ledger_,
+                ),
+                why=why,
+                return_distance=return_distance,
+            )
 
     def radius_neighbors(
         self, X: Sequence[Any], radius: float, *, return_distance: bool = True
@@ -263,13 +277,46 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         if not 0 <= float(radius) < np.inf:
             raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
-        return self._answered(
-            X,
-            lambda query, name: within(
-                encode_query(query), float(radius), name=name, allow_partial=self.allow_partial
-            ),
-            return_distance=return_distance,
-        )
+        with self._connected() as federation:
+            return self._answered(
+                federation,
+                X,
+                lambda query, name: within(
+                    query, float(radius), name=name, allow_partial=self.allow_partial
+                ),
+                return_distance=return_distance,
+            )
+
+    def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
+        """Return what each algorithm would take for a query, and which one would run.
+
+        The query is asked as a sample; private algorithms are predicted without a charge.
+
+        Parameters
+        ----------
+        X : object or sequence of one object
+            The query.
+        n_neighbors : int
+            How many.
+
+        Returns
+        -------
+        Plan
+            Prints as a table.
+
+        Raises
+        ------
+        ValueError
+            If this is not one query, or ``n_neighbors`` is below 1.
+        PartyRefused, PartyMissing, ProtocolError
+            As for :meth:`kneighbors`.
+        """
+        check_is_fitted(self, "providers_")
+        queries, k = listed(X), _whole(n_neighbors)
+        if len(queries) != 1:
+            raise ValueError(f"expected one query, got {len(queries)}; give it as a list of one")
+        with self._connected() as federation:
+            return self._chooser.explain(federation, encode_query(queries[0]), k)
 
     @property
     def _step(self) -> float:
@@ -290,24 +337,27 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             step=step,
         )
 
-    def _answered(
-        self,
-        X: Any,
-        coordinator_of: Callable[[Any, str], Coordinator[Answer]],
-        *,
-        return_distance: bool,
-    ) -> Any:
-        """Ask every query and return what was found."""
-        queries = [X] if isinstance(X, str | set | frozenset) else list(X)
-        self.query_records_ = []
-        with connected(
+    def _connected(self) -> AbstractContextManager[Connected]:
+        return connected(
             self.providers_,
             workers=self.workers,
             n_workers=len(self.providers_) if self.privacy else None,  # they wait side by side
             link=self.link,
             deadline_s=self.deadline_s,
-        ) as federation:
-            answers = [self._ask(federation, query, coordinator_of) for query in queries]
+        )
+
+    def _answered(
+        self,
+        federation: Connected,
+        X: Any,
+        coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
+        *,
+        why: str = "",
+        return_distance: bool,
+    ) -> Any:
+        """Ask every query and return what was found."""
+        self.query_records_ = []
+        answers = [self._ask(federation, query, coordinator_of, why) for query in listed(X)]
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._places[name] for name in answer.merged.ids], np.int64)
@@ -319,13 +369,14 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         self,
         federation: Connected,
         query: Any,
-        coordinator_of: Callable[[Any, str], Coordinator[Answer]],
+        coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
+        why: str,
     ) -> Answer:
         began = time.perf_counter()
         self._n_asked += 1
         name = f"query {self._n_asked:012d}"  # of one length, which tells nothing
         try:
-            outcome = federation.run(coordinator_of(query, name))
+            outcome = federation.run(coordinator_of(encode_query(query), name))
         except Exception:  # a party's own exceptions come through too
             with suppress(Exception):
                 federation.run(farewell(name))
@@ -336,7 +387,8 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             objects = [self._objects[self._places[name]] for name in answer.merged.ids]
             merged = answer.merged
             require_true_distances(self._metric, query, objects, merged.distances, merged.owners)
-        self.query_records_.append(QueryRecord.of(outcome, seconds=time.perf_counter() - began))
+        spent = time.perf_counter() - began
+        self.query_records_.append(QueryRecord.of(outcome, seconds=spent, why=why))
         return answer
 
 

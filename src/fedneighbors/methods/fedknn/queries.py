@@ -1,4 +1,4 @@
-"""Queries as bytes: the canonical frame of a vector, a text, a set or a graph."""
+"""Queries: what counts as one, and the canonical frame of a vector, a text, a set or a graph."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from fedneighbors.datasets.graphs import Graph
 from fedneighbors.federation.messages import decode, encode, message
 
-__all__ = ["decode_query", "encode_query"]
+__all__ = ["decode_query", "encode_query", "listed"]
 
 
 @message
@@ -42,6 +42,18 @@ class GraphQuery:
 
 
 _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
+
+
+def listed(queries: Any) -> list[Any]:
+    """Return the queries that a caller gave: a single string, set or graph is one.
+
+    Examples
+    --------
+    >>> listed("a word")
+    ['a word']
+    """
+    one = isinstance(queries, str | set | frozenset | Graph)
+    return [queries] if one else list(queries)
 
 
 def encode_query(item: Any) -> bytes:

@@ -28,7 +28,7 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
 }
 """Coordinators that need no budget, by name."""
 
-PRIVATE = ("baseline", "dann*")
+PRIVATE = ("auto", "baseline", "dann*")
 """Algorithms that tell a party little or nothing of the others."""
 
 
@@ -63,7 +63,7 @@ class SearchSettings:
     step: float
 
     def __post_init__(self) -> None:
-        _one_of("algorithm", self.algorithm, (*ALGORITHMS, "dann*"))
+        _one_of("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
         _one_of("guarantee", self.guarantee, ("exact", "certified"))
         _one_of("variant", self.variant, ("mended", "paper"))
         _at_least("random_state", self.random_state, 0)
@@ -87,9 +87,14 @@ class SearchSettings:
                 f"algorithm {self.algorithm!r} tells parties of one another's objects: expected "
                 f"one of {PRIVATE} under privacy, got {self.algorithm!r}"
             )
-        if self.algorithm == "dann*" and self.allow_partial:
+        if self.may_pad and self.allow_partial:
             raise ValueError("allow_partial does not go with 'dann*'; leave it out")
         self.law(n_parties=1, k=1)
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether a query may run under DANN*."""
+        return self.privacy is not None and self.algorithm != "baseline"
 
     def law(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
         """Return the noise of one private query.
@@ -121,7 +126,7 @@ class SearchSettings:
         ValueError
             If replies are padded and a name is too long.
         """
-        if self.algorithm != "dann*":
+        if not self.may_pad:
             return
         longest = max((len(str(name).encode()) for name in names), default=0)
         if longest > MOST_BYTES_OF_A_NAME:
@@ -132,7 +137,7 @@ class SearchSettings:
 
     def ledger_for(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
         """Return the ledger of private queries, None where none are asked."""
-        if self.privacy is None or self.algorithm != "dann*" or given is not None:
+        if not self.may_pad or given is not None:
             return given
         ledger = Ledger(":memory:", party="broker")
         for party in parties:
@@ -144,12 +149,21 @@ class SearchSettings:
         return ledger
 
     def coordinator(
-        self, query: bytes, k: int, *, name: str, n_parties: int, ledger: Ledger | None
+        self,
+        algorithm: str,
+        query: bytes,
+        k: int,
+        *,
+        name: str,
+        n_parties: int,
+        ledger: Ledger | None,
     ) -> Coordinator[Answer]:
         """Return the coordinator of one query.
 
         Parameters
         ----------
+        algorithm : str
+            Which; not ``"auto"``.
         query : bytes
             As providers decode it.
         k : int
@@ -161,12 +175,12 @@ class SearchSettings:
         ledger : Ledger or None
             Pays for private queries.
         """
-        if self.algorithm in ("hufu", "hufu+"):
-            return ALGORITHMS[self.algorithm](
+        if algorithm in ("hufu", "hufu+"):
+            return ALGORITHMS[algorithm](
                 query, k, name=name, step=self.step, allow_partial=self.allow_partial
             )
-        if self.algorithm != "dann*":
-            return ALGORITHMS[self.algorithm](query, k, name=name, allow_partial=self.allow_partial)
+        if algorithm != "dann*":
+            return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
             raise ValueError("fit was not told of privacy; fit again")
         noise_of = charged_noise(ledger, self.law(n_parties=n_parties, k=k), query=query)
