@@ -210,7 +210,7 @@ def test_private_queries_are_told_and_paid_for_once(titles, tmp_path):
     record, _ = search(
         *("--data", titles, "--metric", "edit", "--parties", 2, "-k", 2),
         *("--query", "graph", "--query", "deep", "--query", "graph"),
-        *("--epsilon", "1/2", "--guarantee", "certified"),
+        *("--algorithm", "dann*", "--epsilon", "1/2", "--guarantee", "certified"),
         out=tmp_path / "out",
     )
 
@@ -224,7 +224,7 @@ def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
         budget = ["--party", "broker", "--dataset", party, "--epsilon", 1, "--delta", "1e-5"]
         assert call("ledger", "budget", book, *budget).exit_code == 0
     asked = ["--data", titles, "--metric", "edit", "--parties", 2, "-k", 2, "--epsilon", 1]
-    asked += ["--delta", "1e-6", "--ledger", book]
+    asked += ["--delta", "1e-6", "--algorithm", "dann*", "--ledger", book]
 
     record, _ = search(*asked, "--query", "graph", out=tmp_path / "one")
     refused = call("run", "fedknn", *asked, "--query", "deep", "--out", tmp_path / "two")
@@ -233,6 +233,41 @@ def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
     assert refused.exit_code == 1
     assert "the budget of data set 'party-0'" in refused.stderr
     assert not (tmp_path / "two").exists()
+
+
+def test_the_choice_of_an_algorithm_is_told(titles, tmp_path):
+    record, printed = search(
+        *("--data", titles, "--metric", "edit", "--query", "graph", "--parties", 3),
+        out=tmp_path / "out",
+    )
+
+    (cost,) = table(record, "cost")
+    assert cost["algorithm"] in ("baseline", "dann")
+    (why,) = [note for note in record.notes if "expected for k = 10" in note]
+    assert why in " ".join(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("terms", "algorithms"),
+    [([], {"baseline", "dann"}), (["--epsilon", 3, "--delta", "1e-6"], {"baseline", "dann*"})],
+)
+def test_explain_tells_what_each_algorithm_would_take(terms, algorithms, titles):
+    arguments = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 2]
+
+    result = call("explain", *arguments, "--parties", 3, *terms)
+
+    assert result.exit_code == 0, result.stderr
+    words = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
+    assert words[0].rstrip(":") in algorithms
+    assert algorithms <= set(words)
+    assert "The 2 nearest to graph" in result.stdout
+
+
+def test_explain_needs_a_query(titles):
+    result = call("explain", "--data", titles, "--metric", "edit")
+
+    assert result.exit_code == 2
+    assert "give a --query" in result.stderr
 
 
 def test_a_malformed_file_is_named_with_its_line(tmp_path):

@@ -16,6 +16,7 @@ COMMANDS = [
     ["demo"],
     ["run", "flynn"],
     ["run", "fedknn"],
+    ["explain"],
     ["predict"],
     ["experiment"],
     ["report"],

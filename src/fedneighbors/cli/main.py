@@ -14,6 +14,7 @@ from fedneighbors._version import __version__
 from fedneighbors.cli.data import data
 from fedneighbors.cli.demo import demo
 from fedneighbors.cli.experiment import experiment
+from fedneighbors.cli.explain import explain
 from fedneighbors.cli.keys import keys
 from fedneighbors.cli.ledger import ledger
 from fedneighbors.cli.predict import predict
@@ -78,7 +79,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Nearest-neighbour classification for parties whose data may not leave them."""
+    """Nearest-neighbour search and classification for parties whose data may not leave them."""
 
 
 def _example(text: str) -> str:
@@ -87,6 +88,7 @@ def _example(text: str) -> str:
 
 app.command(epilog=_example("demo --out results"))(demo)
 app.add_typer(run, name="run")
+app.command(epilog=_example("explain --data titles.txt --metric edit --query graph"))(explain)
 app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
 app.command(epilog=_example("experiment --list"))(experiment)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)

@@ -22,6 +22,7 @@ from fedneighbors.cli.searchoptions import (
     read_queries,
 )
 from fedneighbors.cli.searchsettings import (
+    AlgorithmName,
     AlgorithmOption,
     DelayOption,
     Guarantee,
@@ -55,7 +56,7 @@ def fedknn(
     partition: PartitionWord = "uniform",
     party_column: PartyColumnOption = None,
     seed: SeedOption = 0,
-    algorithm: AlgorithmOption = None,
+    algorithm: AlgorithmOption = AlgorithmName.AUTO,
     epsilon: QueryEpsilonOption = None,
     delta: QueryDeltaOption = None,
     guarantee: GuaranteeOption = Guarantee.EXACT,

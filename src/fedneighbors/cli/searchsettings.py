@@ -35,6 +35,7 @@ _LINKS = "Machines"
 class AlgorithmName(StrEnum):
     """Algorithms, as the command line spells them."""
 
+    AUTO = "auto"
     DANN = "dann"
     BASELINE = "baseline"
     DANN_STAR = "dann*"
@@ -57,10 +58,10 @@ class Workers(StrEnum):
 
 
 AlgorithmOption = Annotated[
-    AlgorithmName | None,
+    AlgorithmName,
     typer.Option(
-        help="How parties are asked; the answers are the same. By default dann, or dann* under "
-        "--epsilon."
+        help="How parties are asked; the answers are the same. auto takes what is expected to be "
+        "the fastest, see fedneighbors explain."
     ),
 ]
 QueryEpsilonOption = Annotated[
@@ -106,7 +107,7 @@ class Settings:
     """A search, as the command line says it."""
 
     metric: str
-    algorithm: AlgorithmName | None
+    algorithm: AlgorithmName
     epsilon: str | None
     delta: str | None
     guarantee: Guarantee
@@ -125,10 +126,9 @@ class Settings:
         from fedneighbors.federation.links import Link
         from fedneighbors.methods.fedknn import FederatedNeighbors
 
-        usual = AlgorithmName.DANN_STAR if self.epsilon else AlgorithmName.DANN
         return FederatedNeighbors(
             metric=self.metric,
-            algorithm=(self.algorithm or usual).value,
+            algorithm=self.algorithm.value,
             privacy=self._privacy(),
             guarantee=self.guarantee.value,
             random_state=self.seed,

@@ -31,7 +31,7 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
         *,
         weights: str = "uniform",
         metric: Any = "euclidean",
-        algorithm: str = "dann",
+        algorithm: str = "auto",
         privacy: Privacy | None = None,
         guarantee: Literal["exact", "certified"] = "exact",
         variant: Literal["mended", "paper"] = "mended",

@@ -255,6 +255,6 @@ def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
         "epsilon": float(max(getattr(cost, "epsilon", 0) for cost in spent)),
         "delta": float(max(getattr(cost, "delta", 0) for cost in spent)),
         "towards": "each party, about the objects of all others",
-        "neighbors": "one object of another party is replaced",
+        "neighbors": "one object of another party is replaced, added or left out",
         "per query": str(search.privacy.total) if search.privacy else "",
     }
