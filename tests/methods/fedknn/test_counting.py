@@ -1,0 +1,70 @@
+"""What a session verified for a count it keeps: searches by radius pay for each object once."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets.graphs import Graph
+from fedneighbors.methods.fedknn.metrics import metric_of, vectors
+
+RNG = np.random.default_rng(5)
+
+
+def ring(n, labels):
+    return Graph([labels[i % len(labels)] for i in range(n)], [(i, (i + 1) % n) for i in range(n)])
+
+
+def genome(n_changes):
+    letters = list("ACGT" * 75)
+    for place in RNG.integers(0, len(letters), n_changes).tolist():
+        letters[place] = "T"
+    return "".join(letters)
+
+
+OBJECTS = {
+    "edit": ["".join(RNG.choice(list("abc"), 6)) for _ in range(200)],
+    "edit, long": [genome(n) for n in range(60)],
+    "graph_edit": [ring(n, labels) for n in range(3, 8) for labels in ("CN", "CCO", "C", "NO")],
+    "jaccard": [frozenset(RNG.integers(0, 20, 6).tolist()) for _ in range(200)],
+    "haversine": RNG.uniform(-60, 60, (2000, 2)),
+    "euclidean": RNG.normal(size=(2000, 3)),
+    "cosine": RNG.normal(size=(300, 20)),
+    "manhattan": np.repeat(RNG.normal(size=(2000, 3)), 40, axis=1),
+    "custom": RNG.normal(size=300).tolist(),
+}
+
+
+def opened(name):
+    objects = OBJECTS[name]
+    metric = metric_of((lambda a, b: abs(a - b)) if name == "custom" else name.split(",")[0])
+    with mock.patch.object(vectors, "_FEWEST_FEATURE_ROWS", 1):
+        return metric.index(objects, ranks=np.arange(len(objects))).open(objects[3])
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_verified_for_a_count_are_not_verified_again(name):
+    farthest = float(opened(name).next(12).distances[-1])
+    session = opened(name)
+
+    n_within = session.count(farthest)
+    n_verified = session.n_verified
+    again = session.count(farthest)
+    found = session.next(n_within + 1, cutoff=farthest)
+
+    assert again == n_within == len(found.positions) >= 12
+    assert found.exhausted
+    assert session.n_verified <= max(n_verified, n_within)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_ascending_counts_verify_no_more_than_one_count_does(name):
+    farthest = float(opened(name).next(12).distances[-1])
+    at_once, in_steps = opened(name), opened(name)
+
+    at_once.count(farthest)
+    steps = farthest * np.linspace(0.5, 1.0, 6)
+    counts = [in_steps.count(float(radius)) for radius in steps]
+
+    assert counts == sorted(counts)
+    assert in_steps.n_verified <= max(at_once.n_verified, counts[-1])
