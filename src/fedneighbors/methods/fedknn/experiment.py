@@ -9,12 +9,35 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.fedknn.estimator import ALGORITHMS, FederatedNeighbors
+from fedneighbors.methods.fedknn.studies import (
+    breakdown,
+    budgets,
+    costs,
+    sweeps,
+    targets,
+    validation,
+)
 from fedneighbors.records import RunRecord, Table, environment
 from fedneighbors.records.study import Study
 
 __all__ = ["EXPERIMENTS", "compare"]
 
-EXPERIMENTS: dict[str, Study] = {}
+EXPERIMENTS: dict[str, Study] = {
+    study.name: study
+    for study in (
+        sweeps.NEIGHBORS,
+        sweeps.PROVIDERS,
+        budgets.STUDY,
+        sweeps.LOCAL_COST,
+        breakdown.LATENCY,
+        breakdown.BREAKDOWN,
+        sweeps.SCALABILITY,
+        sweeps.ABLATION,
+        costs.STUDY,
+        targets.STUDY,
+        validation.STUDY,
+    )
+}
 """The experiments of the paper by name."""
 
 

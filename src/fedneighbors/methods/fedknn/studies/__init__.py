@@ -1,0 +1,1 @@
+"""The experiments of FedKNN's paper, one module each; the paper's numbers stand beside ours."""
