@@ -281,3 +281,22 @@ def test_links_and_deadlines_out_of_range_are_a_mistake_of_the_caller(given, rea
 def test_a_link_has_a_delay_and_a_bandwidth(given, reason):
     with pytest.raises(ValueError, match=reason):
         Link(*given)
+
+
+def test_many_parties_that_answer_in_turn_share_few_threads():
+    before = threading.active_count()
+    most = []
+
+    class Watching(Counter):
+        def answer(self, request):
+            most.append(threading.active_count() - before)
+            return super().answer(request)
+
+    parties = [Watching(f"p{number}", ()) for number in range(200)]
+    with connected(parties) as federation:
+        for _ in range(3):
+            federation.run(greet("hi"))
+
+    assert len(most) == 600
+    assert max(most) < 20  # one at work, and few that are about to be free
+    assert threading.active_count() == before

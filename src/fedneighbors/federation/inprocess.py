@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fedneighbors.federation.lines import Arrival, Ended, Job, Line, ProcessLine
+from fedneighbors.federation.lines import Arrival, Ended, Job, Line, ProcessLine, Threads
 from fedneighbors.federation.links import Link, links_of
 from fedneighbors.federation.loop import Carried, Outcome, run_rounds
 from fedneighbors.federation.roles import Coordinator, Party
@@ -277,18 +277,17 @@ def _enrolled(
 def _lines(
     parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
 ) -> Iterator[dict[str, Line]]:
-    lines: dict[str, Line] = {}
+    threads, lines, failed = Threads(), dict[str, Line](), True
+    kind = Line if workers == "threads" else ProcessLine
     try:
         for party in parties:
-            kind = Line if workers == "threads" else ProcessLine
-            lines[party.name] = kind(party, links[party.name])
+            lines[party.name] = kind(party, links[party.name], threads)
         for line in lines.values():
             line.ready()
         yield lines
-    except BaseException:
+        failed = False
+    finally:
+        fall_idle = [line.stop(at_once=failed) for line in lines.values()]
+        threads.end(wait=all(fall_idle))
         for line in lines.values():
-            line.kill()  # it may be at work on an answer that nobody will read
-        raise
-    else:
-        for line in lines.values():
-            line.close()
+            line.leave()

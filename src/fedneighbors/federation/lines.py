@@ -1,4 +1,4 @@
-"""Lines to the parties of one machine: a thread for each, and a worker process where wanted.
+"""Lines to the parties of one machine: threads that ask them, worker processes where wanted.
 
 A line carries one frame after another, so that a party is never at work on two. Each frame comes
 with the queue that its answer goes to; an answer that comes when nobody waits any longer lands in a
@@ -9,6 +9,8 @@ import signal
 import struct
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -20,7 +22,7 @@ from typing import Any
 from fedneighbors.federation.links import Link
 from fedneighbors.federation.roles import Party, serve, serve_apart
 
-__all__ = ["Arrival", "Ended", "Job", "Line", "ProcessLine"]
+__all__ = ["Arrival", "Ended", "Job", "Line", "ProcessLine", "Threads"]
 
 _CLOCK = struct.Struct("<d")
 
@@ -67,23 +69,55 @@ class Job:
     over: threading.Event
 
 
-class Line:
-    """The way to one party, which answers in a thread of its own.
+class Threads:
+    """Threads that carry frames: as many as were ever at work at once, reused.
 
-    The thread is a daemon: a party that hangs keeps no program from ending.
+    They are daemons: a party that hangs keeps no program from ending.
     """
 
-    def __init__(self, party: Party, link: Link) -> None:
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._n_free = 0
+        self._lock = threading.Lock()
+
+    def begin(self, task: Callable[[], None]) -> None:
+        """Do a task in a thread that is free, or in a new one."""
+        with self._lock:
+            is_free = self._n_free > 0
+            self._n_free -= is_free
+        self._tasks.put(task)
+        if not is_free:
+            thread = threading.Thread(target=self._work, name="line to a party", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self, *, wait: bool) -> None:
+        """End the threads that are free, and the others after their tasks."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            with self._lock:
+                self._n_free += 1
+
+
+class Line:
+    """The way to one party, which answers in a thread of this process."""
+
+    def __init__(self, party: Party, link: Link, threads: Threads) -> None:
         self.name = party.name
         self._party = party
         self._link = link
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = threads
+        self._jobs: deque[Job] = deque()
         self._n_open = 0
-        self._count = threading.Lock()
-        self._thread = threading.Thread(
-            target=self._carry, name=f"line to {self.name}", daemon=True
-        )
-        self._thread.start()
+        self._lock = threading.Lock()
 
     @property
     def idle(self) -> bool:
@@ -92,30 +126,32 @@ class Line:
 
     def put(self, job: Job) -> None:
         """Carry a frame after those that were put in before."""
-        self._add(1)
-        self._jobs.put(job)
+        with self._lock:
+            self._jobs.append(job)
+            self._n_open += 1
+            is_first = self._n_open == 1
+        if is_first:
+            self._threads.begin(self._carry)
 
     def ready(self) -> None:
         """Wait until the party can be asked."""
 
-    def close(self) -> None:
-        """End the thread; one whose party is at work ends when that does."""
-        self._jobs.put(None)
-        if self.idle:
-            self._thread.join()
+    def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
+        """Stop work that nobody waits for; return whether the line falls idle soon."""
+        return self.idle
 
-    def kill(self) -> None:
-        """End the thread without waiting; a party at work in a thread cannot be stopped."""
-        self.close()
-
-    def _add(self, number: int) -> None:
-        with self._count:
-            self._n_open += number
+    def leave(self) -> None:
+        """Let the party go, once nothing is carried any longer."""
 
     def _carry(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        is_last = False
+        while not is_last:
+            job = self._jobs[0]
             arrival = None if job.over.is_set() else self._arrival(job.frame)
-            self._add(-1)  # before the answer is seen: who has it finds the line idle
+            with self._lock:  # before the answer is seen: who has it finds the line idle
+                self._jobs.popleft()
+                self._n_open -= 1
+                is_last = self._n_open == 0
             if arrival is not None:
                 job.arrivals.put(arrival)
 
@@ -142,23 +178,9 @@ class Line:
 class ProcessLine(Line):
     """The way to one party that lives in a process of its own."""
 
-    def __init__(self, party: Party, link: Link) -> None:
+    def __init__(self, party: Party, link: Link, threads: Threads) -> None:
+        super().__init__(party, link, threads)
         self._process, self._end = _start(party)
-        super().__init__(party, link)
-
-    def close(self) -> None:
-        """Let the process end; one that is at work on an answer is killed."""
-        if not self.idle:
-            self._process.kill()  # nobody will read the answer
-        self._jobs.put(None)
-        self._thread.join()
-        self._end.close()
-        self._process.join()
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self._process.kill()
-        self.close()
 
     def ready(self) -> None:
         """Wait until the party lives in its process, or the process is gone."""
@@ -166,6 +188,17 @@ class ProcessLine(Line):
             self._end.recv_bytes()
         except (EOFError, OSError):
             return  # the first frame will tell
+
+    def stop(self, *, at_once: bool) -> bool:
+        """Kill the process if it is at work on an answer that nobody will read."""
+        if at_once or not self.idle:
+            self._process.kill()
+        return True
+
+    def leave(self) -> None:
+        """Let the process end."""
+        self._end.close()
+        self._process.join()
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
         try:
