@@ -2,7 +2,13 @@
 
 Sample queries tell what bounds and objects cost each provider, echoes what the links cost. Each
 algorithm is run over the samples as they were recorded; an exchange takes as long as the slowest
-provider in it, with its way there and back.
+provider in it, with its way there and back::
+
+    with connected(providers) as federation:
+        costs = measure(federation, sample_queries, k)
+        plan = make_plan(costs, k, n_side_by_side=1)  # threads that answer one after another
+        print(plan)
+        federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
 """
 
 import statistics
