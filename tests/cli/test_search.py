@@ -92,6 +92,17 @@ def test_a_query_may_be_a_row_or_stand_in_a_file(titles, tmp_path):
     assert len(table(record, "cost")) == 3
 
 
+def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
+    record, printed = search(
+        *("--data", titles, "--metric", "edit", "--queries", titles, "-k", 1, "--parties", 2),
+        out=tmp_path / "out",
+    )
+
+    assert len(table(record, "neighbors")) == len(TITLES)
+    assert printed.count("Nearest to") == 10
+    assert f"{len(TITLES) - 10} more queries are in the record." in printed
+
+
 @pytest.mark.parametrize(
     ("name", "text", "options", "nearest"),
     [

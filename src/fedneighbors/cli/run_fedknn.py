@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fedknn"]
 
+_MOST_QUERIES = 10
+
 
 def fedknn(
     data: DataOption,
@@ -105,10 +107,14 @@ def _show(record: "RunRecord", out: Path) -> None:
 
 
 def _print_neighbors(table: "Table") -> None:
-    """Print the neighbors of each query as a table of its own."""
+    """Print the neighbors of each query, of the first ones if there are many, as a table."""
+    from fedneighbors.cli.console import say
     from fedneighbors.cli.results import print_grid
 
-    for query in dict.fromkeys(row[0] for row in table.rows):
+    queries = list(dict.fromkeys(row[0] for row in table.rows))
+    for query in queries[:_MOST_QUERIES]:
         rows = tuple(row[1:] for row in table.rows if row[0] == query)
         title, columns = f"Nearest to {query}", table.columns[1:]
         print_grid(replace(table, title=title, columns=columns, rows=rows))
+    if len(queries) > _MOST_QUERIES:
+        say(f"{len(queries) - _MOST_QUERIES} more queries are in the record.")
