@@ -83,25 +83,39 @@ def choose(objects, metric, given):
         if len(chosen) == LEARNED + given.queries:
             break
         tried += 1
-        session, start = index.open(objects[place]), time.process_time()
-        found = session.next(K, deadline_s=given.limit if limited else None)
-        if found.n_certified < K or (limited and time.process_time() - start > given.limit):
+        found = nearest(index.open(objects[place]), given.limit if limited else np.inf)
+        if found is None:
             continue
         if len(chosen) < LEARNED:
             gaps.append(gaps_of(index.open(objects[place]).bounds(), found))
         chosen.append(place)
     rule = f", of {tried} drawn those that end within {given.limit:g} s" if limited else ""
     print(f"{metric.name}: {len(objects)} objects, {len(chosen)} queries{rule}", flush=True)
+    if len(chosen) <= LEARNED:
+        raise SystemExit(f"{LEARNED} queries are learned on; only {len(chosen)} were found")
     return chosen[LEARNED:], survival(*map(np.concatenate, zip(*gaps, strict=True)))
+
+
+def nearest(session, limit_s):
+    """Return positions and distances of the k nearest, None if that takes more CPU seconds."""
+    positions, distances, start = [], [], time.process_time()
+    while len(positions) < K:
+        if time.process_time() - start > limit_s:
+            return None
+        found = session.next(K - len(positions), deadline_s=0.1)
+        positions += found.positions[: found.n_certified].tolist()
+        distances += found.distances[: found.n_certified].tolist()
+    return np.array(positions), np.array(distances)
 
 
 def gaps_of(bounds, found):
     """Return how far distances lie above their bounds, and whether that is all or a part."""
-    farthest = found.distances[-1]
+    positions, reached = found
+    farthest = reached[-1]
     near = np.flatnonzero(bounds <= farthest)
-    seen = np.isin(near, found.positions)
+    seen = np.isin(near, positions)
     distances = np.full(len(bounds), np.inf)
-    distances[found.positions] = found.distances
+    distances[positions] = reached
     gaps = np.where(seen, distances[near] - bounds[near], farthest - bounds[near])
     # of those not found, some may lie at the farthest distance: nothing is known of the last step
     return np.where(seen, gaps, np.nextafter(gaps, -1.0)), seen

@@ -160,6 +160,11 @@ def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
         asked(ALL[algorithm], CountReply, COUNTS[lie])
 
 
+def test_a_provider_that_counts_fewer_objects_than_it_has_bounds_of_is_refused():
+    with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in all"):
+        asked(hufu_plus, CountReply, lambda r, _: CountReply(0), k=8)
+
+
 # Bounds that mislead: p0 is asked for one object at first, and for more in the second round.
 SECOND = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
 

@@ -19,6 +19,7 @@ __all__ = [
     "require_bounds_kept",
     "require_count_kept",
     "require_known_ids",
+    "require_objects_of_bounds",
     "require_true_distances",
 ]
 
@@ -91,6 +92,22 @@ def require_count_kept(provider: str, part: Part, count: int) -> None:
             f"party {provider!r}: {len(part)} objects came from within a radius in which it had "
             f"counted {count}"
         )
+
+
+def require_objects_of_bounds(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
+    """Refuse a number of objects in all that is below the number of bounds.
+
+    Raises
+    ------
+    ProtocolError
+        The provider is named.
+    """
+    for provider, count in counts.items():
+        if count < len(bounds[provider]):
+            raise ProtocolError(
+                f"party {provider!r}: it counts {count} objects in all, and sent bounds of "
+                f"{len(bounds[provider])}"
+            )
 
 
 def require_known_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:

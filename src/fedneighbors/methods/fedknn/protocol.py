@@ -25,6 +25,7 @@ from fedneighbors.methods.fedknn.claims import (
     require_bounds,
     require_bounds_kept,
     require_count_kept,
+    require_objects_of_bounds,
 )
 from fedneighbors.methods.fedknn.estimates import shared_counts
 from fedneighbors.methods.fedknn.messages import BoundRequest, CountRequest, NearestRequest
@@ -188,7 +189,7 @@ def hufu_plus(
         counted = [(high, (yield from tally.within(high)))]
         while counted[-1][1] < min(k, sum(map(len, roll.left(bounds).values()))):
             if high == math.inf:
-                raise ProtocolError("a provider counts fewer objects than it sent bounds of")
+                require_objects_of_bounds(tally.held(high), bounds)
             low, high = high, next_radius(counted, k, step=step)
             counted.append((high, (yield from tally.within(high))))
         most = _FEW_HALVINGS  # what lies within is verified by now: they save objects sent alone
@@ -226,13 +227,11 @@ class _Tally:
     def _require_ascent(self, provider: str, radius: float, count: int) -> None:
         for other, counts in self._counts.items():
             known = counts.get(provider, count)
-            if (
-                count < 0
-                or (other < radius and known > count)
-                or (other > radius and known < count)
-            ):
+            larger, smaller = (count, known) if other < radius else (known, count)
+            if larger < smaller or count < 0:
                 raise ProtocolError(
-                    f"party {provider!r}: it counts fewer objects within a larger radius"
+                    f"party {provider!r}: it counts fewer objects within a larger radius, or fewer "
+                    "than none"
                 )
 
 
