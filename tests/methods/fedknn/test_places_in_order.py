@@ -1,0 +1,75 @@
+"""Searches up to a place in the total order: a distance and a tie key."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.algorithm import ranks_of
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.protocol import dann
+from fedneighbors.methods.fedknn.sessions import next_until
+from tests.methods.fedknn.federations import BoundedLine, Federation
+
+
+def opened(values, ties):
+    metric = metric_of("manhattan")
+    rows = np.array(values, float).reshape(-1, 1)
+    return metric.index(rows, ranks=ranks_of(ties)).open([0.0])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    st.integers(0, 45),
+    st.integers(0, 3),
+    st.integers(-1, 41),
+    st.integers(0, 10),
+    st.randoms(use_true_random=False),
+)
+def test_what_precedes_a_place_comes_in_order_and_is_followed(
+    values, k, cutoff, tie, n_before, random
+):
+    keys = list(range(len(values)))
+    random.shuffle(keys)
+    ties = np.array(keys, np.int64)
+    order = sorted(range(len(values)), key=lambda i: (values[i], keys[i]))
+    session = opened(values, ties)
+    given_before = session.next(n_before).positions.tolist()
+
+    found = next_until(session, k, cutoff=float(cutoff), tie=tie, ties=ties)
+
+    left = order[len(given_before) :]
+    before = [i for i in left if (values[i], keys[i]) <= (cutoff, tie)]
+    emitted = found.positions.tolist()
+    assert emitted == left[: len(emitted)]
+    assert emitted[: len(before)] == before[:k]
+    assert len(emitted) <= k
+    assert all(values[i] <= cutoff for i in emitted)
+    assert found.n_certified == len(emitted)
+    if found.exhausted:
+        assert len(emitted) >= len(before)
+    else:
+        assert len(emitted) == k
+    rest = session.next(len(values)).positions.tolist()
+    assert [*given_before, *emitted, *rest] == order
+
+
+def test_of_many_tied_objects_few_are_searched_for_beyond_the_place():
+    ties = np.arange(1000)
+    session = opened([5] * 1000, ties)
+
+    found = next_until(session, 900, cutoff=5.0, tie=10, ties=ties)
+
+    assert found.exhausted
+    assert 11 <= len(found.positions) <= 31
+
+
+def test_round_two_returns_few_of_many_objects_tied_at_the_last_distance():
+    tables = {f"p{i}": [0.0] * 3 + [7.0] * 400 for i in range(4)}
+    federation = Federation(tables, 0.0, 40, BoundedLine(1.0, 1))
+    few = dict.fromkeys(tables, 9) | {"p0": 13}
+
+    answer = federation.ask(dann, estimate=lambda bounds, k: few)
+
+    assert answer.exact
+    assert sum(answer.asked.values()) <= 60
