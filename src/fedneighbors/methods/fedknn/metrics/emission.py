@@ -75,7 +75,8 @@ class Pool:
 
     def add(self, positions: Integers, distances: Floats) -> None:
         """Put in objects that were never in it."""
-        if len(positions) == 0:
+        if len(self) == 0:
+            self._hold(positions, distances)
             return
         behind = self._behind()
         ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
@@ -115,13 +116,12 @@ class Pool:
         if wanted <= 0:
             return
         self._stretch = max(wanted, self._stretch)
-        behind = self._behind()
-        distances = self._distances[behind]
-        limit = math.inf
+        behind, limit = self._behind(), math.inf
+        positions, distances = self._positions[behind], self._distances[behind]
         if self._stretch < len(distances):
             limit = _value_above(distances, self._stretch)
-        near = np.flatnonzero(distances <= limit)
-        positions, distances = self._positions[behind][near], distances[near]
+            near = np.flatnonzero(distances <= limit)
+            positions, distances = positions[near], distances[near]
         order = np.lexsort((self._ranks[positions], distances))
         ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
         self._front = (
@@ -130,7 +130,7 @@ class Pool:
         )
         self._first = 0
         self._limit = limit
-        self._n_behind -= len(near)
+        self._n_behind -= len(positions)
         self._stretch *= 2
 
 
