@@ -98,6 +98,8 @@ class Recorder:
         beyond = int(np.searchsorted(self._distances, cutoff, side="right"))
         if beyond < len(self._distances):  # a farther object was emitted
             known.append((self._seconds[beyond + 1], self._verified[beyond + 1]))
+        if len(self._distances) == self.n_objects:  # there is none
+            known.append((self._seconds[-1], self._verified[-1]))
         return min(known)
 
     def found(self, start: int, end: int) -> tuple[Integers, Floats]:

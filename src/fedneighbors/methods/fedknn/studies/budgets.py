@@ -41,7 +41,7 @@ class Plan:
         return ("baseline", "dann", *exact, *certified)
 
 
-FULL = Plan((("SYN", 10), ("titles", 20)))
+FULL = Plan((("SYN", 6), ("titles", 12)))
 QUICK = Plan((("titles", 3),), ("0.1", "1", "8"))
 
 

@@ -8,7 +8,17 @@ import numpy as np
 from fedneighbors.methods.fedknn.studies.trials import DELAY_S, Trial
 from fedneighbors.records import Figure, Scalar, Table
 
-__all__ = ["Axis", "LATE_NOTE", "Claim", "curves", "middle", "overview", "speedups"]
+__all__ = [
+    "LATE_NOTE",
+    "Axis",
+    "Claim",
+    "bars",
+    "curve_tables",
+    "curves",
+    "middle",
+    "overview",
+    "speedups",
+]
 
 Key = tuple[Scalar, ...]
 
@@ -144,8 +154,23 @@ def _factors(slow: Sequence[Trial], fast: Sequence[Trial]) -> tuple[float, float
     return total, float(np.median(each))
 
 
-def curves(axis: Axis, *, title: str, caption: str, log_x: bool = True) -> tuple[Figure, ...]:
-    """Return the pictures of an overview, one for each split."""
+def bars(*, title: str, caption: str) -> Figure:
+    """Return the picture of an overview in which the collections alone vary."""
+    return Figure(
+        name="latency",
+        kind="bar",
+        title=title,
+        table="overview",
+        x="collection",
+        y="mean_latency_s",
+        hue="algorithm",
+        log_y=True,
+        caption=caption,
+    )
+
+
+def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
+    """Return the pictures of an overview, two for each split."""
     return tuple(
         Figure(
             name=f"{what}-{split}",
@@ -156,7 +181,7 @@ def curves(axis: Axis, *, title: str, caption: str, log_x: bool = True) -> tuple
             y=column,
             hue="algorithm",
             facet="collection",
-            log_x=log_x,
+            log_x=True,
             log_y=True,
             caption=caption,
         )

@@ -9,12 +9,14 @@ from fedneighbors.methods.fedknn.studies.measuring import Task, measure
 from fedneighbors.methods.fedknn.studies.summaries import (
     Axis,
     Claim,
+    bars,
     curve_tables,
     curves,
     overview,
     speedups,
 )
 from fedneighbors.methods.fedknn.studies.trials import Trial
+from fedneighbors.records import Figure
 from fedneighbors.records.study import Findings, Progress, Study, Work
 
 __all__ = [
@@ -33,7 +35,7 @@ RIVALS = ("baseline", "hufu", "hufu+", "dann", "dann*")
 LOCAL = ("molecules", "SYN", "titles", "genomes")
 """The collections whose searches cost more than their messages, as the paper's four."""
 
-N_QUERIES = {"titles": 20, "genomes": 12, "SYN": 10, "molecules": 8, "places": 20}
+N_QUERIES = {"titles": 12, "genomes": 8, "SYN": 6, "molecules": 4, "places": 12}
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,16 @@ class Sweep:
     caption: str
     shares: tuple[float, ...] = (1.0,)
 
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Those that DANN and DANN* are compared with."""
+        return tuple(name for name in self.algorithms if name not in ("dann", "dann*"))
+
+    @property
+    def varies(self) -> bool:
+        """Whether the axis has more than one value."""
+        return max(len(self.ks), len(self.parties), len(self.shares)) > 1
+
     def tasks(self, effort: Effort) -> list[Task]:
         """Return what is to be measured."""
         return [
@@ -111,7 +123,6 @@ def examine(
     """Return what the algorithms took at every point of a sweep."""
     trials = measure(sweep.tasks(effort), seed=seed, n_jobs=n_jobs, progress=progress)
     table = overview(trials, sweep.axis)
-    pictured = {str(row[1]) for row in table.rows}
     return Findings(
         parameters={
             "limit_s": effort.limit_s,
@@ -121,16 +132,19 @@ def examine(
         },
         tables=(
             table,
-            speedups(trials, sweep.axis, claims=sweep.claims),
+            speedups(trials, sweep.axis, rivals=sweep.rivals, claims=sweep.claims),
             *(t for t in curve_tables(table, sweep.axis) if t.rows),
         ),
-        figures=tuple(
-            figure
-            for figure in curves(sweep.axis, title=sweep.title, caption=sweep.caption)
-            if figure.table.removeprefix("curves-") in pictured
-        ),
+        figures=_figures(sweep),
         notes=(MEASURED, *_late_notes(trials)),
     )
+
+
+def _figures(sweep: Sweep) -> tuple[Figure, ...]:
+    if not sweep.varies:
+        return (bars(title=sweep.title, caption=sweep.caption),)
+    pictures = curves(sweep.axis, title=sweep.title, caption=sweep.caption)
+    return tuple(f for f in pictures if f.table.removeprefix("curves-") in sweep.splits)
 
 
 MEASURED = (

@@ -35,6 +35,8 @@ class Plan:
         Kept of a larger collection.
     limit_s : float
         CPU seconds that a provider may spend; queries that are late are left out.
+    delay_s : float
+        Round trip of every link.
     """
 
     collections: tuple[str, ...]
@@ -42,6 +44,7 @@ class Plan:
     n_queries: int = 6
     most_objects: int = 20_000
     limit_s: float = 2.0
+    delay_s: float = DELAY_S
 
 
 FULL = Plan(("titles", "genomes", "places", "SYN"))
@@ -55,7 +58,7 @@ class Pair:
     Parameters
     ----------
     linked_s, linked_real_s : float
-        Seconds over links of 64 ms, providers side by side: replayed, and by the clock.
+        Seconds over links, providers side by side: replayed, and by the clock.
     chained_s, chained_real_s : float
         Seconds without links, providers one after another: replayed, and CPU seconds of the thread.
     """
@@ -75,12 +78,17 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
         queries = collection.queries(plan.n_queries, seed=seed)
         for algorithm in ALGORITHMS:
             for k in plan.ks:
-                found = [_pair(cell, row, k, algorithm) for row in queries]
+                found = [_pair(cell, row, k, algorithm, plan.delay_s) for row in queries]
                 pairs = [pair for pair in found if pair is not None]
                 rows.append((name, k, algorithm, len(pairs), *_ratios(pairs)))
             progress(len(rows), len(plan.collections) * len(ALGORITHMS) * len(plan.ks), name)
     return Findings(
-        parameters={"parties": N_PARTIES, "queries": plan.n_queries, "k": list(plan.ks)},
+        parameters={
+            "parties": N_PARTIES,
+            "queries": plan.n_queries,
+            "delay_s": plan.delay_s,
+            "k": list(plan.ks),
+        },
         tables=(
             Table(
                 name="ratios",
@@ -101,11 +109,11 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
     )  # fmt: skip
 
 
-def _pair(cell: Cell, row: int, k: int, algorithm: str) -> Pair | None:
+def _pair(cell: Cell, row: int, k: int, algorithm: str, delay_s: float) -> Pair | None:
     course = cell.course(row, k, algorithm)
     if course.answer is None:
         return None
-    link = Link(DELAY_S, BYTES_PER_S)
+    link = Link(delay_s, BYTES_PER_S)
     chained_s = course.broker_s + course.carrying_s + sum(course.local_s.values())
     linked_real_s = _run(cell, row, k, algorithm, link=link)
     chained_real_s = _run(cell, row, k, algorithm, link=None)
