@@ -1,7 +1,7 @@
-"""Turns trials to tables: what each algorithm takes, and how much faster one is than another."""
+"""Turns trials to tables and pictures: what each algorithm takes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from fedneighbors.records import Figure, Scalar, Table
 __all__ = [
     "LATE_NOTE",
     "Axis",
-    "Claim",
     "bars",
     "curve_tables",
     "curves",
     "middle",
     "overview",
-    "speedups",
+    "grouped",
+    "by_algorithm",
 ]
 
 Key = tuple[Scalar, ...]
@@ -45,19 +45,6 @@ class Axis:
     of: Callable[[Trial], Scalar]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """How much faster DANN* is in the paper, at most.
-
-    Parameters
-    ----------
-    over : mapping of str to float
-        Factor over each rival.
-    """
-
-    over: Mapping[str, float] = field(default_factory=dict)
-
-
 def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | None:
     """Return the median of a number over the trials; None if there is none."""
     values = [what(trial) for trial in trials]
@@ -67,9 +54,9 @@ def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | N
 def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> Table:
     """Return a line for each collection, split, value of the axis and algorithm."""
     rows = []
-    for (collection, split, value), group in _grouped(trials, axis).items():
+    for (collection, split, value), group in grouped(trials, axis).items():
         late = {trial.query for trial in group if trial.late}
-        for algorithm, own in _by_algorithm(group).items():
+        for algorithm, own in by_algorithm(group).items():
             common = [trial for trial in own if trial.query not in late]
             latencies = [trial.latency_s(delay_s) for trial in own]
             rows.append(
@@ -106,52 +93,6 @@ def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -
 
 def _over_possible(trial: Trial) -> float:
     return trial.verified / max(trial.possible, 1)
-
-
-def speedups(
-    trials: Sequence[Trial],
-    axis: Axis,
-    *,
-    rivals: Sequence[str] = ("baseline", "hufu", "hufu+"),
-    champions: Sequence[str] = ("dann", "dann*"),
-    claims: Mapping[tuple[str, str], Claim] | None = None,
-) -> Table:
-    """Return how much faster the champions are than their rivals, where that is most."""
-    best: dict[Key, tuple[float, Scalar, float]] = {}
-    for (collection, split, value), group in _grouped(trials, axis).items():
-        own = _by_algorithm(group)
-        for champion in champions:
-            for rival in rivals:
-                if not {champion, rival} <= set(own):
-                    continue
-                factor, typical = _factors(own[rival], own[champion])
-                key = (collection, split, champion, rival)
-                if key not in best or factor > best[key][0]:
-                    best[key] = factor, value, typical
-    rows = []
-    for place, (factor, value, typical) in best.items():
-        claim = (claims or {}).get((str(place[0]), str(place[1])), Claim())
-        rows.append((*place, factor, value, typical, claim.over.get(str(place[3]))))
-    return Table(
-        name="speedups",
-        title="Largest speed-up of DANN and DANN* over their rivals",
-        columns=(
-            "collection", "split", "algorithm", "over", "factor", f"at {axis.name}",
-            "median factor there", "paper, dann*",
-        ),
-        rows=tuple(rows),
-        caption="Factor: ratio of the mean latencies, late searches at the limit. Median factor: "
-        "over the queries, each against itself.",
-    )  # fmt: skip
-
-
-def _factors(slow: Sequence[Trial], fast: Sequence[Trial]) -> tuple[float, float]:
-    theirs = {trial.query: trial.latency_s() for trial in slow}
-    ours = {trial.query: trial.latency_s() for trial in fast}
-    both = sorted(set(theirs) & set(ours))
-    each = [theirs[query] / ours[query] for query in both]
-    total = sum(theirs[query] for query in both) / sum(ours[query] for query in both)
-    return total, float(np.median(each))
 
 
 def bars(*, title: str, caption: str) -> Figure:
@@ -208,14 +149,16 @@ def curve_tables(table: Table, axis: Axis) -> tuple[Table, ...]:
     )
 
 
-def _grouped(trials: Iterable[Trial], axis: Axis) -> dict[Key, list[Trial]]:
+def grouped(trials: Iterable[Trial], axis: Axis) -> dict[Key, list[Trial]]:
+    """Return the trials by collection, split and value of the axis."""
     groups: dict[Key, list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.collection, trial.split, axis.of(trial)), []).append(trial)
     return groups
 
 
-def _by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+def by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials by algorithm."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.algorithm, []).append(trial)

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from fedneighbors.methods.fedknn.studies.cells import SPLITS, Place
 from fedneighbors.methods.fedknn.studies.collections import SYN
 from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.speedups import Claim, speedups
 from fedneighbors.methods.fedknn.studies.summaries import (
     Axis,
-    Claim,
     bars,
     curve_tables,
     curves,
     overview,
-    speedups,
 )
 from fedneighbors.methods.fedknn.studies.trials import Trial
 from fedneighbors.records import Figure
