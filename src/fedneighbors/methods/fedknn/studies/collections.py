@@ -83,9 +83,12 @@ class Collection:
         return Collection(self.name, self.metric, kept, self.paper, self.step, self.is_costly)
 
     def queries(self, n_queries: int, *, seed: int) -> list[int]:
-        """Return the rows of objects that are queries, drawn at random as in the paper."""
+        """Return the rows of objects that are queries, drawn at random as in the paper.
+
+        A shorter list is the beginning of a longer one.
+        """
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
-        chosen: list[int] = rng.choice(len(self.objects), n_queries, replace=False).tolist()
+        chosen: list[int] = rng.permutation(len(self.objects))[:n_queries].tolist()
         return chosen
 
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 RIVALS = ("baseline", "hufu", "hufu+", "dann", "dann*")
-LOCAL = ("molecules", "SYN", "titles", "genomes")
+LOCAL = ("titles", "genomes", "SYN", "molecules")
 """The collections whose searches cost more than their messages, as the paper's four."""
 
 N_QUERIES = {"titles": 12, "genomes": 8, "SYN": 6, "molecules": 4, "places": 12}
