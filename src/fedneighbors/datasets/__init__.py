@@ -3,6 +3,7 @@
 from fedneighbors.datasets.catalog import Entry, available, load, load_columns
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.encoder import NominalColumn, NumericColumn, TableEncoder
+from fedneighbors.datasets.graphs_generator import synthetic_graphs
 from fedneighbors.datasets.openml import fetch_openml
 from fedneighbors.datasets.reading import (
     dataset_from_table,
@@ -29,6 +30,7 @@ __all__ = [
     "read_features",
     "read_table",
     "synthetic_binary",
+    "synthetic_graphs",
     "synthetic_private",
     "synthetic_real",
 ]
