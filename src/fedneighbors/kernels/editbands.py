@@ -111,7 +111,7 @@ def bound_bands(
     lengths : int64 array of shape (n_strings,)
         Lengths of the strings.
     query_counts : uint16 array of shape (N_BINS + N_BUCKETS,)
-        Of the query; its letters that no string has carry the code 0.
+        Of the query, in the codes of the strings.
     query_length : int
         Length of the query.
 

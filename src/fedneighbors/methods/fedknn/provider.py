@@ -24,6 +24,7 @@ from fedneighbors.methods.fedknn.messages import (
 )
 from fedneighbors.methods.fedknn.planner_messages import EchoReply, EchoRequest, SampleRequest
 from fedneighbors.methods.fedknn.planner_sampling import sample
+from fedneighbors.methods.fedknn.private.bounds import separate_bounds
 from fedneighbors.methods.fedknn.private.padding import (
     EPOCH_BYTES,
     PaddedBoundRequest,
@@ -106,7 +107,8 @@ class Provider:
                 return self._nearest(request, request.count, request.cutoff)
             case PaddedBoundRequest():
                 with on_grid(request.grid_s):
-                    return pad_bounds(self._session(request).bounds(), request.k, self._epoch)
+                    bounds = separate_bounds(self._session(request))
+                    return pad_bounds(bounds, request.k, self._epoch)
             case PaddedNearestRequest():
                 with on_grid(request.grid_s):
                     count = int(request.count[0])

@@ -188,6 +188,9 @@ class _RecordedSession:
     def bounds(self) -> Floats:
         return self._recorder.bounds.copy()
 
+    def separate_bounds(self) -> Floats:
+        return self.bounds()  # recordings are of graphs, whose bounds stand alone
+
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a recording has a limit of its own
         start = time.thread_time()
         first, wanted = self._n_given, self._n_given + k

@@ -123,6 +123,9 @@ class _GraphSession:
     def bounds(self) -> Floats:
         return self._lower.astype(np.float64)
 
+    def separate_bounds(self) -> Floats:
+        return self.bounds()  # counts of each graph against those of the query
+
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         if k < 0 or math.isnan(cutoff):
             raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")

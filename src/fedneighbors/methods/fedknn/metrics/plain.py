@@ -77,6 +77,9 @@ class _PlainSession:
     def bounds(self) -> Floats:
         return np.zeros(len(self._objects))
 
+    def separate_bounds(self) -> Floats:
+        return self.bounds()
+
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         complete = self._compute(deadline_s)
         known = np.flatnonzero(~np.isnan(self._distances))

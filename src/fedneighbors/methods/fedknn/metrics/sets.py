@@ -120,6 +120,11 @@ class _SetSession(BrowsingSession):
         reachable = np.minimum(sizes, len(self._known))
         return self._distances(reachable, sizes)
 
+    def separate_bounds(self) -> Floats:
+        """Return the same without a look at which elements the table knows."""
+        sizes = self._index.sizes
+        return self._distances(np.minimum(sizes, self._n_query), sizes)
+
     def count(self, radius: float) -> int:
         if math.isnan(radius):
             raise ValueError("expected a radius, got NaN")

@@ -14,7 +14,7 @@ from fedneighbors.kernels.editbands import (
 )
 from fedneighbors.kernels.editslices import scan_slices
 from fedneighbors.kernels.edittally import LIMIT, WITHIN, begin
-from fedneighbors.methods.fedknn.metrics.strings_table import StringTable
+from fedneighbors.methods.fedknn.metrics.strings_table import StringTable, code_points
 from fedneighbors.methods.fedknn.sessions import Found
 
 __all__ = ["StringSession"]
@@ -67,7 +67,7 @@ class StringSession:
         self._tally = np.zeros(self._largest + 1, np.int64)
         self._n_given = 0
         self._bound_groups()
-        self._bound_long(codes)
+        self._bound_long(query)
         if not self._length:
             self._know_all(lengths)
 
@@ -79,6 +79,10 @@ class StringSession:
         bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
         bounds[self._table.order[self._table.n_short :]] = self._long_bounds
         return bounds
+
+    def separate_bounds(self) -> Floats:
+        """Return the bounds: each follows from its string and the query alone."""
+        return self.bounds()
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         """Emit the next ``k`` strings, see :class:`~fedneighbors.methods.fedknn.sessions.Session`.
@@ -120,14 +124,15 @@ class StringSession:
         self._n_scanned = 0
         self._scanned_long = slices.starts < 0  # an unsliced group cannot be scanned
 
-    def _bound_long(self, codes: npt.NDArray[np.int32]) -> None:
+    def _bound_long(self, text: str) -> None:
         table = self._table
         lengths = table.slices.lengths[table.n_short :]
         self._compared = np.zeros(len(lengths), np.bool_)
         if not len(lengths) or not self._length:
             self._long_bounds = lengths.astype(np.int32)
             return
-        query = count_pieces(Strings(codes, np.array([0, self._length])))[0]
+        letters = Strings(code_points([text]).astype(np.int32), np.array([0, self._length]))
+        query = count_pieces(letters)[0]
         self._long_bounds = bound_bands(table.pieces, lengths, query, self._length)
         self._letter_of = np.full(len(table.alphabet) + 1, -1, np.int32)
         self._letter_of[self._letters] = np.arange(len(self._letters))

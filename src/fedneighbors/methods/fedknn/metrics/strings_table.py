@@ -115,7 +115,8 @@ def lay_out(
         n_short=n_short,
         n_short_groups=n_short_groups,
         long=long,
-        pieces=count_pieces(long),
+        # of code points, not of codes: those depend on which letters other strings have
+        pieces=count_pieces(Strings(points[offsets[n_short] :].astype(np.int32), long.offsets)),
         group_of_long=np.repeat(np.arange(len(sizes)), sizes)[n_short:],
     )
 

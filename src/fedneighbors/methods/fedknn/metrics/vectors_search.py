@@ -53,6 +53,12 @@ class ScanSession(BrowsingSession):
             self._take_rest(self._bounds)
         return self._bounds.copy()
 
+    def separate_bounds(self) -> Floats:
+        """Return the distances: features and their margins follow from the whole table."""
+        distances = self._measure(None)
+        self._take_rest(distances)
+        return distances
+
     def count(self, radius: float) -> int:
         """Return how many objects lie within a distance of ``radius``."""
         _expect_radius(radius)
