@@ -55,6 +55,7 @@ def test_titles_are_found_over_skewed_parties(titles, tmp_path):
     found = table(record, "neighbors")
     assert found[0]["object"] == "graph search 4"
     assert [row["distance"] for row in found] == [1.0, 2.0]
+    assert found[0]["row"] == 5
     assert {row["party"] for row in table(record, "providers")} == {"party-0", "party-1", "party-2"}
     assert sum(row["holds"] for row in table(record, "providers")) == len(TITLES)
     assert "graph search 4" in printed
@@ -90,6 +91,19 @@ def test_a_query_may_be_a_row_or_stand_in_a_file(titles, tmp_path):
         ("federated learning 3", 0.0),
     ]
     assert len(table(record, "cost")) == 3
+
+
+def test_long_strings_are_cut_in_the_record_and_found_by_their_row(tmp_path):
+    (tmp_path / "long.txt").write_text("a" * 500 + "\n" + "b" * 500 + "\n")
+
+    record, _ = search(
+        *("--data", tmp_path / "long.txt", "--metric", "edit", "--query", "row:2", "-k", 1),
+        *("--parties", 2),
+        out=tmp_path / "out",
+    )
+
+    (found,) = table(record, "neighbors")
+    assert (found["object"], found["row"]) == ("b" * 200 + "\N{HORIZONTAL ELLIPSIS}", 2)
 
 
 def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):

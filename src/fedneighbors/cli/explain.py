@@ -13,6 +13,7 @@ from fedneighbors.cli.searchoptions import (
     QueriesOption,
     QueryOption,
     Source,
+    TieSeedOption,
     read_federation,
     read_queries,
 )
@@ -27,7 +28,7 @@ from fedneighbors.cli.searchsettings import (
     Workers,
     WorkersOption,
 )
-from fedneighbors.cli.splits import PartiesOption, PartyColumnOption, SeedOption
+from fedneighbors.cli.splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
     from fedneighbors.methods.fedknn.planner import Plan
@@ -46,7 +47,7 @@ def explain(
     parties: PartiesOption = 8,
     partition: PartitionWord = "uniform",
     party_column: PartyColumnOption = None,
-    seed: SeedOption = 0,
+    seed: TieSeedOption = 0,
     epsilon: QueryEpsilonOption = None,
     delta: QueryDeltaOption = None,
     guarantee: GuaranteeOption = Guarantee.EXACT,

@@ -17,4 +17,10 @@ run.command(
 run.command(
     epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "
     "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"
+    "\n\nWithout a file: [bold]fedneighbors run fedknn --data digits --metric euclidean --query "
+    "row:17[/bold]"
+    "\n\nPlaces of parties that a column names: [bold]fedneighbors run fedknn --data places.csv "
+    "--metric haversine --columns lon,lat --party-column country --query 2.35,48.86[/bold]"
+    "\n\nIn private: [bold]fedneighbors run fedknn --data molecules.smi --metric graph_edit "
+    "--query c1ccccc1CO -k 64 --algorithm 'dann*' --epsilon 1 --delta 1e-6[/bold]"
 )(fedknn)

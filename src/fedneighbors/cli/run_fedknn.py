@@ -18,6 +18,7 @@ from fedneighbors.cli.searchoptions import (
     QueriesOption,
     QueryOption,
     Source,
+    TieSeedOption,
     read_federation,
     read_queries,
 )
@@ -35,7 +36,7 @@ from fedneighbors.cli.searchsettings import (
     WorkersOption,
     opened,
 )
-from fedneighbors.cli.splits import PartiesOption, PartyColumnOption, SeedOption
+from fedneighbors.cli.splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
     from fedneighbors.records import RunRecord, Table
@@ -57,7 +58,7 @@ def fedknn(
     parties: PartiesOption = 8,
     partition: PartitionWord = "uniform",
     party_column: PartyColumnOption = None,
-    seed: SeedOption = 0,
+    seed: TieSeedOption = 0,
     algorithm: AlgorithmOption = AlgorithmName.AUTO,
     epsilon: QueryEpsilonOption = None,
     delta: QueryDeltaOption = None,

@@ -25,6 +25,7 @@ __all__ = [
     "QueriesOption",
     "QueryOption",
     "Source",
+    "TieSeedOption",
     "read_federation",
     "read_queries",
 ]
@@ -91,6 +92,9 @@ PartitionWord = Annotated[
         "natural (by --party-column).",
         rich_help_panel=_DATA,
     ),
+]
+TieSeedOption = Annotated[
+    int, typer.Option(min=0, help="Seed of the deal, and public key of the order of ties.")
 ]
 QueryOption = Annotated[
     list[str] | None,

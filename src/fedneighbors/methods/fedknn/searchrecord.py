@@ -17,6 +17,7 @@ __all__ = ["Searched", "search_and_record"]
 
 _MOST_QUERIES_DRAWN = 6
 _MOST_BARS = 16
+_LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +97,29 @@ def search_and_record(
 
 
 def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> Table:
+    owners = about.owners.tolist()
     rows = [
-        (name, rank, about.labels[place], float(distance), str(about.owners[place]))
+        (name, rank, _short(about.labels[place]), place + 1, float(distance), owners[place])
         for name, far, places in zip(_names(about.query_labels), distances, found, strict=True)
-        for rank, (distance, place) in enumerate(zip(far, places, strict=True), start=1)
+        for rank, (distance, place) in enumerate(zip(far, places.tolist(), strict=True), start=1)
     ]
-    columns = ("query", "rank", "object", "distance", "party")
+    columns = ("query", "rank", "object", "row", "distance", "party")
     return Table("neighbors", "Nearest objects", columns, tuple(rows))
 
 
 def _names(labels: Sequence[str]) -> list[str]:
     """Return labels of queries, numbered if there are several."""
     if len(labels) == 1:
-        return list(labels)
-    return [f"{number}. {label}" for number, label in enumerate(labels, start=1)]
+        return [_short(labels[0])]
+    return [f"{number}. {_short(label)}" for number, label in enumerate(labels, start=1)]
+
+
+def _short(label: str) -> str:
+    return (
+        label
+        if len(label) <= _LONGEST_LABEL
+        else f"{label[:_LONGEST_LABEL]}\N{HORIZONTAL ELLIPSIS}"
+    )
 
 
 def _cost(records: Sequence[QueryRecord]) -> Table:
