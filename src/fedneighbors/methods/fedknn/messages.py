@@ -64,7 +64,8 @@ class NearestReply:
         if not np.isfinite(self.distances).all() or (self.distances < 0).any():
             raise ValueError("a distance is not one")
         rise = np.diff(self.distances)
-        if (rise < 0).any() or ((rise == 0) & (np.diff(self.ties) <= 0)).any():
+        # not by differences of tie keys, which may run over
+        if (rise < 0).any() or ((rise == 0) & (self.ties[1:] <= self.ties[:-1])).any():
             raise ValueError("objects are not in ascending order")
         if len(set(self.ids)) < len(self.ids):
             raise ValueError("an object comes twice")

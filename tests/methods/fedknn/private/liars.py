@@ -44,6 +44,41 @@ def doubled(reply):
     return forged(reply, names=names, lengths=lengths)
 
 
+def behind(**values):
+    """Something written behind the last object of a reply that is not full."""
+
+    def change(reply):
+        n = int(reply.numbers[0])
+        if n == len(reply.ties):
+            return reply
+        fields = {name: getattr(reply, name).copy() for name in values}
+        for name, value in values.items():
+            fields[name][n] = value
+        return forged(reply, **fields)
+
+    return nearest_only(change)
+
+
+def tied(reply):
+    """The first two objects at one distance, with tie keys whose difference runs over."""
+    if reply.numbers[0] < 2:
+        return reply
+    distances, ties = reply.distances.copy(), reply.ties.copy()
+    distances[1], ties[:2] = distances[0], [2**63 - 1, -(2**63)]
+    return forged(reply, distances=distances, ties=ties)
+
+
+def nothing(reply):
+    """No objects, and the claim that there are none."""
+    return forged(
+        reply,
+        **{name: np.zeros_like(getattr(reply, name)) for name in ("ties", "names", "lengths")},
+        distances=np.full(len(reply.ties), np.inf),
+        numbers=np.array([0, 0]),
+        flags=np.array([1, 1], np.uint8),
+    )
+
+
 LIES = {
     "another size": nearest_only(lambda r: forged(r, distances=r.distances[:-1])),
     "more than were asked for": nearest_only(lambda r: forged(r, numbers=r.numbers * 0 + 99)),
@@ -54,7 +89,22 @@ LIES = {
     "names beyond their size": nearest_only(lambda r: forged(r, lengths=r.lengths + 1000)),
     "flags that are none": nearest_only(lambda r: forged(r, flags=r.flags + 7)),
     "fewer, and more left": nearest_only(
-        lambda r: forged(r, numbers=np.array([0, 0]), flags=np.array([0, 1], np.uint8))
+        lambda r: forged(nothing(r), flags=np.array([0, 1], np.uint8))
+    ),
+    "an object behind the last": behind(distances=0.0),
+    "no number behind the last": behind(distances=np.nan),
+    "less than nothing behind the last": behind(distances=-np.inf),
+    "a name behind the last": behind(names=255, lengths=64),
+    "a name that is no text": nearest_only(lambda r: forged(r, names=r.names | np.uint8(128))),
+    "a tie behind the last": behind(ties=1),
+    "ties that descend by more than 64 bits hold": nearest_only(tied),
+    "no objects, and bounds of some": nearest_only(nothing),
+    "no more objects, and then some": nearest_only(
+        lambda r: forged(r, flags=np.array([1, 1], np.uint8))
+    ),
+    "objects nearer than their bounds": bounds_only(lambda r: forged(r, bounds=r.bounds + 100)),
+    "bounds that end below all": bounds_only(
+        lambda r: forged(r, bounds=np.append(r.bounds[:-1], -np.inf))
     ),
     "bounds of another number": bounds_only(lambda r: forged(r, bounds=r.bounds[:-1])),
 }
@@ -63,5 +113,5 @@ LIES = {
 def cut_short(reply):
     """No object, and the claim that there are more."""
     if isinstance(reply, PaddedNearestReply):
-        return forged(reply, numbers=np.array([0, 0]), flags=np.array([0, 1], np.uint8))
+        return forged(nothing(reply), flags=np.array([0, 1], np.uint8))
     return reply

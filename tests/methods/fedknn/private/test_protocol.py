@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.errors import ProtocolError
+from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.messages import encode
+from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
 from fedneighbors.methods.fedknn.private.noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
+from fedneighbors.methods.fedknn.provider import Provider
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
-from tests.methods.fedknn.private.liars import LIES, Liar, cut_short
+from tests.methods.fedknn.private.liars import LIES, Liar, bounds_only, cut_short, forged
 from tests.naive.fedknn import nearest
 
 
@@ -105,7 +107,7 @@ def test_a_provider_that_breaks_the_protocol_is_named(lie):
     providers = [Liar(honest[0], LIES[lie]), honest[1]]
     coordinator = dann_star(b"0.0", 4, name="q", noise_of=noise_from(law_of(federation, 1000), 0))
 
-    with pytest.raises(ProtocolError, match="party 'p0'"):
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
         run(coordinator, providers)
 
 
@@ -135,3 +137,27 @@ def test_a_count_that_is_too_low_makes_the_certificate_fire():
 
     assert not answer.exact
     assert found(answer)[0] == (1.0, "p0", "0")
+
+
+def test_names_that_differ_by_a_zero_at_their_end_are_two():
+    metric = PlainMetric(lambda a, b: abs(a - b))
+    provider = Provider("p", [1.0, 2.0], metric, decode=float, ids=["a", "a\0"])
+
+    answer = run(dann_star(b"0.0", 2, name="q", noise_of=always(-1, 0)), [provider]).result
+
+    assert answer.merged.ids == ("a", "a\0")
+
+
+def test_other_bounds_under_the_same_epoch_are_another_question():
+    seen = []
+
+    def noise_of(epoch, providers):
+        seen.append(epoch)
+        return dict.fromkeys(providers, (0, 0))
+
+    honest = SHORT.providers()
+    lower = Liar(honest[1], bounds_only(lambda r: forged(r, bounds=r.bounds * 0.5)))
+    for number, providers in enumerate((honest, honest, [honest[0], lower])):
+        run(dann_star(b"0.0", 4, name=f"q{number}", noise_of=noise_of), providers)
+
+    assert seen[0] == seen[1] != seen[2]

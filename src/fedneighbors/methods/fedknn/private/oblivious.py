@@ -123,7 +123,7 @@ class Shelf:
             names=np.where(own[:, :, np.newaxis], self.names, _fetched(moved, more.names)),
             lengths=np.where(own, self.lengths, (moved * more.lengths[:, None, :]).sum(axis=2)),
             filled=np.minimum(self.filled + more.filled, self.k),
-            exhausted=more.exhausted,
+            exhausted=self.exhausted | more.exhausted,
             exact=self.exact & more.exact,
             verified=more.verified,
         )

@@ -48,7 +48,7 @@ class PaddedBoundReply:
         known = self.bounds[np.isfinite(self.bounds)]
         if self.bounds.ndim != 1 or (np.diff(known) < 0).any() or (known < 0).any():
             raise ValueError("bounds are not an ascending vector of 0 or more")
-        if np.isnan(self.bounds).any() or not np.isinf(self.bounds[len(known) :]).all():
+        if not np.isposinf(self.bounds[len(known) :]).all():
             raise ValueError("bounds are not filled up at their end")
         if len(self.epoch) != EPOCH_BYTES:
             raise ValueError(f"an epoch has {EPOCH_BYTES} bytes")
@@ -183,6 +183,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     lengths = reply.lengths[:n]
     if ((lengths < 0) | (lengths > MOST_BYTES_OF_A_NAME)).any():
         raise ValueError(f"expected names of at most {MOST_BYTES_OF_A_NAME} bytes")
+    _require_empty_filling(reply, n)
     ids = tuple(
         reply.names[place, :length].tobytes().decode() for place, length in enumerate(lengths)
     )
@@ -194,3 +195,11 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
         exact=bool(reply.flags[1]),
         n_verified=n_verified,
     )
+
+
+def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
+    """Refuse anything behind the last object, which nobody would look at and the merge would."""
+    behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
+    written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
+    if written or not np.isposinf(reply.distances[n:]).all():
+        raise ValueError("what fills up a reply is not empty")

@@ -9,9 +9,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.messages import Message
+from fedneighbors.federation.messages import Message, encode
 from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.answers import Answer
 from fedneighbors.methods.fedknn.messages import FinishRequest
@@ -79,6 +80,7 @@ def dann_star(
     }
     replies = yield gather(_requests(name, query, second, k, grid_s))
     shelf = shelf.then(_follows(prefix, shelf, Shelf.of(replies.complete("the second round").each)))
+    _require_bounds_kept({provider: reply.bounds for provider, reply in each.items()}, shelf)
     certain = shelf.certain()
     if always_exact and not certain:
         raise ProtocolError(
@@ -145,8 +147,15 @@ def second_asked(first: int, rank: int, noise: int, k: int) -> int:
 
 
 def _epoch(replies: Mapping[str, Message]) -> bytes:
-    """Return a word that changes whenever the objects of a provider do."""
-    words = [f"{provider} {replies[provider].epoch.hex()}" for provider in sorted(replies)]
+    """Return a word that changes whenever the objects of a provider do.
+
+    It covers the bounds too: who sends others under the same epoch gets other noise, which is
+    charged, and cannot take what one noise was added to from what it was added to before.
+    """
+    words = [
+        f"{provider} {hashlib.sha256(encode(replies[provider])).hexdigest()}"
+        for provider in sorted(replies)
+    ]
     return hashlib.sha256("\n".join(words).encode()).digest()
 
 
@@ -163,15 +172,42 @@ def _follows(prefix: Mapping[str, int], shelf: Shelf, more: Shelf) -> Shelf:
     """Return the second part, or name the provider whose second part does not follow its first."""
     for row, provider in enumerate(shelf.providers):
         n = prefix[provider]
-        if n == 0 or more.filled[row] == 0:
+        if more.filled[row] == 0:
+            continue
+        if shelf.exhausted[row]:
+            raise ProtocolError(f"party {provider!r}: it had no more objects, and returned some")
+        if n == 0:
             continue
         last = (shelf.distances[row, n - 1], shelf.ties[row, n - 1])
         if (more.distances[row, 0], more.ties[row, 0]) <= last:
             raise ProtocolError(f"party {provider!r}: its second objects come before its first")
-        names = [*shelf.names[row, :n], *more.names[row, : more.filled[row]]]
-        if len({name.tobytes() for name in names}) < len(names):
+        if not _names(shelf, row).isdisjoint(_names(more, row)):
             raise ProtocolError(f"party {provider!r}: an object came in both rounds")
     return more
+
+
+def _names(shelf: Shelf, row: int) -> set[tuple[bytes, int]]:
+    places = range(int(shelf.filled[row]))
+    return {(shelf.names[row, t].tobytes(), int(shelf.lengths[row, t])) for t in places}
+
+
+def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
+    """Refuse objects that the bounds of their own provider rule out, as those of Algorithm 1 are.
+
+    The j-th smallest distance is never below the j-th smallest bound, and there is a bound for each
+    of the first k objects.
+    """
+    for row, provider in enumerate(shelf.providers):
+        if (shelf.distances[row] < bounds[provider]).any():
+            raise ProtocolError(
+                f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
+            )
+        n_bounds = int(np.isfinite(bounds[provider]).sum())
+        if shelf.exhausted[row] and shelf.exact[row] and shelf.filled[row] < n_bounds:
+            raise ProtocolError(
+                f"party {provider!r}: it has no more than {shelf.filled[row]} objects, and sent "
+                f"bounds of {n_bounds}"
+            )
 
 
 def _closed(shelf: Shelf, name: str, *, certain: bool, algorithm: str) -> Coordinator[Answer]:
