@@ -59,7 +59,7 @@ def examine(effort: Effort, *, seed: int, n_jobs: int, progress: Progress) -> Fi
         ),
         notes=(
             MEASURED,
-            "Growth: a search with k neighbours over one with 4; the paper has 95 on AIDS and 19 "
+            "Growth: a search with k neighbors over one with 4; the paper has 95 on AIDS and 19 "
             "on SYN for k = 256.",
         ),
     )

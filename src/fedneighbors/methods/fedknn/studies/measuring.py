@@ -23,7 +23,7 @@ class Task:
     place : Place
         Split and number of providers.
     ks : tuple of int
-        Neighbours, ascending.
+        Neighbors, ascending.
     algorithms : tuple of str
         Who is asked.
     n_queries : int
@@ -100,7 +100,7 @@ def _compile(cell: Cell, row: int, task: Task) -> None:
 def _of_query(cell: Cell, row: int, task: Task) -> list[Trial]:
     """Measure one query; a search that cannot be in time is not begun.
 
-    The first algorithm that is late with k neighbours is late with more of them; and HuFu, whose
+    The first algorithm that is late with k neighbors is late with more of them; and HuFu, whose
     range counts need all that DANN verifies, is late wherever DANN is.
     """
     cell.forget()

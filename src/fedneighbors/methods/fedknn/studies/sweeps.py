@@ -1,4 +1,4 @@
-"""Figures 5 to 8, 10, 12 and 13: neighbours, providers, size and lower bounds are varied."""
+"""Figures 5 to 8, 10, 12 and 13: neighbors, providers, size and lower bounds are varied."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class Sweep:
     collections, splits, algorithms : tuple of str
         What is searched, and how.
     ks, parties, shares : tuple
-        Neighbours, providers, and the share of each collection's objects.
+        Neighbors, providers, and the share of each collection's objects.
     claims : mapping
         What the paper says, by collection and split.
     title, caption : str
@@ -160,7 +160,7 @@ def _late_notes(trials: Sequence[Trial]) -> tuple[str, ...]:
     return (
         f"{late} of {len(trials)} searches were late. Where DANN is late, HuFu and HuFu+, which "
         "verify all that it verifies, are counted as late without being run; so is an algorithm "
-        "that was late with fewer neighbours.",
+        "that was late with fewer neighbors.",
     )
 
 
@@ -183,7 +183,7 @@ NEIGHBORS_SWEEP = Sweep(
         ("titles", "uniform"): Claim({"baseline": 1.9, "hufu": 2.7}),
         ("genomes", "uniform"): Claim({"baseline": 1.29, "hufu": 1.36}),
     },
-    title="Seconds over the number of neighbours",
+    title="Seconds over the number of neighbors",
     caption="Figures 5 and 6 of the paper; 8 providers.",
 )
 PROVIDERS_SWEEP = Sweep(
@@ -229,7 +229,7 @@ PLACES_SWEEP = Sweep(
     ks=(4, 8, 16, 32, 64, 128, 256),
     parties=(8,),
     claims={},
-    title="Seconds over the number of neighbours",
+    title="Seconds over the number of neighbors",
     caption="Figure 10 of the paper; 8 providers.",
 )
 ABLATION_SWEEP = Sweep(
@@ -257,7 +257,7 @@ def sweeping(sweep: Sweep, quick_effort: Effort = QUICK) -> Work:
 
 NEIGHBORS = Study(
     name="fedknn.k",
-    title="Neighbours (Figures 5 and 6)",
+    title="Neighbors (Figures 5 and 6)",
     description="Latency and work of every algorithm for k = 4 to 256, over 8 providers.",
     work=sweeping(NEIGHBORS_SWEEP),
 )

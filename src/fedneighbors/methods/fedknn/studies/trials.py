@@ -21,7 +21,7 @@ class Trial:
     collection, split, algorithm : str
         What was searched, how it was dealt out, and how it was searched.
     n_objects, n_parties, k, query : int
-        Objects of all providers, providers, neighbours, and the row of the query.
+        Objects of all providers, providers, neighbors, and the row of the query.
     late : bool
         Whether a provider reached the limit; the numbers below are 0 then.
     limit_s : float
