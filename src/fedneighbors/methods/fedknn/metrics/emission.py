@@ -22,6 +22,7 @@ _SMALLEST_STRETCH = 256
 _SAMPLE = 1024
 _SAMPLE_SPARE = 8
 _MOST_SPARE = 4
+_ANY_RANK = np.iinfo(np.int64).max
 
 
 def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
@@ -46,9 +47,9 @@ def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
 class Pool:
     """Objects of known distance on their way out.
 
-    A front stretch is kept in ascending order of (distance, rank). All objects behind it have a
-    distance above a limit and lie unsorted among those that were moved to the front, so that the
-    first few of many objects cost two looks at each. The stretch doubles when it runs out:
+    A front stretch is kept in ascending order of (distance, rank). All objects behind it are above
+    a limit of (distance, rank) and lie unsorted among those that were moved to the front, so that
+    the first few of many objects cost two looks at each. The stretch doubles when it runs out:
     emitting all objects in small parts sorts each of them once.
 
     Parameters
@@ -65,7 +66,7 @@ class Pool:
     def _hold(self, positions: Integers, distances: Floats) -> None:
         """Begin anew with these objects, none in order yet."""
         self._positions, self._distances = positions, distances
-        self._limit = -math.inf
+        self._limit, self._rank_limit = -math.inf, _ANY_RANK
         self._n_behind = len(positions)
         self._front = np.empty(0, np.int64), np.empty(0)
         self._first = 0  # what lies before it in the front was taken
@@ -104,11 +105,16 @@ class Pool:
     def n_within(self, radius: float) -> int:
         """Return how many objects in the pool lie within a distance."""
         ahead = int(self._front[1][self._first :].searchsorted(radius, side="right"))
-        behind = (self._distances > self._limit) & (self._distances <= radius)
-        return ahead + int(np.count_nonzero(behind))
+        return ahead + int(np.count_nonzero(self._distances[self._behind()] <= radius))
 
     def _behind(self) -> npt.NDArray[np.bool_] | slice:
-        return slice(None) if self._limit == -math.inf else self._distances > self._limit
+        if self._limit == -math.inf:
+            return slice(None)
+        beyond = self._distances > self._limit
+        if self._rank_limit != _ANY_RANK:
+            tied = self._distances == self._limit
+            beyond |= tied & (self._ranks[self._positions] > self._rank_limit)
+        return beyond
 
     def _sort(self, k: int) -> None:
         """Extend the front to ``k`` objects at least, if there are so many."""
@@ -116,12 +122,15 @@ class Pool:
         if wanted <= 0:
             return
         self._stretch = max(wanted, self._stretch)
-        behind, limit = self._behind(), math.inf
+        behind, limit, rank_limit = self._behind(), math.inf, _ANY_RANK
         positions, distances = self._positions[behind], self._distances[behind]
         if self._stretch < len(distances):
             limit = _value_above(distances, self._stretch)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
+            if len(near) > _MOST_SPARE * self._stretch:  # most are tied: by rank, then
+                within, rank_limit = self._lowest(positions, distances < limit)
+                positions, distances = positions[within], distances[within]
         order = np.lexsort((self._ranks[positions], distances))
         ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
         self._front = (
@@ -129,9 +138,18 @@ class Pool:
             np.concatenate([nearer, distances[order]]),
         )
         self._first = 0
-        self._limit = limit
+        self._limit, self._rank_limit = limit, rank_limit
         self._n_behind -= len(positions)
         self._stretch *= 2
+
+    def _lowest(
+        self, positions: Integers, certain: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """Return which objects make up a stretch, with so many of the lowest rank as it lacks."""
+        ranks = self._ranks[positions]
+        lacking = self._stretch - int(np.count_nonzero(certain))
+        limit = int(np.partition(ranks[~certain], lacking - 1)[lacking - 1])
+        return certain | (ranks <= limit), limit
 
 
 def _value_above(values: Floats, n: int) -> float:
