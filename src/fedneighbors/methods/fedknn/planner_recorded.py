@@ -4,12 +4,14 @@ The coordinator of an algorithm itself is run against the recordings: what it as
 bounds and distances alone, so that it asks what it would ask the real providers.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors.federation.loop import read_reply
 from fedneighbors.federation.messages import Message, encode
@@ -31,6 +33,7 @@ from fedneighbors.methods.fedknn.private.padding import (
     pad_bounds,
     pad_nearest,
 )
+from fedneighbors.methods.fedknn.sessions import Found, next_until
 
 __all__ = ["Candidate", "Course", "Exchange", "Recorded", "course"]
 
@@ -66,8 +69,10 @@ class Recorded:
     def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
         self.name = name
         self.spent_s = 0.0
-        self.n_given = 0
+        self.n_given = self.n_verified = 0
+        self.exact = sampled.exact
         self._sampled = sampled
+        self._searched_s = 0.0
         self._is_open = self._bounded = False
         self._distances, self._ties, self._ids = sampled.distances, sampled.ties, sampled.ids
         self._steps = [0, *sampled.steps.tolist()]
@@ -82,34 +87,56 @@ class Recorded:
                 self._open(bounded=True)
                 return BoundReply(self._sampled.bounds[: request.k])
             case NearestRequest():
-                return self._nearest(request.count, request.cutoff)
+                return self._nearest(request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 with self._on_grid(request.grid_s):
                     self._open(bounded=True)
                     return pad_bounds(self._sampled.bounds, request.k, bytes(EPOCH_BYTES))
             case PaddedNearestRequest():
                 with self._on_grid(request.grid_s):
-                    return pad_nearest(self._nearest(int(request.count[0]), None), request.k)
+                    return pad_nearest(self._nearest(int(request.count[0])), request.k)
             case FinishRequest():
                 return Finished()
         raise Refuse("a recorded sample does not tell", type(request).__name__)
 
-    def _nearest(self, count: int, cutoff: float | None) -> NearestReply:
-        self._open(bounded=False)
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next objects, as a session of the real provider would."""
         first = self.n_given
-        limit = np.inf if cutoff is None else cutoff
-        n_within = int(self._distances.searchsorted(limit, side="right"))
-        last = min(first + count, max(n_within, first))
-        self._search(last, reach=limit if last < first + count else None)
+        n_within = int(self._distances.searchsorted(cutoff, side="right"))
+        last = min(first + k, max(n_within, first))
+        self._search(last, reach=cutoff if last < first + k else None)
         self.n_given = last
-        return NearestReply(
+        return Found(
+            positions=np.arange(first, last),
             distances=self._distances[first:last],
-            ties=self._ties[first:last],
-            ids=self._ids[first:last],
             # beyond the end of the recording nothing is known; the coordinator is to come to an end
-            exhausted=last < first + count or (last >= n_within and self._ends(last)),
-            exact=self._sampled.exact,
-            n_verified=last,
+            exhausted=last < first + k or (last >= n_within and self._ends(last)),
+            n_certified=last - first,
+        )
+
+    def bounds(self) -> npt.NDArray[np.float64]:
+        """Return the lowest bounds, ascending."""
+        return self._sampled.bounds
+
+    def count(self, radius: float) -> int:
+        """Refuse: a recording ends with the k-th object."""
+        raise Refuse("a recorded sample does not tell", f"what lies within {radius}")
+
+    def _nearest(
+        self, count: int, cutoff: float | None = None, tie: int | None = None
+    ) -> NearestReply:
+        self._open(bounded=False)
+        if cutoff is None or tie is None:
+            found = self.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        else:
+            found = next_until(self, count, cutoff=cutoff, tie=tie, ties=self._ties)
+        return NearestReply(
+            distances=found.distances,
+            ties=self._ties[found.positions],
+            ids=tuple(self._ids[place] for place in found.positions.tolist()),
+            exhausted=found.exhausted or len(found.positions) < count,
+            exact=self.exact,
+            n_verified=self.n_given,
         )
 
     def _ends(self, n: int) -> bool:
@@ -131,7 +158,9 @@ class Recorded:
             before = self._distances[last - 1] if last else 0.0
             gap = float(self._distances[last] - before)
             end += (reach - float(before)) / gap if gap > 0 else 0.0
-        self.spent_s += max(self._search_s(end) - self._search_s(float(self.n_given)), 0.0)
+        seconds = self._search_s(end)
+        self.spent_s += max(seconds - self._searched_s, 0.0)
+        self._searched_s = max(seconds, self._searched_s)
 
     def _search_s(self, n: float) -> float:
         """Return the seconds to the n-th object, bounds included if they were not asked for."""
