@@ -99,7 +99,13 @@ class Recorded:
                 return Finished()
         raise Refuse("a recorded sample does not tell", type(request).__name__)
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(
+        self,
+        k: int,
+        *,
+        cutoff: float = math.inf,
+        deadline_s: float | None = None,  # noqa: ARG002 - a recording is never late
+    ) -> Found:
         """Emit the next objects, as a session of the real provider would."""
         first = self.n_given
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
