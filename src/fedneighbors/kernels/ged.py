@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-__all__ = ["GedSearch", "GedSide", "GedTree", "decide_many"]
+__all__ = ["GedSearch", "GedSide", "GedTree", "verify"]
 
 # Without counting the references to the arrays of a tuple, 32 microseconds instead of 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -21,7 +21,8 @@ _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  #
 
 _BIG: Any = np.int32(1 << 28)  # above any cost, and four times it still fits int32
 # Places of `GedTree.head`: what is under way.
-_OBJECT, _TAU, _N, _M, _DEPTH, _OPEN, _REFUSED, _BONDS, _LOADED = range(9)
+OBJECT, TAU = 0, 1
+_N, _M, _DEPTH, _OPEN, _REFUSED, _BONDS, LOADED = range(2, 9)
 
 
 class GedSide(NamedTuple):
@@ -42,7 +43,7 @@ class GedSide(NamedTuple):
 class GedTree(NamedTuple):
     """The path of a search. Rows are nodes of the smaller graph, then of nothing (insertions)."""
 
-    head: Any  # (9,)
+    head: Any  # (12,)
     price: Any  # (rows, columns) doubled cost of mapping row to column; one row for all insertions
     anchored: Any  # (rows, columns) the part of it that edges to mapped nodes cause
     row: Any  # (depths, rows) dual prices
@@ -68,6 +69,7 @@ class GedSearch(NamedTuple):
     tree: GedTree
     kinds: Any  # (labels,) new names of node labels
     bonds: Any  # (labels,) new names of edge labels
+    dual: Any  # DualRoom
 
 
 @_jit
@@ -335,31 +337,31 @@ def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any
 
 
 @_jit
-def _verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
+def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
     """Return a cost up to ``tau``, a bound above it, or -1 if the budget is spent; and the work."""
     tree, head, work = search.tree, search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
     small = search.query if n_own <= n_object else search.object
     large = search.object if n_own <= n_object else search.query
-    if head[_OBJECT] != g or head[_TAU] != tau:
-        if head[_LOADED] == 0:
+    if head[OBJECT] != g or head[TAU] != tau:
+        if head[LOADED] == 0:
             _load(query, 0, search, search.query)
         _load(table, g, search, search.object)
-        head[_OBJECT], head[_TAU], head[_LOADED] = g, tau, 0
+        head[OBJECT], head[TAU], head[LOADED] = g, tau, 0
         head[_N], head[_M] = min(n_own, n_object), max(n_own, n_object)
         head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, _BIG
         _root(small, large, tree)
         _assign(small, large, tree, 0, 2 * tau)
         bound, work = (tree.total[0] + 1) // 2, 1 + n_own
         if bound > tau:
-            head[_OBJECT], head[_LOADED] = -1, 1
+            head[OBJECT], head[LOADED] = -1, 1
             return bound, work
     while True:
         d = head[_DEPTH]
         if head[_OPEN] == 0:
             cost = _cost_of_assignment(small, large, tree, d)
             if cost <= tau:
-                head[_OBJECT] = -1
+                head[OBJECT] = -1
                 return cost, work
             _branch(small, large, tree, d, tau)
             head[_OPEN] = 1
@@ -371,30 +373,8 @@ def _verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) 
             if _descend(small, large, tree, d, tree.children[d, place], tau):
                 head[_DEPTH], head[_OPEN] = d + 1, 0
         elif d == 0:
-            head[_OBJECT], head[_LOADED] = -1, 1
+            head[OBJECT], head[LOADED] = -1, 1
             return head[_REFUSED], work
         else:
             head[_DEPTH], v = d - 1, tree.chosen[d - 1]
             _step(small, large, tree, v, small.partner[v], -1)
-
-
-@njit(cache=True, nogil=True)
-def decide_many(
-    table: Any, query: Any, positions: Any, start: int, tau: int, n_wanted: int, budget: int,
-    lower: Any, upper: Any, search: Any,
-) -> Any:  # fmt: skip
-    """See :func:`fedneighbors.kernels.gedsearch.verify_many`."""
-    n_found, work = 0, 0
-    for i in range(start, positions.shape[0]):
-        g = positions[i]
-        if lower[g] <= tau < upper[g]:
-            result, spent = _verify(table, g, query, search, tau, budget - work)
-            work += spent
-            if result < 0:
-                return i, n_found
-            bounds = upper if result <= tau else lower
-            bounds[g] = result
-        n_found += upper[g] <= tau
-        if n_found == n_wanted:
-            return i + 1, n_found
-    return positions.shape[0], n_found

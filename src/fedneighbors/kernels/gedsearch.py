@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.kernels.ged import GedSearch, GedSide, GedTree, decide_many
+from fedneighbors.kernels.ged import GedSearch, GedSide, GedTree
+from fedneighbors.kernels.gedcells import DualRoom
+from fedneighbors.kernels.geddecide import decide_many
 
 __all__ = ["GraphTable", "new_search", "verify_many"]
 
@@ -38,13 +40,16 @@ class GraphTable(NamedTuple):
     twin: npt.NDArray[np.int32]
 
 
-def new_search(table: GraphTable, query: GraphTable) -> GedSearch:
+def new_search(table: GraphTable, query: GraphTable, *, patience: int = 150) -> GedSearch:
     """Return room for the pairs of one query with the graphs of a table.
 
     Parameters
     ----------
     table, query : GraphTable
         The query is a table of one graph. Labels of both count alike.
+    patience : int
+        Work, roughly a microsecond each, after which the tree search for a pair gives up and
+        branch and bound with better bounds begins. The answers do not depend on it.
     """
     n = 1 + max(_largest(table.first_node), _largest(query.first_node))
     n_arcs = 1 + max(_largest(part.first_arc[part.first_node]) for part in (table, query))
@@ -58,10 +63,11 @@ def new_search(table: GraphTable, query: GraphTable) -> GedSearch:
             _grid(n), _grid(n), _grid(n), _grid(n), _grid(n_bonds + 2, n),
         )  # fmt: skip
 
-    head = np.array([-1, 0, 0, 0, 0, 0, 0, n_bonds, 0], np.int64)
+    head = np.array([-1, 0, 0, 0, 0, 0, 0, n_bonds, 0, 0, 0, patience], np.int64)
     grids = [_grid(n, n) for _ in range(7)]
     lines = [_grid(n) for _ in range(8)]
-    return GedSearch(side(), side(), GedTree(head, *grids, *lines), kinds, bonds)
+    tree = GedTree(head, *grids, *lines)
+    return GedSearch(side(), side(), tree, kinds, bonds, _new_dual(n, n_arcs))
 
 
 def verify_many(
@@ -114,6 +120,15 @@ def verify_many(
 
 
 _NO_LIMIT = 1 << 62
+_ROOM = 1 << 22  # savings that a search may hold: pairs of some 90 nodes
+
+
+def _new_dual(n: int, n_arcs: int) -> DualRoom:
+    grids, lines = [_grid(n + 2, n) for _ in range(5)], [_grid(n + 2) for _ in range(4)]
+    return DualRoom(
+        np.zeros(9, np.int64), _grid(_ROOM), _grid(_ROOM // 2), _grid(2, n_arcs), _grid(2, n_arcs),
+        _grid(n), _grid(n), _grid(n_arcs), _grid(4, n), _grid(7, n), *grids, *lines,
+    )  # fmt: skip
 
 
 def _grid(*shape: int) -> npt.NDArray[np.int32]:

@@ -207,20 +207,21 @@ class _GraphSession:
         left = np.flatnonzero(~self._given & (self._lower <= cutoff))
         ranks = self._index.ranks
         left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
+        search = new_search(self._index.table, self._query, patience=int(_UNKNOWN))
         for position in left.tolist():
-            self._improve(position)
+            self._improve(position, search)
         left = left[self._upper[left] <= cutoff]
         return left[np.lexsort((ranks[left], self._upper[left]))][:k]
 
-    def _improve(self, position: int) -> None:
+    def _improve(self, position: int, search: GedSearch) -> None:
         """Lower the upper bound of a distance by short searches below ever closer thresholds."""
         here = np.array([position])
         if self._upper[position] == _UNKNOWN:  # the first assignment lies within any threshold
-            self._verify(here, int(_UNKNOWN) - 1, self._aside)
+            self._verify(here, int(_UNKNOWN) - 1, search)
         low = int(self._lower[position])
         while low < self._upper[position]:
             tau = (low + int(self._upper[position])) // 2
-            _, n_found = self._verify(here, tau, self._aside, budget=_SHORT)
+            _, n_found = self._verify(here, tau, search, budget=_SHORT)
             low = low if n_found else tau + 1
 
 
