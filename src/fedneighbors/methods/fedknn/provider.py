@@ -184,4 +184,5 @@ def on_grid(step_s: float) -> Iterator[None]:
     finally:
         if step_s > 0:
             took = time.monotonic() - began
-            time.sleep(math.ceil(took / step_s) * step_s - took)
+            left = math.ceil(took / step_s) * step_s - took
+            time.sleep(max(left, 0.0))  # by rounding it may fall below 0

@@ -12,7 +12,7 @@ from fedneighbors.federation.messages import encode
 from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
 from fedneighbors.methods.fedknn.private.noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.provider import Provider
+from fedneighbors.methods.fedknn.provider import Provider, on_grid
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.methods.fedknn.private.liars import LIES, Liar, bounds_only, cut_short, forged
 from tests.naive.fedknn import nearest
@@ -161,3 +161,9 @@ def test_other_bounds_under_the_same_epoch_are_another_question():
         run(dann_star(b"0.0", 4, name=f"q{number}", noise_of=noise_of), providers)
 
     assert seen[0] == seen[1] != seen[2]
+
+
+def test_a_grid_as_fine_as_rounding_holds_nothing_up():
+    for _ in range(200):
+        with on_grid(1e-300):
+            pass
