@@ -128,7 +128,7 @@ def _second(trials: list[Trial]) -> Table:
             first = middle(done, lambda trial: trial.wanted_first)
             second = middle(done, lambda trial: trial.wanted_second)
             asked = middle(done, lambda trial: trial.asked)
-            rows.append((f"{name}, {split}", k, len(done), first, second, asked))
+            rows.append((f"{name}, {split}", k, len({t.query for t in done}), first, second, asked))
     return Table(
         name="second",
         title="Objects that DANN asks for (Figure 4 b, Lemma 4.7)",
