@@ -16,6 +16,7 @@ _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overlo
 # Places of `GedTree.head` after those of the tree search: work on this pair, what is at work, and
 # the work after which the tree search gives up.
 _SPENT, _STAGE, _PATIENCE = 9, 10, 11
+_LARGE = 24  # nodes of the smaller graph; below, the tree search is worth twice the work per two
 _TREE, _HANDED_OVER, _DUAL = range(3)  # what is at work
 
 
@@ -30,10 +31,11 @@ def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) 
     small = search.query if n_own <= n_object else search.object
     large = search.object if n_own <= n_object else search.query
     if head[_STAGE] == _TREE:
-        left = head[_PATIENCE] - head[_SPENT]
+        patience = head[_PATIENCE] << max(0, (_LARGE - n) // 2)
+        left = patience - head[_SPENT]
         result, work = verify(table, g, query, search, tau, min(budget, left))
         head[_SPENT] += work
-        if result >= 0 or (work > budget and head[_SPENT] <= head[_PATIENCE]):
+        if result >= 0 or (work > budget and head[_SPENT] <= patience):
             return result, work
         if not fits(search.dual, n, m, small.start[n], large.start[m]):
             head[_SPENT] = -(1 << 60)

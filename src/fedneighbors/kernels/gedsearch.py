@@ -40,7 +40,7 @@ class GraphTable(NamedTuple):
     twin: npt.NDArray[np.int32]
 
 
-def new_search(table: GraphTable, query: GraphTable, *, patience: int = 150) -> GedSearch:
+def new_search(table: GraphTable, query: GraphTable, *, patience: int = 200) -> GedSearch:
     """Return room for the pairs of one query with the graphs of a table.
 
     Parameters
@@ -49,7 +49,8 @@ def new_search(table: GraphTable, query: GraphTable, *, patience: int = 150) -> 
         The query is a table of one graph. Labels of both count alike.
     patience : int
         Work, roughly a microsecond each, after which the tree search for a pair gives up and
-        branch and bound with better bounds begins. The answers do not depend on it.
+        branch and bound with better bounds begins; more for graphs of less than 24 nodes, where
+        the tree search does well. The distances found do not depend on it.
     """
     n = 1 + max(_largest(table.first_node), _largest(query.first_node))
     n_arcs = 1 + max(_largest(part.first_arc[part.first_node]) for part in (table, query))
