@@ -227,3 +227,12 @@ def test_longer_round_trips_cost_more_exchanges_more(trials):
         }
         assert growth["baseline"] == pytest.approx(2 * 0.243)
         assert growth["dann"] > growth["baseline"]
+
+
+def test_a_smaller_part_begins_a_larger_one_and_has_its_queries():
+    small, large = (SMALL["SYN"].part(n, seed=1) for n in (50, 200))
+
+    assert small.objects == large.objects[:50]
+    assert len(set(small.objects)) > 10
+    assert small.queries(5, seed=1) == large.queries(5, seed=1) == list(range(5))
+    assert SMALL["SYN"].queries(3, seed=1) == SMALL["SYN"].queries(6, seed=1)[:3]

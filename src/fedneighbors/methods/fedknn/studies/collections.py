@@ -1,7 +1,7 @@
 """What is searched: molecules, generated graphs, titles, pieces of genomes, and places."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ class Collection:
         Distances are multiples of it; 0 if they may be any number.
     is_costly : bool
         Whether a search may take seconds, so that it is recorded once and replayed.
+    is_shuffled : bool
+        Whether the objects stand in random order.
     """
 
     name: str
@@ -68,25 +70,29 @@ class Collection:
     paper: str
     step: float
     is_costly: bool = False
+    is_shuffled: bool = False
 
     def part(self, n_objects: int, *, seed: int) -> "Collection":
-        """Return so many of the objects, drawn at random; all if there are fewer."""
-        if n_objects >= len(self.objects):
-            return self
+        """Return so many of the objects in random order; all if there are fewer.
+
+        A smaller part is the beginning of a larger one, and has the same queries.
+        """
         rng = np.random.Generator(np.random.PCG64(seed))
-        rows = np.sort(rng.choice(len(self.objects), n_objects, replace=False))
+        rows = rng.permutation(len(self.objects))[:n_objects]
         kept = (
             self.objects[rows]
             if isinstance(self.objects, np.ndarray)
             else [self.objects[row] for row in rows.tolist()]
         )
-        return Collection(self.name, self.metric, kept, self.paper, self.step, self.is_costly)
+        return replace(self, objects=kept, is_shuffled=True)
 
     def queries(self, n_queries: int, *, seed: int) -> list[int]:
         """Return the rows of objects that are queries, drawn at random as in the paper.
 
         A shorter list is the beginning of a longer one.
         """
+        if self.is_shuffled:
+            return list(range(n_queries))
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
         chosen: list[int] = rng.permutation(len(self.objects))[:n_queries].tolist()
         return chosen

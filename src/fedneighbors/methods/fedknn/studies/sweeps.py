@@ -106,7 +106,7 @@ class Sweep:
                 algorithms=self.algorithms,
                 n_queries=effort.n_queries[name],
                 limit_s=effort.limit_s,
-                n_objects=None if share == 1 else round(share * SYN.n_graphs),
+                n_objects=None if len(self.shares) == 1 else round(share * SYN.n_graphs),
             )
             for name in self.collections
             if name in effort.n_queries
