@@ -58,7 +58,9 @@ class Chooser:
 
     def explain(self, federation: Connected, query: bytes, k: int) -> Plan:
         """Return what each algorithm is expected to take for a query, and which one would run."""
-        costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=True)
+        # one after another each would see how long those before it had searched
+        apart = self._settings.privacy is None
+        costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
         return explained(
             self._settings, costs, k, n_parties=self._n_parties, n_side_by_side=self._n_side_by_side
         )

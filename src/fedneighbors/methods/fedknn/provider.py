@@ -27,6 +27,7 @@ from fedneighbors.methods.fedknn.planner_sampling import sample
 from fedneighbors.methods.fedknn.private.bounds import separate_bounds
 from fedneighbors.methods.fedknn.private.padding import (
     EPOCH_BYTES,
+    MOST_BYTES_OF_A_NAME,
     PaddedBoundRequest,
     PaddedNearestRequest,
     pad_bounds,
@@ -91,6 +92,8 @@ class Provider:
             raise ValueError(
                 f"expected a name of its own for each of {len(objects)} objects of {name!r}"
             )
+        longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
+        self._pads = longest <= MOST_BYTES_OF_A_NAME
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=ranks_of(self._ties))
         self._decode = decode
@@ -106,6 +109,8 @@ class Provider:
             case NearestRequest():
                 return self._nearest(request, request.count, request.cutoff)
             case PaddedBoundRequest():
+                if not self._pads:
+                    raise Refuse("a name is too long for replies of one size")
                 with on_grid(request.grid_s):
                     bounds = separate_bounds(self._session(request))
                     return pad_bounds(bounds, request.k, self._epoch)

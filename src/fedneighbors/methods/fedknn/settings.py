@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -201,7 +200,12 @@ class SearchSettings:
 def _times(cost: Guarantee, n: int) -> Guarantee:
     """Return the budget of ``n`` releases of one cost, by adding up."""
     if isinstance(cost, ApproxDP):
-        return ApproxDP(cost.epsilon * n, min(cost.delta * n, Fraction(999, 1000)))
+        if cost.delta * n >= 1:
+            raise ValueError(
+                f"expected delta times max_queries below 1, got {float(cost.delta):g} times {n}; "
+                "take a smaller one of both"
+            )
+        return ApproxDP(cost.epsilon * n, cost.delta * n)
     if isinstance(cost, PureDP):
         return PureDP(cost.epsilon * n)
     raise TypeError(f"expected a cost in epsilon, got {cost!r}")

@@ -117,6 +117,7 @@ def test_the_printed_variant_is_never_called_exact_and_costs_twice_as_much():
         ({"variant": "new"}, "expected variant as one of"),
         ({"max_queries": 0}, "expected max_queries of 1 or more"),
         ({"grid_s": -1}, "expected grid_s from 0"),
+        ({"privacy": Privacy(epsilon=1, delta="0.1")}, "delta times max_queries below 1"),
         ({"allow_partial": True}, "does not go with"),
         ({"failure": 1.0, "guarantee": "certified"}, "expected failure|need no delta"),
     ],

@@ -1,12 +1,13 @@
 """DANN* finds the k nearest under noised counts; what it sends has one size whatever it finds."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.errors import ProtocolError, WireError
+from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.messages import encode
 from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
@@ -167,3 +168,21 @@ def test_a_grid_as_fine_as_rounding_holds_nothing_up():
     for _ in range(200):
         with on_grid(1e-300):
             pass
+
+
+def test_a_name_without_room_in_a_reply_is_refused_before_any_search():
+    provider = Provider(
+        "p0", [1.0], BoundedLine(0.0, 1), decode=lambda raw: float(raw), ids=["x" * 65]
+    )
+
+    with pytest.raises(PartyRefused, match="a name is too long"):
+        run(dann_star(b"0.0", 1, name="q", noise_of=always(0, 0)), [provider])
+
+
+def test_many_more_neighbors_than_objects_need_no_more_room_than_their_places():
+    k = 3000
+    federation = replace(SHORT, k=k)
+
+    answer = federation.ask(dann_star, noise_of=always(k, 0))
+
+    assert found(answer) == nearest(federation.tables, 0.0, k, key=KEY)

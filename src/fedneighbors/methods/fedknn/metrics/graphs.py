@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,19 @@ class _GraphSession:
         self._lower = index.counts.bounds(counts)
         self._upper = np.full(index.n_objects, _UNKNOWN)
         self._given = np.zeros(index.n_objects, np.bool_)
-        # Two rooms: a verification that a deadline interrupts stays in the first as it is.
-        self._search = new_search(index.table, self._query)
-        self._aside = new_search(index.table, self._query)
         self._level = -1
         self._members: Integers = np.empty(0, np.int64)
         self._place = 0
+
+    @cached_property  # who asks for bounds alone needs no room
+    def _search(self) -> GedSearch:
+        """The room of the levels, in which a verification that is interrupted stays as it is."""
+        return new_search(self._index.table, self._query)
+
+    @cached_property
+    def _aside(self) -> GedSearch:
+        """The room of all other verifications."""
+        return new_search(self._index.table, self._query)
 
     @property
     def n_verified(self) -> int:

@@ -2,13 +2,14 @@
 
 A shelf holds one row of k places for each provider, filled up with infinite distances. Rows are
 merged by the bitonic network of :mod:`~fedneighbors.kernels.bitonic`; counts and ranks are sums
-over whole arrays, and names are fetched by a product with a matrix that has one 1 in each row, so
-that no address depends on what a shelf holds. (That Python itself keeps no secret of small
-integers is left aside: an enclave would run this compiled.)
+over whole arrays, rows grow by shifts in which all take part, and names are fetched by a product
+with a matrix that has one 1 in each row, so that no address depends on what a shelf holds. (That
+Python itself keeps no secret of small integers is left aside: an enclave would run this compiled.)
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.private.padding import MOST_BYTES_OF_A_NAME, PaddedNearestReply
 
 __all__ = ["Shelf", "counts_of_bounds"]
+
+_BLOCK = 1 << 22
+"""Entries of a one-hot matrix that are made at a time."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -109,19 +113,17 @@ class Shelf:
     def then(self, more: "Shelf") -> "Shelf":
         """Return each row with what came next behind it; what has no place is left out.
 
-        Row by row the next objects are moved to the right by a one-hot product.
+        All rows take part in shifts by 1, 2, 4, ... places; each keeps those of its own number.
         """
-        places = np.arange(self.k)
-        # moved[i, t, s]: object s of the next reply of provider i goes to place t
-        moved = places[:, np.newaxis] == places + self.filled[:, np.newaxis, np.newaxis]
-        own = places < self.filled[:, np.newaxis]
-        source = np.where(moved, more.distances[:, np.newaxis, :], np.inf).min(axis=2)
+        own = np.arange(self.k) < self.filled[:, np.newaxis]
+        words, next_words = _as_words(self.names), _as_words(more.names)
+        names = np.where(own[:, :, np.newaxis], words, _moved(next_words, self.filled, 0))
         return Shelf(
             providers=self.providers,
-            distances=np.where(own, self.distances, source),
-            ties=np.where(own, self.ties, (moved * more.ties[:, np.newaxis, :]).sum(axis=2)),
-            names=np.where(own[:, :, np.newaxis], self.names, _fetched(moved, more.names)),
-            lengths=np.where(own, self.lengths, (moved * more.lengths[:, None, :]).sum(axis=2)),
+            distances=np.where(own, self.distances, _moved(more.distances, self.filled, np.inf)),
+            ties=np.where(own, self.ties, _moved(more.ties, self.filled, 0)),
+            names=np.ascontiguousarray(names).view(np.uint8),
+            lengths=np.where(own, self.lengths, _moved(more.lengths, self.filled, 0)),
             filled=np.minimum(self.filled + more.filled, self.k),
             exhausted=self.exhausted | more.exhausted,
             exact=self.exact & more.exact,
@@ -161,10 +163,7 @@ class Shelf:
     def nearest(self) -> Merged:
         """Return the k nearest objects on the shelf, for the user."""
         merged = self._merge()
-        flat = merged.providers * self.k + merged.positions
-        chosen = flat[:, np.newaxis] == np.arange(self.distances.size)
-        names = _fetched(chosen, self.names.reshape(-1, MOST_BYTES_OF_A_NAME))
-        lengths = (chosen * self.lengths.ravel()).sum(axis=1)
+        names, lengths = self._fetched(merged.providers * self.k + merged.positions)
         ranks = zip(self.providers, self._ranks(merged).tolist(), strict=True)
         n = int(np.isfinite(merged.distances).sum())
         return Merged(
@@ -182,6 +181,17 @@ class Shelf:
         last &= merged.positions >= 0
         ranks: Integers = (last * np.arange(1, self.k + 1)).sum(axis=1)
         return ranks
+
+    def _fetched(self, wanted: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
+        """Return names and lengths of places of the shelf, by one-hot products block by block."""
+        names = self.names.reshape(-1, MOST_BYTES_OF_A_NAME).astype(np.float32)  # exact for bytes
+        found, lengths = [], []
+        step = max(_BLOCK // max(len(names), 1), 1)
+        for start in range(0, len(wanted), step):
+            chosen = wanted[start : start + step, np.newaxis] == np.arange(len(names))
+            found.append((chosen.astype(np.float32) @ names).astype(np.uint8))
+            lengths.append((chosen * self.lengths.ravel()).sum(axis=1))
+        return np.concatenate(found), np.concatenate(lengths)
 
     def _merge(self) -> Entries:
         return merge_sorted(_entries(self.distances, self.ties))
@@ -201,7 +211,18 @@ def _entries(distances: Floats, ties: Integers) -> Entries:
     )
 
 
-def _fetched(chosen: npt.NDArray[np.bool_], names: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return the names that one-hot rows choose; float32 holds every byte exactly."""
-    product = chosen.astype(np.float32) @ names.astype(np.float32)
-    return product.astype(np.uint8)
+def _moved(rows: npt.NDArray[Any], steps: Integers, filling: float) -> npt.NDArray[Any]:
+    """Return each row moved to the right by its own number of places, filled up on the left."""
+    k = rows.shape[1]
+    for bit in range(k.bit_length()):
+        by = min(1 << bit, k)
+        shifted = np.full_like(rows, filling)
+        shifted[:, by:] = rows[:, : k - by]
+        kept = (steps >> bit & 1) == 0
+        rows = np.where(kept.reshape(-1, *[1] * (rows.ndim - 1)), rows, shifted)
+    return rows
+
+
+def _as_words(names: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Return names as words of eight bytes, which are moved faster."""
+    return np.ascontiguousarray(names).view(np.uint64)
