@@ -51,10 +51,17 @@ coverage: $(VENV)/.test ## Line coverage of the kernels, run as plain Python whe
 	$(BIN)/coverage report --show-missing
 
 .PHONY: benchmark
-benchmark: $(VENV)/.test ## Speed of the kernels against numpy and scipy, in one run
+benchmark: $(VENV)/.test ## Speed of the training kernels against their peers, in one run
 	$(BIN)/python benchmarks/flyhash.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/secagg.py
+
+.PHONY: benchmark-search
+benchmark-search: $(VENV)/.test ## Speed of nearest-neighbour search against its peers, in one run
+	for name in vectors places sets edit ged bitonic counts planner; do \
+	  $(BIN)/python benchmarks/$$name.py || exit 1; \
+	done
 
 .PHONY: clean
 clean: ## Remove what the other targets made
