@@ -9,6 +9,7 @@ Python itself keeps no secret of small integers is left aside: an enclave would 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -151,18 +152,18 @@ class Shelf:
 
         Algorithm 2, lines 18-19. A provider without objects counts as outside.
         """
-        ranks = self._ranks(self._merge())
+        ranks = self._ranks(self._merged)
         return dict(zip(self.providers, np.where(ranks > 0, ranks, self.k).tolist(), strict=True))
 
     def certain(self) -> bool:
         """Return whether the k nearest on the shelf are surely those of all objects."""
-        ranks = self._ranks(self._merge())
+        ranks = self._ranks(self._merged)
         outside = (ranks == self.k) | ((ranks == 0) & (self.filled > 0))
         return bool((outside | self.exhausted).all())
 
     def nearest(self) -> Merged:
         """Return the k nearest objects on the shelf, for the user."""
-        merged = self._merge()
+        merged = self._merged
         names, lengths = self._fetched(merged.providers * self.k + merged.positions)
         ranks = zip(self.providers, self._ranks(merged).tolist(), strict=True)
         n = int(np.isfinite(merged.distances).sum())
@@ -193,7 +194,8 @@ class Shelf:
             lengths.append((chosen * self.lengths.ravel()).sum(axis=1))
         return np.concatenate(found), np.concatenate(lengths)
 
-    def _merge(self) -> Entries:
+    @cached_property
+    def _merged(self) -> Entries:
         return merge_sorted(_entries(self.distances, self.ties))
 
 
