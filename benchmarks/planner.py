@@ -32,8 +32,8 @@ from fedneighbors.datasets.objects import read_objects
 from fedneighbors.federation.inprocess import connected
 from fedneighbors.federation.links import Link
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.planner import make_plan, measure, star_candidate
-from fedneighbors.methods.fedknn.planner_costs import LinkCost
+from fedneighbors.methods.fedknn.planner.costs import LinkCost
+from fedneighbors.methods.fedknn.planner.plan import make_plan, measure, star_candidate
 from fedneighbors.methods.fedknn.private.noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from fedneighbors.methods.fedknn.protocol import baseline, dann

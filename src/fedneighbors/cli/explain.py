@@ -31,7 +31,7 @@ from fedneighbors.cli.searchsettings import (
 from fedneighbors.cli.splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
-    from fedneighbors.methods.fedknn.planner import Plan
+    from fedneighbors.methods.fedknn.planner.plan import Plan
 
 __all__ = ["explain"]
 

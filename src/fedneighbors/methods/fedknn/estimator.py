@@ -14,11 +14,11 @@ from fedneighbors.federation.inprocess import Connected, connected
 from fedneighbors.federation.links import Link
 from fedneighbors.federation.roles import Coordinator
 from fedneighbors.methods.fedknn.answers import Answer, farewell
-from fedneighbors.methods.fedknn.choice import Chooser
 from fedneighbors.methods.fedknn.claims import require_known_ids, require_true_distances
 from fedneighbors.methods.fedknn.membership import members_of
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.planner import Plan
+from fedneighbors.methods.fedknn.planner.choice import Chooser
+from fedneighbors.methods.fedknn.planner.plan import Plan
 from fedneighbors.methods.fedknn.provider import Provider
 from fedneighbors.methods.fedknn.queries import decode_query, encode_query, listed
 from fedneighbors.methods.fedknn.queryrecord import QueryRecord

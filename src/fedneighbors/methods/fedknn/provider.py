@@ -22,8 +22,8 @@ from fedneighbors.methods.fedknn.messages import (
     NearestReply,
     NearestRequest,
 )
-from fedneighbors.methods.fedknn.planner_messages import EchoReply, EchoRequest, SampleRequest
-from fedneighbors.methods.fedknn.planner_sampling import sample
+from fedneighbors.methods.fedknn.planner.messages import EchoReply, EchoRequest, SampleRequest
+from fedneighbors.methods.fedknn.planner.sampling import sample
 from fedneighbors.methods.fedknn.private.bounds import separate_bounds
 from fedneighbors.methods.fedknn.private.padding import (
     EPOCH_BYTES,

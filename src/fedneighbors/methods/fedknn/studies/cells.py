@@ -14,12 +14,12 @@ from fedneighbors.methods.fedknn.messages import BoundRequest, FinishRequest
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.provider import Provider
 from fedneighbors.methods.fedknn.queries import decode_query, encode_query
-from fedneighbors.methods.fedknn.recording import RecordedMetric, Recorder
-from fedneighbors.methods.fedknn.replay import Course, replay
 from fedneighbors.methods.fedknn.sessions import Index, Metric
 from fedneighbors.methods.fedknn.studies.collections import Collection
 from fedneighbors.methods.fedknn.studies.contenders import Boundless, Question, contender
 from fedneighbors.methods.fedknn.studies.deadlines import replay_apart
+from fedneighbors.methods.fedknn.studies.recording import RecordedMetric, Recorder
+from fedneighbors.methods.fedknn.studies.replay import Course, replay
 from fedneighbors.methods.fedknn.studies.trials import BYTES_PER_S, Trial
 from fedneighbors.partition import quantity_skew
 

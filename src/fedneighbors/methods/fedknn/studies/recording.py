@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.fedknn.replay import Late
 from fedneighbors.methods.fedknn.sessions import Found, Index, Metric, Session
+from fedneighbors.methods.fedknn.studies.replay import Late
 
 __all__ = ["RecordedMetric", "Recorder"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.fedknn.planner_messages import SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.planner.messages import SampleReply, SampleRequest
 from fedneighbors.methods.fedknn.sessions import Session
 
 __all__ = ["sample"]

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Coordinator, gather
-from fedneighbors.methods.fedknn.planner_messages import EchoRequest, SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.planner.messages import EchoRequest, SampleReply, SampleRequest
 
 __all__ = ["Costs", "Federation", "LinkCost", "measure"]
 

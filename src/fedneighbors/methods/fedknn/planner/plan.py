@@ -18,9 +18,9 @@ from types import MappingProxyType
 
 from fedneighbors.federation.roles import Coordinator
 from fedneighbors.methods.fedknn.answers import Answer
-from fedneighbors.methods.fedknn.planner_costs import Costs, LinkCost, measure
-from fedneighbors.methods.fedknn.planner_messages import SampleReply
-from fedneighbors.methods.fedknn.planner_recorded import (
+from fedneighbors.methods.fedknn.planner.costs import Costs, LinkCost, measure
+from fedneighbors.methods.fedknn.planner.messages import SampleReply
+from fedneighbors.methods.fedknn.planner.recorded import (
     Candidate,
     Course,
     Exchange,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedneighbors.federation.inprocess import Connected
-from fedneighbors.methods.fedknn.planner import CANDIDATES, Plan, make_plan, star_candidate
-from fedneighbors.methods.fedknn.planner_costs import Costs, measure
-from fedneighbors.methods.fedknn.planner_recorded import Candidate
+from fedneighbors.methods.fedknn.planner.costs import Costs, measure
+from fedneighbors.methods.fedknn.planner.plan import CANDIDATES, Plan, make_plan, star_candidate
+from fedneighbors.methods.fedknn.planner.recorded import Candidate
 from fedneighbors.methods.fedknn.private.noise import CountNoise
 from fedneighbors.methods.fedknn.settings import SearchSettings
 

@@ -13,15 +13,15 @@ from fedneighbors.federation.messages import encode
 from fedneighbors.federation.roles import Refuse, gather
 from fedneighbors.methods.fedknn.algorithm import expected_counts
 from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.planner import (
+from fedneighbors.methods.fedknn.planner.costs import Costs, LinkCost
+from fedneighbors.methods.fedknn.planner.messages import EchoRequest, SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.planner.plan import (
     CANDIDATES,
     make_plan,
     measure,
     star_candidate,
 )
-from fedneighbors.methods.fedknn.planner_costs import Costs, LinkCost
-from fedneighbors.methods.fedknn.planner_messages import EchoRequest, SampleReply, SampleRequest
-from fedneighbors.methods.fedknn.planner_recorded import Recorded, course
+from fedneighbors.methods.fedknn.planner.recorded import Recorded, course
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu
 from fedneighbors.methods.fedknn.provider import Provider
 from tests.methods.fedknn.federations import BoundedLine, Federation, federations

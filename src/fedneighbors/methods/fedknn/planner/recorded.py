@@ -25,7 +25,7 @@ from fedneighbors.methods.fedknn.messages import (
     NearestReply,
     NearestRequest,
 )
-from fedneighbors.methods.fedknn.planner_messages import SampleReply
+from fedneighbors.methods.fedknn.planner.messages import SampleReply
 from fedneighbors.methods.fedknn.private.padding import (
     EPOCH_BYTES,
     PaddedBoundRequest,

@@ -11,8 +11,8 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu_plus
 from fedneighbors.methods.fedknn.provider import Provider
 from fedneighbors.methods.fedknn.queries import decode_query, encode_query
-from fedneighbors.methods.fedknn.recording import RecordedMetric, Recorder
-from fedneighbors.methods.fedknn.replay import Late, Leg, replay
+from fedneighbors.methods.fedknn.studies.recording import RecordedMetric, Recorder
+from fedneighbors.methods.fedknn.studies.replay import Late, Leg, replay
 
 GRAPHS = synthetic_graphs(
     60, mean_edges=6, n_node_labels=3, n_edge_labels=2, n_patterns=8, seed=1

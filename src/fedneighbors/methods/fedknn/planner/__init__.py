@@ -1,0 +1,1 @@
+"""Chooses the algorithm of a query: samples, measured costs, recorded courses, plans."""
