@@ -1,5 +1,6 @@
 """k-nearest-neighbour search over a federation in one process, in scikit-learn's manner."""
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -187,7 +188,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         self._chooser = Chooser(settings, len(members), side_by_side=self.workers == "processes")
         self.ledger_ = settings.ledger_for(tuple(members), ledger)
         self.n_objects_ = len(X)
-        self._n_asked = 0
+        self._numbers = itertools.count()  # threads may search side by side
         self.query_records_: list[QueryRecord] = []
         return self
 
@@ -373,8 +374,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         why: str,
     ) -> Answer:
         began = time.perf_counter()
-        self._n_asked += 1
-        name = f"query {self._n_asked:012d}"  # of one length, which tells nothing
+        name = f"query {next(self._numbers):012d}"  # of one length, which tells nothing
         try:
             outcome = federation.run(coordinator_of(encode_query(query), name))
         except Exception:  # a party's own exceptions come through too
