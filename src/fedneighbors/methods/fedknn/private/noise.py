@@ -75,7 +75,7 @@ class CountNoise:
     >>> CountNoise(1, "1e-6", n_providers=8, k=128).cost
     ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
     >>> CountNoise(1, 0, n_providers=8, k=128, promise="certified").second_shift
-    8
+    7
     """
 
     epsilon: Number
