@@ -139,10 +139,13 @@ def test_more_objects_than_bounds_are_refused():
         require_bounds_kept({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 
-def test_honest_bounds_and_objects_pass():
+def test_a_distance_may_equal_its_bound_and_lies_never_below():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
+    honest, above = np.array([0.0, 1.0, 2.0]), np.array([0.0, np.nextafter(1.0, 2), 2.0])
 
-    require_bounds_kept({"p0": part}, {"p0": np.array([0.0, 1.0, 1.5])}, k=5)
+    require_bounds_kept({"p0": part}, {"p0": honest}, k=5)
+    with pytest.raises(ProtocolError, match="party 'p0'"):
+        require_bounds_kept({"p0": part}, {"p0": above}, k=5)
 
 
 COUNTS = {

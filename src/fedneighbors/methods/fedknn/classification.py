@@ -11,6 +11,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedneighbors.federation.links import Link
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.methods.fedknn.queries import listed
+from fedneighbors.methods.fedknn.settings import whole_neighbors
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 
@@ -68,19 +70,14 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
         return isinstance(self.metric, str) and self.metric in _NUMERIC
 
     def _check_settings(self) -> None:
-        if isinstance(self.n_neighbors, bool) or not isinstance(self.n_neighbors, int | np.integer):
-            raise TypeError(f"expected n_neighbors as an integer, got {self.n_neighbors!r}")
-        if self.n_neighbors < 1:
-            raise ValueError(f"expected n_neighbors of 1 or more, got {self.n_neighbors}")
+        whole_neighbors(self.n_neighbors)
         if self.weights not in _WEIGHTS:
             raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
 
     def _objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
-        if isinstance(X, str | set | frozenset):
-            return [X]
-        objects = X if isinstance(X, np.ndarray) else list(X)  # a pandas Series by its values
+        objects = X if isinstance(X, np.ndarray) else listed(X)  # a pandas Series by its values
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects

@@ -21,10 +21,10 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.planner.choice import Chooser
 from fedneighbors.methods.fedknn.planner.plan import Plan
 from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.queries import decode_query, encode_query, listed
+from fedneighbors.methods.fedknn.queries import EncodedQuery, decode_query, encoded
 from fedneighbors.methods.fedknn.queryrecord import QueryRecord
 from fedneighbors.methods.fedknn.ranges import within
-from fedneighbors.methods.fedknn.settings import ALGORITHMS, SearchSettings
+from fedneighbors.methods.fedknn.settings import ALGORITHMS, SearchSettings, whole_neighbors
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 
@@ -227,14 +227,15 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             If a private query is not paid for any more.
         """
         check_is_fitted(self, "providers_")
-        k = _whole(n_neighbors)
+        k = whole_neighbors(n_neighbors)
         settings = self._settings(self._step)
-        queries = [encode_query(query) for query in listed(X)]
+        queries = encoded(X)
         with self._connected() as federation:
-            algorithm, why = self._chooser.choose(federation, queries, k)
+            frames = [frame for _, frame in queries]
+            algorithm, why = self._chooser.choose(federation, frames, k)
             return self._answered(
                 federation,
-                X,
+                queries,
                 lambda query, name: settings.coordinator(
                     algorithm,
                     query,
@@ -281,7 +282,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         with self._connected() as federation:
             return self._answered(
                 federation,
-                X,
+                encoded(X),
                 lambda query, name: within(
                     query, float(radius), name=name, allow_partial=self.allow_partial
                 ),
@@ -313,11 +314,11 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
             As for :meth:`kneighbors`.
         """
         check_is_fitted(self, "providers_")
-        queries, k = listed(X), _whole(n_neighbors)
+        queries, k = encoded(X), whole_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; give it as a list of one")
         with self._connected() as federation:
-            return self._chooser.explain(federation, encode_query(queries[0]), k)
+            return self._chooser.explain(federation, queries[0][1], k)
 
     @property
     def _step(self) -> float:
@@ -350,7 +351,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     def _answered(
         self,
         federation: Connected,
-        X: Any,
+        queries: list[EncodedQuery],
         coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
         *,
         why: str = "",
@@ -358,7 +359,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Ask every query and return what was found."""
         self.query_records_ = []
-        answers = [self._ask(federation, query, coordinator_of, why) for query in listed(X)]
+        answers = [self._ask(federation, query, coordinator_of, why) for query in queries]
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._places[name] for name in answer.merged.ids], np.int64)
@@ -369,14 +370,14 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     def _ask(
         self,
         federation: Connected,
-        query: Any,
+        query: EncodedQuery,
         coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
         why: str,
     ) -> Answer:
         began = time.perf_counter()
         name = f"query {next(self._numbers):012d}"  # of one length, which tells nothing
         try:
-            outcome = federation.run(coordinator_of(encode_query(query), name))
+            outcome = federation.run(coordinator_of(query[1], name))
         except Exception:  # a party's own exceptions come through too
             with suppress(Exception):
                 federation.run(farewell(name))
@@ -386,15 +387,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         if self.check_distances:
             objects = [self._objects[self._places[name]] for name in answer.merged.ids]
             merged = answer.merged
-            require_true_distances(self._metric, query, objects, merged.distances, merged.owners)
+            require_true_distances(self._metric, query[0], objects, merged.distances, merged.owners)
         spent = time.perf_counter() - began
         self.query_records_.append(QueryRecord.of(outcome, seconds=spent, why=why))
         return answer
-
-
-def _whole(n_neighbors: Any) -> int:
-    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
-        raise TypeError(f"expected n_neighbors as an integer, got {n_neighbors!r}")
-    if n_neighbors < 1:
-        raise ValueError(f"expected n_neighbors of 1 or more, got {n_neighbors}")
-    return int(n_neighbors)

@@ -8,7 +8,10 @@ import numpy.typing as npt
 from fedneighbors.datasets.graphs import Graph
 from fedneighbors.federation.messages import decode, encode, message
 
-__all__ = ["decode_query", "encode_query", "listed"]
+__all__ = ["EncodedQuery", "decode_query", "encode_query", "encoded", "listed"]
+
+EncodedQuery = tuple[Any, bytes]
+"""A query as the caller gave it, and as providers are sent it."""
 
 
 @message
@@ -92,6 +95,17 @@ def encode_query(item: Any) -> bytes:
             "other objects an encoding of their own"
         ) from None
     return encode(VectorQuery(np.atleast_1d(point)))
+
+
+def encoded(queries: Any) -> list[EncodedQuery]:
+    """Return the queries that a caller gave, each with its frame.
+
+    Raises
+    ------
+    TypeError
+        If one is nothing that a frame carries.
+    """
+    return [(query, encode_query(query)) for query in listed(queries)]
 
 
 def decode_query(frame: bytes) -> Any:

@@ -17,7 +17,7 @@ from fedneighbors.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 
-__all__ = ["ALGORITHMS", "SearchSettings"]
+__all__ = ["ALGORITHMS", "SearchSettings", "whole_neighbors"]
 
 ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
     "baseline": baseline,
@@ -195,6 +195,20 @@ class SearchSettings:
             always_exact=self.guarantee == "exact",
             grid_s=float(self.grid_s),
         )
+
+
+def whole_neighbors(n_neighbors: Any) -> int:
+    """Return how many neighbors are wanted.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is below 1.
+    """
+    _at_least("n_neighbors", n_neighbors, 1)
+    return int(n_neighbors)
 
 
 def _times(cost: Guarantee, n: int) -> Guarantee:

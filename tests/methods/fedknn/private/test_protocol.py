@@ -164,10 +164,16 @@ def test_other_bounds_under_the_same_epoch_are_another_question():
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_grid_as_fine_as_rounding_holds_nothing_up():
+def test_a_grid_as_fine_as_rounding_never_sleeps_less_than_nothing(monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+
     for _ in range(200):
         with on_grid(1e-300):
             pass
+
+    assert len(slept) == 200
+    assert min(slept) >= 0
 
 
 def test_a_name_without_room_in_a_reply_is_refused_before_any_search():

@@ -45,8 +45,8 @@ def charged_noise(
     -------
     callable
         Takes the epoch and the providers, returns the noise on both counts of each. Raises
-        :class:`~fedneighbors.errors.BudgetExceeded`, before anything is charged, if the budget of a
-        provider does not allow it.
+        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider does not allow it;
+        nothing was charged then, unless another process took the room in the same moment.
     """
 
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
