@@ -56,8 +56,8 @@ def explain(
 ) -> None:
     """Say which algorithm a search would run, and what each is expected to take.
 
-    Takes the options of "run fedknn". The parties search for the query as a sample and the links to
-    them are measured; nothing is charged to a ledger.
+    Takes the options of "run fedknn". The parties search for the query as a
+    sample and the links to them are measured; nothing is charged to a ledger.
     """
     settings = Settings(
         metric.value, AlgorithmName.AUTO, epsilon, delta, guarantee, delay, workers, seed

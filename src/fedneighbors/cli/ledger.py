@@ -51,8 +51,9 @@ def show(
 ) -> None:
     """Show what was released, when, to whom, for how much, and what is left.
 
-    A line "paid, no answer" is of a process that works on it, or ended before it could answer:
-    it counts as spent, and pays for the same query if that is asked again.
+    A line "paid, no answer" is of a process that works on it, or ended
+    before it could answer: it counts as spent, and pays for the same query
+    if that is asked again.
     """
     from fedneighbors.cli.console import say
     from fedneighbors.privacy.ledger import Ledger
@@ -94,8 +95,8 @@ def budget(
 ) -> None:
     """Set the budget of a data set: what all its releases together may cost.
 
-    What was spent before counts against it; earlier budgets stay in the ledger as entries. A
-    data set without a budget refuses every release.
+    What was spent before counts against it; earlier budgets stay in the
+    ledger as entries. A data set without a budget refuses every release.
     """
     from fedneighbors.cli.console import say
     from fedneighbors.privacy.ledger import Ledger

@@ -18,8 +18,9 @@ def preflight(
 ) -> None:
     """Check ports and table before a deployment, where errors are still easy to read.
 
-    On the coordinator's machine: --port 8000 before flower-superlink is started.
-    At a party: --port 9094 and --data with the table. Nothing is sent or changed.
+    On the coordinator's machine: --port 8000 before flower-superlink is
+    started. At a party: --port 9094 and --data with the table. Nothing is
+    sent or changed.
     """
     from fedneighbors.cli.console import say
     from fedneighbors.federation.ports import check_port

@@ -72,8 +72,9 @@ def fedknn(
 ) -> None:
     """Find the exact nearest objects over parties that keep theirs, by FedKNN.
 
-    Reads one file and plays a federation of its objects in this process, to see what a search
-    would cost. Prints the neighbors of each query and what finding them took.
+    Reads one file and plays a federation of its objects in this process, to
+    see what a search would cost. Prints the neighbors of each query and what
+    finding them took.
     """
     from fedneighbors.methods.fedknn.searchrecord import Searched, search_and_record
 

@@ -71,8 +71,9 @@ def flynn(
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
-    Reads one file and plays a federation of its rows in this process, to see what it would
-    reach. For parties on machines of their own see the Flower app.
+    Reads one file and plays a federation of its rows in this process, to see
+    what it would reach. For parties on machines of their own see the Flower
+    app.
     """
     from fedneighbors.cli.console import progress_bar
     from fedneighbors.methods.flynn.experiment import run as run_flynn

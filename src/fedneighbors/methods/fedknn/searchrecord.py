@@ -246,7 +246,7 @@ def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
     return (
         exactness,
         *left_out,
-        *sorted({record.why for record in records if record.why}),
+        *sorted({_sentence(record.why) for record in records if record.why}),
         f"Trust in the broker: {', '.join(trust)}. Every party sees the queries.",
     )
 
@@ -268,3 +268,7 @@ def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
         "neighbors": "one object of another party is replaced, added or left out",
         "per query": str(search.privacy.total) if search.privacy else "",
     }
+
+
+def _sentence(why: str) -> str:
+    return f"{why[0].upper()}{why[1:]}."
