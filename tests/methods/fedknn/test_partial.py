@@ -150,7 +150,6 @@ def test_answers_name_all_providers_and_the_trust_mode():
     answer = FEDERATION.ask(dann)
 
     assert (answer.answered, answer.missing, answer.trust) == (("p0", "p1", "p2"), {}, "trusted")
-    assert answer.why == ""
 
 
 def test_a_farewell_goes_to_those_that_are_there():

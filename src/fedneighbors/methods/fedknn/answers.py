@@ -44,8 +44,6 @@ class Answer:
         Providers that were left out, and why; empty unless partial answers are allowed.
     trust : str
         What keeps the broker from telling what it sees: ``"trusted"``, nothing but its word.
-    why : str
-        Why this algorithm was chosen; empty if the caller named it.
     """
 
     merged: Merged
@@ -56,7 +54,6 @@ class Answer:
     answered: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     trust: str = "trusted"
-    why: str = ""
 
 
 class Roll:
@@ -183,7 +180,6 @@ def finished(
     name: str,
     algorithm: str,
     roll: Roll | None = None,
-    trust: str = "trusted",
 ) -> Coordinator[Answer]:
     """Close the query, check what was returned, and put the answer together.
 
@@ -195,8 +191,8 @@ def finished(
         Neighbours wanted.
     name : str
         Of the query.
-    algorithm, trust : str
-        As in :class:`Answer`.
+    algorithm : str
+        What was run.
     roll : Roll, optional
         Who takes part. None: everyone must answer.
 
@@ -226,7 +222,6 @@ def finished(
         algorithm=algorithm,
         answered=tuple(sorted(used)),
         missing=dict(present.missing),
-        trust=trust,
     )
 
 

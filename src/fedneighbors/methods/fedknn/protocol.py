@@ -33,7 +33,7 @@ from fedneighbors.methods.fedknn.messages import BoundRequest, CountRequest, Nea
 __all__ = ["Answer", "Estimate", "baseline", "dann", "hufu", "hufu_plus"]
 
 Floats = npt.NDArray[np.float64]
-Found = tuple[dict[str, Part], dict[str, int]]
+Returned = tuple[dict[str, Part], dict[str, int]]
 
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]
 """From the k lowest bounds of each provider to the number of objects to ask of it at first."""
@@ -107,8 +107,8 @@ def dann(
 
 
 def _completed(
-    found: Found, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
-) -> Coordinator[Found]:
+    found: Returned, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
+) -> Coordinator[Returned]:
     """Ask for what may still be in the result (Algorithm 1, lines 15-24).
 
     Once is enough: of each provider the objects asked for reach the k-th place. Only if one of them

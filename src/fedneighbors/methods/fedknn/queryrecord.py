@@ -81,7 +81,7 @@ class QueryRecord:
         answer, rounds = outcome.result, outcome.rounds
         return cls(
             algorithm=answer.algorithm,
-            why=why or answer.why,
+            why=why,
             exact=answer.exact,
             trust=answer.trust,
             answered=answer.answered,
