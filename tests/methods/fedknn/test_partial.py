@@ -161,3 +161,14 @@ def test_a_farewell_goes_to_those_that_are_there():
     farewell = coordinator.send(Replies(each, None, {"p1": "it left"}))
 
     assert farewell.requests == {"p0": FinishRequest("q"), "p2": FinishRequest("q")}
+
+
+def test_ascending_radii_are_judged_by_the_counts_of_those_that_are_still_there():
+    federation = Federation({"p0": [4.0], "p1": [5.0], "p2": [6.0]}, 4.0, 2, BoundedLine(0.0, 1))
+    coordinator = started(hufu_plus, federation, allow_partial=True)
+
+    # then fewer are counted within a larger radius, since who had them is gone
+    answer, _ = search(coordinator, federation, leaves={"p0": 1, "p1": 2})
+
+    assert answer.merged.distances.tolist() == [2.0]
+    assert sorted(answer.missing) == ["p0", "p1"]

@@ -186,12 +186,13 @@ def hufu_plus(
     low, high = -1.0, math.inf
     if len(lowest) >= k:
         high = float(lowest[k - 1])
-        counted = [(high, (yield from tally.within(high)))]
-        while counted[-1][1] < min(k, sum(map(len, roll.left(bounds).values()))):
+        radii = [high]
+        while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
             if high == math.inf:
                 require_objects_of_bounds(tally.held(high), bounds)
+            counted = [(radius, tally.total(radius)) for radius in radii]  # by who is still there
             low, high = high, next_radius(counted, k, step=step)
-            counted.append((high, (yield from tally.within(high))))
+            radii.append(high)
         most = _FEW_HALVINGS  # what lies within is verified by now: they save objects sent alone
         high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
     return (yield from _fetched(tally, high, k, algorithm="hufu+"))
