@@ -1,6 +1,8 @@
+import _thread
 import multiprocessing
 import signal
 import threading
+import time
 
 import pytest
 
@@ -121,6 +123,21 @@ def test_interrupt_ends_a_worker_that_never_answers():
             workers="processes",
             n_workers=2,
         )
+
+    assert threading.active_count() == before
+    assert multiprocessing.active_children() == []
+
+
+def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
+    before, start = threading.active_count(), threading.Thread.start
+
+    def interrupted(thread):
+        _thread.start_new_thread(lambda: (time.sleep(0.05), start(thread)), ())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(_counted(), counters(), workers="processes")
 
     assert threading.active_count() == before
     assert multiprocessing.active_children() == []

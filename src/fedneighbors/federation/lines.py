@@ -25,6 +25,8 @@ from fedneighbors.federation.roles import Party, serve, serve_apart
 __all__ = ["Arrival", "Ended", "Job", "Line", "ProcessLine", "Threads"]
 
 _CLOCK = struct.Struct("<d")
+_START_S = 5.0
+"""Wall seconds within which a thread begins, unless an interrupt kept it from being started."""
 
 
 class Ended(Exception):  # noqa: N818 - says what became of the process
@@ -77,7 +79,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[tuple[threading.Thread, threading.Event]] = []
         self._n_free = 0
         self._lock = threading.Lock()
 
@@ -88,19 +90,27 @@ class Threads:
             self._n_free -= is_free
         self._tasks.put(task)
         if not is_free:
-            thread = threading.Thread(target=self._work, name="line to a party", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start()
 
     def end(self, *, wait: bool) -> None:
         """End the threads that are free, and the others after their tasks."""
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
-            for thread in self._threads:
-                thread.join()
+            for thread, begun in self._threads:
+                if begun.wait(_START_S):
+                    thread.join()
 
-    def _work(self) -> None:
+    def _start(self) -> None:
+        begun = threading.Event()  # an interrupt may come before start() returns
+        thread = threading.Thread(
+            target=self._work, args=(begun,), name="line to a party", daemon=True
+        )
+        self._threads.append((thread, begun))
+        thread.start()
+
+    def _work(self, begun: threading.Event) -> None:
+        begun.set()
         while (task := self._tasks.get()) is not None:
             task()
             with self._lock:
