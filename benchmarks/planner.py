@@ -31,6 +31,7 @@ from fedneighbors.datasets.graphs_text import read_graphs
 from fedneighbors.datasets.objects import read_objects
 from fedneighbors.federation.inprocess import connected
 from fedneighbors.federation.links import Link
+from fedneighbors.methods.fedknn.answers import farewell
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.planner.costs import LinkCost
 from fedneighbors.methods.fedknn.planner.plan import make_plan, measure, star_candidate
@@ -227,8 +228,10 @@ def run_all(federation, algorithms, queries, k):
     for number, query in enumerate([queries[0], *queries]):
         for name, algorithm in algorithms.items():
             started = time.perf_counter()
-            outcome = federation.run(algorithm(query, k, name=f"{name} {k} {number}"))
+            called = f"{name} {k} {number}"
+            outcome = federation.run(algorithm(query, k, name=called))
             rest_s = time.perf_counter() - started  # of this thread; providers have their own
+            federation.run(farewell([called]))
             if number:
                 ran[name].append(Ran(outcome.rounds, rest_s))
     return ran
@@ -276,9 +279,10 @@ def show_validation(collections, given):
                 slept = {name: [] for name in real}
                 for number, query in enumerate([tests[0], *tests]):
                     for name, algorithm in real.items():
-                        started = time.perf_counter()
-                        federation.run(algorithm(query, 32, name=f"{name} {number}"))
+                        started, called = time.perf_counter(), f"{name} {number}"
+                        federation.run(algorithm(query, 32, name=called))
                         slept[name] += [time.perf_counter() - started] if number else []
+                        federation.run(farewell([called]))
             expected = {p.algorithm: p.total_s for p in plan.predictions}
             rows = "; ".join(
                 f"{name} {1e3 * statistics.median(slept[name]):.1f} "

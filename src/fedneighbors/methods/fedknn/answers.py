@@ -6,7 +6,7 @@ answer of the federation of those that answered.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,17 +101,6 @@ class Roll:
             raise PartyMissing(self.missing, during)
         return dict(replies.each)
 
-    def dismiss(self, replies: Replies) -> None:
-        """Take leave: who is missing now has answered all that mattered.
-
-        Raises
-        ------
-        PartyMissing
-            If a provider is missing and must not be.
-        """
-        if not self._allow_partial:
-            replies.complete("the farewell")
-
     def left(self, of: Mapping[str, Any]) -> dict[str, Any]:
         """Return what belongs to those that are present."""
         return {name: value for name, value in of.items() if name in self}
@@ -167,9 +156,18 @@ def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Par
     return result
 
 
-def farewell(name: str) -> Coordinator[None]:
-    """Close a query that came to no answer, at whoever still answers."""
-    yield gather(FinishRequest(name))
+def farewell(names: Sequence[str], providers: Collection[str] | None = None) -> Coordinator[None]:
+    """Close queries. No answer waits for it, and who does not reply has none to lose.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the queries.
+    providers : collection of str, optional
+        Where; everywhere if None.
+    """
+    request = FinishRequest(tuple(names))
+    yield gather(request if providers is None else dict.fromkeys(providers, request))
 
 
 def finished(
@@ -177,11 +175,10 @@ def finished(
     verified: Mapping[str, int],
     k: int,
     *,
-    name: str,
     algorithm: str,
     roll: Roll | None = None,
-) -> Coordinator[Answer]:
-    """Close the query, check what was returned, and put the answer together.
+) -> Answer:
+    """Check what was returned, and put the answer together.
 
     Parameters
     ----------
@@ -189,8 +186,6 @@ def finished(
         By provider; those of providers that are missing by now are left out.
     k : int
         Neighbours wanted.
-    name : str
-        Of the query.
     algorithm : str
         What was run.
     roll : Roll, optional
@@ -198,14 +193,11 @@ def finished(
 
     Raises
     ------
-    PartyMissing
-        If a provider is missing and must not be.
     ProtocolError
         If a provider's objects contradict each other, or the result is not certain.
     """
     present = Roll() if roll is None else roll
     used = present.left(parts)
-    present.dismiss((yield present.ask(FinishRequest(name))))
     for provider, part in used.items():
         _require_order(provider, part)
     merged = merge(used, k)

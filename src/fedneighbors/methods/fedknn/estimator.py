@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors.federation.inprocess import Connected, connected
 from fedneighbors.federation.links import Link
 from fedneighbors.federation.roles import Coordinator
-from fedneighbors.methods.fedknn.answers import Answer, farewell
+from fedneighbors.methods.fedknn.answers import Answer
 from fedneighbors.methods.fedknn.claims import require_known_ids, require_true_distances
 from fedneighbors.methods.fedknn.membership import members_of
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.openqueries import OpenQueries
 from fedneighbors.methods.fedknn.planner.choice import Chooser
 from fedneighbors.methods.fedknn.planner.plan import Plan
 from fedneighbors.methods.fedknn.provider import Provider
@@ -188,7 +189,8 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         self._chooser = Chooser(settings, len(members), side_by_side=self.workers == "processes")
         self.ledger_ = settings.ledger_for(tuple(members), ledger)
         self.n_objects_ = len(X)
-        self._numbers = itertools.count()  # threads may search side by side
+        # from a counter that threads may share; of one length, which tells nothing
+        self._names = map("query {:012d}".format, itertools.count())
         self.query_records_: list[QueryRecord] = []
         return self
 
@@ -359,7 +361,8 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Ask every query and return what was found."""
         self.query_records_ = []
-        answers = [self._ask(federation, query, coordinator_of, why) for query in queries]
+        with OpenQueries(federation, self._names) as open_queries:
+            answers = [self._ask(open_queries, query, coordinator_of, why) for query in queries]
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._places[name] for name in answer.merged.ids], np.int64)
@@ -369,19 +372,14 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _ask(
         self,
-        federation: Connected,
+        open_queries: OpenQueries,
         query: EncodedQuery,
         coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
         why: str,
     ) -> Answer:
+        name = open_queries.new()
         began = time.perf_counter()
-        name = f"query {next(self._numbers):012d}"  # of one length, which tells nothing
-        try:
-            outcome = federation.run(coordinator_of(query[1], name))
-        except Exception:  # a party's own exceptions come through too
-            with suppress(Exception):
-                federation.run(farewell(name))
-            raise
+        outcome = open_queries.run(coordinator_of(query[1], name))
         answer = outcome.result
         require_known_ids(answer.merged, self._held)
         if self.check_distances:

@@ -115,12 +115,12 @@ class CountRequest:
 
 @message
 class Finished:
-    """The query is closed."""
+    """The queries are closed."""
 
 
 @message
 class FinishRequest:
-    """Close a query and forget it."""
+    """Close queries and forget them."""
 
     reply: ClassVar[type] = Finished
-    name: str
+    names: tuple[str, ...]

@@ -2,7 +2,8 @@
 
 Each is sent the query as bytes and returns an :class:`Answer`. The order of objects is total, so
 that every one of them gives the same answer to the last tie. All take ``allow_partial``: whether to
-go on without a provider that is missing.
+go on without a provider that is missing. Queries stay open at the providers until they are told
+:func:`~fedneighbors.methods.fedknn.answers.farewell`, for which no answer has to wait.
 """
 
 import math
@@ -61,7 +62,7 @@ def baseline(
     roll = Roll(allow_partial=allow_partial)
     replies = yield roll.ask(NearestRequest(name, query, k, None))
     parts, verified = read_parts(replies, "the nearest objects", roll=roll)
-    return (yield from finished(parts, verified, k, name=name, algorithm="baseline", roll=roll))
+    return finished(parts, verified, k, algorithm="baseline", roll=roll)
 
 
 def dann(
@@ -103,7 +104,7 @@ def dann(
         found, k, query=query, name=name, roll=roll, with_cutoff=with_cutoff
     )
     require_bounds_kept(parts, bounds, k=k)
-    return (yield from finished(parts, verified, k, name=name, algorithm="dann", roll=roll))
+    return finished(parts, verified, k, algorithm="dann", roll=roll)
 
 
 def _completed(
@@ -266,6 +267,4 @@ def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordin
     for provider, part in found[0].items():
         require_count_kept(provider, part, tally.held(radius)[provider])
     parts, verified = yield from _completed(found, k, query=tally.query, name=tally.name, roll=roll)
-    return (
-        yield from finished(parts, verified, k, name=tally.name, algorithm=algorithm, roll=roll)
-    )
+    return finished(parts, verified, k, algorithm=algorithm, roll=roll)

@@ -123,7 +123,8 @@ class Provider:
                     return CountReply(self._index.n_objects)
                 return CountReply(self._session(request).count(request.radius))
             case FinishRequest():
-                self._open.pop(request.name, None)
+                for name in request.names:
+                    self._open.pop(name, None)
                 return Finished()
             case EchoRequest():
                 return EchoReply(bytes(request.n_bytes))

@@ -14,7 +14,6 @@ _PHASES = {
     "CountRequest": "counts",
     "NearestRequest": "objects",
     "PaddedNearestRequest": "objects",
-    "FinishRequest": "farewell",
 }
 
 
@@ -39,13 +38,13 @@ class QueryRecord:
     asked, verified : dict of str to int
         Objects that each provider returned, and whose distance it computed.
     n_rounds : int
-        Exchanges, the farewell included.
+        Exchanges until the answer was there.
     upload_bytes, download_bytes : int
         From and to all providers.
     seconds : float
-        Wall time, the broker's own included.
+        Wall time until the answer was there, the broker's own included.
     phase_seconds : dict of str to float
-        Wall time of the exchanges: of ``"bounds"``, ``"counts"``, ``"objects"``, ``"farewell"``.
+        Wall time of the exchanges: of ``"bounds"``, ``"counts"``, ``"objects"``.
     busy_seconds : dict of str to float
         How long each provider was at work.
     """

@@ -4,7 +4,7 @@ from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.algorithm import merge
 from fedneighbors.methods.fedknn.answers import Answer, Roll, read_parts
 from fedneighbors.methods.fedknn.claims import require_count_kept
-from fedneighbors.methods.fedknn.messages import CountRequest, FinishRequest, NearestRequest
+from fedneighbors.methods.fedknn.messages import CountRequest, NearestRequest
 
 __all__ = ["within"]
 
@@ -47,8 +47,6 @@ def within(
     )
     for provider, part in parts.items():
         require_count_kept(provider, part, counts[provider])
-    roll.dismiss((yield roll.ask(FinishRequest(name))))
-    parts = roll.left(parts)
     return Answer(
         merged=merge(parts, sum(len(part) for part in parts.values())),
         exact=not roll.missing and all(part.exact for part in parts.values()),

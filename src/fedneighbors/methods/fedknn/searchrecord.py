@@ -196,8 +196,7 @@ def _phases(records: Sequence[QueryRecord]) -> Table:
         "Where the time went",
         ("query", "phase", "seconds"),
         tuple(rows),
-        caption="Wall time of the exchanges: lower bounds, counts within a radius, objects, and "
-        "the farewell that ends a query.",
+        caption="Wall time of the exchanges: lower bounds, counts within a radius, objects.",
     )
 
 

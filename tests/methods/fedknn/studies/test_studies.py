@@ -110,14 +110,14 @@ def test_algorithms_agree_on_the_farthest_neighbor_and_ask_for_enough(trials):
         assert trial.asked >= trial.k
         assert 0 < trial.local_most_s <= trial.local_sum_s
         assert trial.search_s <= trial.local_sum_s
-        assert trial.n_exchanges >= 2
+        assert trial.n_exchanges >= 1
 
 
 def test_the_baseline_asks_for_k_of_each_provider_and_dann_for_fewer(trials):
     for trial in trials:
         if trial.algorithm == "baseline":
             assert trial.wanted_first == 4 * trial.k
-            assert trial.n_exchanges == 2
+            assert trial.n_exchanges == 1
         if trial.algorithm == "dann":
             assert trial.wanted_first < 4 * trial.k
 

@@ -45,7 +45,7 @@ class Prediction:
     algorithm : str
         Its name.
     exchanges : float
-        How often providers are asked, the farewell included.
+        How often providers are asked.
     asked : float
         Objects that all providers return.
     local_s : float

@@ -20,8 +20,6 @@ from fedneighbors.methods.fedknn.answers import Answer
 from fedneighbors.methods.fedknn.messages import (
     BoundReply,
     BoundRequest,
-    Finished,
-    FinishRequest,
     NearestReply,
     NearestRequest,
 )
@@ -95,8 +93,6 @@ class Recorded:
             case PaddedNearestRequest():
                 with self._on_grid(request.grid_s):
                     return pad_nearest(self._nearest(int(request.count[0])), request.k)
-            case FinishRequest():
-                return Finished()
         raise Refuse("a recorded sample does not tell", type(request).__name__)
 
     def next(

@@ -15,7 +15,6 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation.messages import Message, encode
 from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.answers import Answer
-from fedneighbors.methods.fedknn.messages import FinishRequest
 from fedneighbors.methods.fedknn.private.oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private.padding import PaddedBoundRequest, PaddedNearestRequest
 
@@ -87,7 +86,7 @@ def dann_star(
             "the result is not certain although noise cannot make it so: a provider returned less "
             "than it was asked for; run the query again, or without it"
         )
-    return (yield from _closed(shelf, name, certain=certain, algorithm="dann*"))
+    return _answer(shelf, certain=certain, algorithm="dann*")
 
 
 def dann_star_as_printed(
@@ -120,7 +119,7 @@ def dann_star_as_printed(
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
     replies = yield gather(_requests(name, query, more, k, grid_s))
     shelf = shelf.then(Shelf.of(replies.complete("the second round").each)).cut(second)
-    return (yield from _closed(shelf, name, certain=False, algorithm="dann* as printed"))
+    return _answer(shelf, certain=False, algorithm="dann* as printed")
 
 
 def first_asked(count: int, noise: int, k: int) -> int:
@@ -210,8 +209,7 @@ def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: S
             )
 
 
-def _closed(shelf: Shelf, name: str, *, certain: bool, algorithm: str) -> Coordinator[Answer]:
-    (yield gather(FinishRequest(name))).complete("the farewell")
+def _answer(shelf: Shelf, *, certain: bool, algorithm: str) -> Answer:
     return Answer(
         merged=shelf.nearest(),
         exact=certain and bool(shelf.exact.all()),

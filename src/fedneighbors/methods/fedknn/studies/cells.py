@@ -168,12 +168,13 @@ class Cell:
     def _run(self, row: int, k: int, algorithm: str, parties: list[Party]) -> Course:
         if algorithm.endswith("no bounds"):
             parties = [Boundless(party, self._n_objects[party.name]) for party in parties]
-        return replay(
-            contender(algorithm)(self.question(row, k)),
-            parties,
-            clocks=self._clocks,
-            limit_s=self.limit_s,
+        asked = self.question(row, k)
+        found = replay(
+            contender(algorithm)(asked), parties, clocks=self._clocks, limit_s=self.limit_s
         )
+        for party in parties:
+            party.answer(FinishRequest((asked.name,)))
+        return found
 
     def question(self, row: int, k: int) -> Question:
         """Return what is asked, under a new name."""
@@ -228,6 +229,6 @@ class Cell:
     def _bounds_at(self, provider: Provider, frame: bytes) -> npt.NDArray[np.float64]:
         n_objects = self._n_objects[provider.name]
         reply: Any = provider.answer(BoundRequest("bounds", frame, n_objects))
-        provider.answer(FinishRequest("bounds"))
+        provider.answer(FinishRequest(("bounds",)))
         lowest: npt.NDArray[np.float64] = reply.bounds
         return lowest

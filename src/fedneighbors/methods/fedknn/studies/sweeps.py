@@ -149,9 +149,9 @@ def _figures(sweep: Sweep) -> tuple[Figure, ...]:
 MEASURED = (
     "Providers are measured one after another in CPU seconds of one thread; a query's latency is "
     "the broker's own seconds and, for every exchange, those of the slowest provider, a round "
-    "trip, and the bytes at 100 Mbit/s. The farewell that closes a query at the providers is an "
-    "exchange too. Costly searches (graphs) are recorded once as sessions emit, and every "
-    "coordinator runs against the recording; hufu's range counts are run themselves."
+    "trip, and the bytes at 100 Mbit/s. Costly searches (graphs) are recorded once as sessions "
+    "emit, and every coordinator runs against the recording; hufu's range counts are run "
+    "themselves."
 )
 
 

@@ -27,7 +27,7 @@ class Trial:
     limit_s : float
         CPU seconds that a provider may spend.
     n_exchanges : int
-        The farewell included.
+        How often providers were asked.
     way_s : float
         Sum over the exchanges of the slowest provider's seconds of work and of sending.
     search_s, bounds_s : float

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fedneighbors.federation.inprocess import connected
 from fedneighbors.federation.links import Link
+from fedneighbors.methods.fedknn.answers import farewell
 from fedneighbors.methods.fedknn.studies.cells import Cell, Place
 from fedneighbors.methods.fedknn.studies.collections import load_collection
 from fedneighbors.methods.fedknn.studies.contenders import contender
@@ -127,7 +128,9 @@ def _run(cell: Cell, row: int, k: int, algorithm: str, *, link: Link | None) -> 
         clock = time.perf_counter if link else time.process_time
         start = clock()
         federation.run(contender(algorithm)(question))
-        return clock() - start
+        spent = clock() - start
+        federation.run(farewell([question.name]))
+        return spent
 
 
 def _ratios(pairs: Sequence[Pair]) -> tuple[Scalar, ...]:
