@@ -67,6 +67,13 @@ def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(cat
     ]
 
 
+def test_a_journal_is_refused_by_an_experiment_that_keeps_none(catalogue, tmp_path):
+    result = call("experiment", "flynn.table1", "--journal", tmp_path / "journal.jsonl")
+
+    assert result.exit_code == 2
+    assert "flynn.table1 keeps no journal" in result.output
+
+
 def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
     result = call("experiment", "flynn.table2")
 

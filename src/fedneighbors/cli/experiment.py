@@ -31,6 +31,13 @@ def experiment(
     out: Annotated[Path | None, typer.Option(help="Folder; else fedneighbors-NAME.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the whole experiment.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processor cores to use; -1 is all.")] = 1,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that remembers every measurement, so that an interrupted run goes on "
+            "where it was; for experiments that take hours."
+        ),
+    ] = None,
 ) -> None:
     """Repeat the experiment NAME of the paper; its numbers stand beside ours."""
     from fedneighbors.cli.console import progress_bar, say
@@ -44,8 +51,10 @@ def experiment(
     if name is None:
         raise typer.BadParameter("name an experiment; --list lists them")
     chosen = _found(name)
+    if journal is not None and not chosen.keeps_journal:
+        raise typer.BadParameter(f"{name} keeps no journal; run it without", param_hint="--journal")
     with progress_bar() as progress:
-        record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress)
+        record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
     print_tables(record)
     keep(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
 

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from fedneighbors.records.environment import environment
 from fedneighbors.records.schema import Figure, RunRecord, Scalar, Table
@@ -39,11 +40,8 @@ class Findings:
     notes: tuple[str, ...] = field(default=())
 
 
-class Work(Protocol):
-    """The measuring function of an experiment."""
-
-    def __call__(self, *, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-        """Return what was found out."""
+Work = Callable[..., Findings]
+"""Measures: takes ``quick``, ``seed``, ``n_jobs`` and ``progress``, and ``journal`` if it can."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,16 @@ class Study:
         What a list of experiments shows.
     work : callable
         Does the measuring.
+    keeps_journal : bool
+        Whether ``work`` takes ``journal``: a file that remembers every measurement as it is made,
+        so that an interrupted run goes on where it was.
     """
 
     name: str
     title: str
     description: str
     work: Work
+    keeps_journal: bool = False
 
     def run(
         self,
@@ -72,6 +74,7 @@ class Study:
         seed: int = 0,
         n_jobs: int = 1,
         progress: Progress = silent,
+        journal: Path | None = None,
     ) -> RunRecord:
         """Return the record of one run.
 
@@ -85,9 +88,19 @@ class Study:
             Processes; scores do not depend on it.
         progress : callable
             Told what is going on.
+        journal : Path, optional
+            Measurements that it holds are not made again; those that are made go into it.
+
+        Raises
+        ------
+        ValueError
+            If there is a journal and the experiment keeps none.
         """
+        if journal is not None and not self.keeps_journal:
+            raise ValueError(f"the experiment {self.name!r} keeps no journal; run it without")
+        kept = {"journal": journal} if self.keeps_journal else {}
         started, clock = datetime.now(UTC), time.perf_counter()
-        found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress)
+        found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **kept)
         return RunRecord(
             name=self.name,
             parameters={"quick": quick, "seed": seed, **found.parameters},

@@ -1,8 +1,11 @@
 """The experiments on small collections: their records say what they measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedneighbors.datasets.graphs_generator import synthetic_graphs
+from fedneighbors.errors import RecordError
 from fedneighbors.methods.fedknn.experiment import EXPERIMENTS
 from fedneighbors.methods.fedknn.studies import (
     breakdown,
@@ -17,7 +20,8 @@ from fedneighbors.methods.fedknn.studies import (
 from fedneighbors.methods.fedknn.studies.cells import Cell, Place
 from fedneighbors.methods.fedknn.studies.collections import Collection
 from fedneighbors.methods.fedknn.studies.contenders import ALGORITHMS
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.journal import Journal
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.trials import Trial
 from fedneighbors.records import RunRecord, read_record, write_record
 from fedneighbors.records.study import silent
@@ -34,10 +38,15 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def small_collections(monkeypatch):
-    measuring._loaded.cache_clear()
+    forget_collections()
     monkeypatch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
     yield
-    measuring._loaded.cache_clear()
+    forget_collections()
+
+
+def forget_collections():
+    for kept in (measuring._loaded, measuring._part, measuring._ready):
+        kept.cache_clear()
 
 
 def cells_of(table):
@@ -79,11 +88,11 @@ def trials():
     return measure_all(TASKS)
 
 
-def measure_all(tasks, **limits):
+def measure_all(tasks, **how):
     patch = pytest.MonkeyPatch()
     patch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
-    measuring._loaded.cache_clear()
-    found = measure(tasks, seed=0, n_jobs=1, progress=silent, **limits)
+    forget_collections()
+    found = measure(tasks, Measuring(**how))
     patch.undo()
     return found
 
@@ -155,6 +164,51 @@ def test_a_count_that_takes_too_long_ends_with_its_process():
     assert trial.late
 
 
+def test_a_journal_takes_the_place_of_measuring_anew(tmp_path, monkeypatch):
+    journal = tmp_path / "searches.jsonl"
+    whole = measure(TASKS, Measuring(journal=journal))
+    lines = journal.read_text().splitlines(keepends=True)
+
+    journal.write_text("".join(lines[:-1]))  # as if it had been interrupted
+    again = measure(TASKS, Measuring(journal=journal))
+
+    assert len(lines) == len(whole)
+    assert [trial for trial in again if trial in whole] == whole[:-1]
+    monkeypatch.setattr(measuring, "Cell", None)
+    forget_collections()
+    assert measure(TASKS, Measuring(journal=journal)) == again
+
+
+def test_a_journal_does_not_answer_for_another_seed_limit_or_place(tmp_path):
+    journal = Journal(tmp_path / "searches.jsonl", seed=3)
+    place = Place("uniform", 4)
+    task = Task("titles", place, (4,), ("dann",), 1, limit_s=2.0)
+    journal.add(Trial("titles", "uniform", 10, 4, 4, "dann", 7, late=True, limit_s=2.0))
+
+    assert list(journal.of_query(task, 7, 10)) == [(4, "dann")]
+    others = [
+        replace(task, limit_s=3.0),
+        replace(task, ks=(5,)),
+        replace(task, algorithms=("dann*",)),
+        replace(task, place=Place("skewed", 4)),
+        replace(task, place=Place("uniform", 8)),
+        replace(task, collection="SYN"),
+    ]
+    assert [journal.of_query(other, 7, 10) for other in others] == [{}] * len(others)
+    assert journal.of_query(task, 8, 10) == journal.of_query(task, 7, 11) == {}
+    assert Journal(tmp_path / "searches.jsonl", seed=4).of_query(task, 7, 10) == {}
+
+
+@pytest.mark.parametrize("line", ["", "{}", '{"seed": 0, "trial": {"k": 3}}', "no json", "[]"])
+def test_a_journal_that_is_none_is_refused_by_line(tmp_path, line):
+    path = tmp_path / "searches.jsonl"
+    Journal(path, seed=0).add(Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0))
+    path.write_text(path.read_text() + line + "\n")
+
+    with pytest.raises(RecordError, match=r"searches\.jsonl, line 2"):
+        measure(TASKS[:1], Measuring(journal=path))
+
+
 def test_a_sweep_leaves_curves_and_speedups(tmp_path):
     sweep = sweeps.Sweep(
         axis=sweeps.K, collections=("SYN", "titles", "genomes"), splits=("uniform", "skewed"),
@@ -163,7 +217,7 @@ def test_a_sweep_leaves_curves_and_speedups(tmp_path):
     )  # fmt: skip
     effort = sweeps.Effort({"SYN": 2, "titles": 2}, limit_s=30.0)
 
-    found = sweeps.examine(sweep, effort, seed=0, n_jobs=1, progress=silent)
+    found = sweeps.examine(sweep, effort, Measuring())
 
     assert len(table_of(found, "overview")) == 2 * 2 * 2 * len(sweeps.RIVALS)
     speedups = table_of(found, "speedups")
@@ -175,7 +229,7 @@ def test_a_sweep_leaves_curves_and_speedups(tmp_path):
 def test_the_budget_study_puts_dann_star_beside_its_bounds(tmp_path):
     plan = budgets.Plan((("titles", 2),), ("0.1", "8"))
 
-    found = budgets.examine(plan, seed=0, n_jobs=1, progress=silent)
+    found = budgets.examine(plan, Measuring())
 
     rows = [row for row in table_of(found, "budgets") if row["collection"] == "titles, uniform"]
     asked = {(row["algorithm"], row["epsilon"]): row["objects asked"] for row in rows}
@@ -186,10 +240,8 @@ def test_the_budget_study_puts_dann_star_beside_its_bounds(tmp_path):
 def test_the_other_studies_leave_tables_that_can_be_drawn(tmp_path):
     effort = sweeps.Effort({"titles": 2, "SYN": 1}, limit_s=30.0)
 
-    local = costs.examine(effort, seed=0, n_jobs=1, progress=silent)
-    wanted = targets.examine(
-        targets.Plan((("titles", 2),), 30.0), seed=0, n_jobs=1, progress=silent
-    )
+    local = costs.examine(effort, Measuring())
+    wanted = targets.examine(targets.Plan((("titles", 2, (8, 16)),), 30.0), Measuring())
     real = validation.examine(
         validation.Plan(("titles",), (4,), 1, delay_s=0.001), seed=0, progress=silent
     )
@@ -225,7 +277,7 @@ def test_longer_round_trips_cost_more_exchanges_more(trials):
             name: by_name[where, name, 243.0] - by_name[where, name, 0.0]
             for name in ("baseline", "dann")
         }
-        assert growth["baseline"] == pytest.approx(2 * 0.243)
+        assert growth["baseline"] == pytest.approx(0.243)
         assert growth["dann"] > growth["baseline"]
 
 

@@ -1,14 +1,15 @@
 """Figure 11 and Table 4: what round trips cost, and where the seconds of a search go."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedneighbors.methods.fedknn.studies.cells import SPLITS, Place
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.summaries import middle
 from fedneighbors.methods.fedknn.studies.sweeps import FULL, MEASURED, QUICK, RIVALS, Effort
 from fedneighbors.methods.fedknn.studies.trials import DELAY_S, Trial
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study
+from fedneighbors.records.study import Findings, Study
 
 __all__ = ["BREAKDOWN", "DELAYS_S", "LATENCY", "broken_down", "delayed"]
 
@@ -27,16 +28,14 @@ PAPER = {
 }
 
 
-def _measured(
-    collections: Sequence[str], effort: Effort, *, seed: int, n_jobs: int, progress: Progress
-) -> list[Trial]:
+def _measured(collections: Sequence[str], effort: Effort, how: Measuring) -> list[Trial]:
     tasks = [
         Task(name, Place(split, 8), (128,), RIVALS, effort.n_queries[name], effort.limit_s)
         for name in collections
         if name in effort.n_queries
         for split in SPLITS
     ]
-    return measure(tasks, seed=seed, n_jobs=n_jobs, progress=progress)
+    return measure(tasks, how)
 
 
 def _groups(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
@@ -111,9 +110,9 @@ def _paper(cells: tuple[float | None, ...] | None) -> tuple[Scalar, ...]:
     return cells or (None,) * 4
 
 
-def _latency(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def _latency(*, quick: bool, **how: Any) -> Findings:
     effort = QUICK if quick else FULL
-    trials = _measured(("SYN", "titles"), effort, seed=seed, n_jobs=n_jobs, progress=progress)
+    trials = _measured(("SYN", "titles"), effort, Measuring(**how))
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
         tables=(delayed(trials),),
@@ -135,11 +134,9 @@ def _latency(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
     )
 
 
-def _breakdown(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def _breakdown(*, quick: bool, **how: Any) -> Findings:
     effort = QUICK if quick else FULL
-    trials = _measured(
-        ("SYN", "titles", "genomes"), effort, seed=seed, n_jobs=n_jobs, progress=progress
-    )
+    trials = _measured(("SYN", "titles", "genomes"), effort, Measuring(**how))
     compute = middle((t for t in trials if not t.late), lambda trial: trial.broker_s)
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
@@ -153,10 +150,12 @@ LATENCY = Study(
     title="Round trips (Figure 11)",
     description="Round trips of 0, 7, 64 and 243 ms between broker and providers.",
     work=_latency,
+    keeps_journal=True,
 )
 BREAKDOWN = Study(
     name="fedknn.breakdown",
     title="Where the seconds go (Table 4)",
     description="Network, local search, lower bounds and broker of every algorithm.",
     work=_breakdown,
+    keeps_journal=True,
 )

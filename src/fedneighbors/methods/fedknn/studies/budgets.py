@@ -1,14 +1,15 @@
 """Figure 9: what the privacy of DANN* costs, over its budget."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fedneighbors.methods.fedknn.studies.cells import SPLITS, Place
 from fedneighbors.methods.fedknn.studies.contenders import DELTA, LAMBDA
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.summaries import Axis, middle, overview
 from fedneighbors.methods.fedknn.studies.trials import Trial
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study
+from fedneighbors.records.study import Findings, Study
 
 __all__ = ["EPSILONS", "STUDY", "Plan", "examine"]
 
@@ -45,14 +46,14 @@ FULL = Plan((("SYN", 6), ("titles", 12)))
 QUICK = Plan((("titles", 3),), ("0.1", "1", "8"))
 
 
-def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def examine(plan: Plan, how: Measuring) -> Findings:
     """Return what DANN* asks and takes with every budget."""
     tasks = [
         Task(name, Place(split, 8), (128,), plan.algorithms, n_queries, plan.limit_s)
         for name, n_queries in plan.n_queries
         for split in SPLITS
     ]
-    trials = measure(tasks, seed=seed, n_jobs=n_jobs, progress=progress)
+    trials = measure(tasks, how)
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": plan.limit_s, "epsilon": [*plan.epsilons]},
         tables=(_curves(trials, plan), overview(trials, Axis("k", lambda trial: trial.k))),
@@ -114,8 +115,8 @@ def _figure(column: str, what: str) -> Figure:
     )
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    return examine(QUICK if quick else FULL, seed=seed, n_jobs=n_jobs, progress=progress)
+def _work(*, quick: bool, **how: Any) -> Findings:
+    return examine(QUICK if quick else FULL, Measuring(**how))
 
 
 STUDY = Study(
@@ -123,4 +124,5 @@ STUDY = Study(
     title="Privacy budgets (Figure 9)",
     description="DANN* with epsilon from .001 to 8, both promises, beside DANN and the baseline.",
     work=_work,
+    keeps_journal=True,
 )

@@ -73,7 +73,7 @@ def _drawn(epsilon: str, asked: Question, *, certified: bool) -> NoiseOf:
         promise="certified" if certified else "exact",
         failure=LAMBDA,
     )
-    return lambda _epoch, providers: {provider: law.draw() for provider in providers}
+    return lambda _, names: dict(zip(names, law.draws(len(names)), strict=True))
 
 
 def _evenly(bounds: Mapping[str, Any], k: int) -> dict[str, int]:

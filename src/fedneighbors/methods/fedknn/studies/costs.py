@@ -1,14 +1,15 @@
 """Table 1 and Figure 4: what local searches cost, and how much DANN asks in its second round."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fedneighbors.methods.fedknn.studies.cells import SPLITS, Place
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.summaries import middle
 from fedneighbors.methods.fedknn.studies.sweeps import FULL, LOCAL, MEASURED, QUICK, Effort
 from fedneighbors.methods.fedknn.studies.trials import DELAY_S, Trial
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study
+from fedneighbors.records.study import Findings, Study
 
 __all__ = ["STUDY", "examine"]
 
@@ -27,7 +28,7 @@ PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
 }
 
 
-def examine(effort: Effort, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def examine(effort: Effort, how: Measuring) -> Findings:
     """Return local and other seconds, the growth with k, and the second round's counts."""
     names = [name for name in LOCAL if name in effort.n_queries]
     tasks = [
@@ -46,7 +47,7 @@ def examine(effort: Effort, *, seed: int, n_jobs: int, progress: Progress) -> Fi
         if name in names
         for split in SPLITS
     ]
-    trials = measure(tasks, seed=seed, n_jobs=n_jobs, progress=progress)
+    trials = measure(tasks, how)
     alone = [trial for trial in trials if trial.n_parties == 1]
     together = [trial for trial in trials if trial.n_parties > 1]
     rounds = [trial for trial in together if trial.algorithm == "dann"]
@@ -154,8 +155,8 @@ def _figure(table: str, column: str, title: str) -> Figure:
     )
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    return examine(QUICK if quick else FULL, seed=seed, n_jobs=n_jobs, progress=progress)
+def _work(*, quick: bool, **how: Any) -> Findings:
+    return examine(QUICK if quick else FULL, Measuring(**how))
 
 
 STUDY = Study(
@@ -163,4 +164,5 @@ STUDY = Study(
     title="Local costs (Table 1, Figure 4)",
     description="Seconds of local search, their growth with k, and DANN's second round.",
     work=_work,
+    keeps_journal=True,
 )

@@ -1,15 +1,21 @@
-"""Measures every algorithm on the same queries, over processes if there are several."""
+"""Measures every algorithm on the same queries, over processes if there are several.
 
-from collections.abc import Sequence
+A journal remembers every search that was measured, so that an interrupted run goes on where it was,
+and experiments that ask the same share what was measured.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from fedneighbors.methods.fedknn.studies.cells import Cell, Place
 from fedneighbors.methods.fedknn.studies.collections import Collection, load_collection
+from fedneighbors.methods.fedknn.studies.journal import Journal
 from fedneighbors.methods.fedknn.studies.trials import Trial
-from fedneighbors.records.study import Progress, run_each
+from fedneighbors.records.study import Progress, run_each, silent
 
-__all__ = ["Task", "measure"]
+__all__ = ["Measuring", "Task", "measure"]
 
 
 @dataclass(frozen=True)
@@ -43,44 +49,56 @@ class Task:
     n_objects: int | None = None
 
 
-def measure(tasks: Sequence[Task], *, seed: int, n_jobs: int, progress: Progress) -> list[Trial]:
-    """Return a trial of every algorithm, k and query of every task.
+@dataclass(frozen=True)
+class Measuring:
+    """How searches are measured.
 
     Parameters
     ----------
-    tasks : sequence of Task
-        What to measure.
     seed : int
         Of splits and queries.
     n_jobs : int
-        Processes; each takes its share of the queries.
+        Processes; each takes one query after another.
     progress : callable
         Told what is done.
+    journal : Path, optional
+        Searches that it holds are not measured again; those that are measured go into it.
     """
-    n_parts = max(n_jobs, 1)
-    jobs = [(task, seed, part, n_parts) for task in tasks for part in range(n_parts)]
-    parts = run_each(_measured, jobs, n_jobs=n_jobs, progress=progress, label=_label)
-    return [trial for part in parts for trial in part]
+
+    seed: int = 0
+    n_jobs: int = 1
+    progress: Progress = silent
+    journal: Path | None = None
 
 
-def _label(task: Task, _seed: int, part: int, n_parts: int) -> str:
+def measure(tasks: Sequence[Task], how: Measuring) -> list[Trial]:
+    """Return a trial of every algorithm, k and query of every task."""
+    jobs = [
+        (task, how.seed, number, how.journal) for task in tasks for number in range(task.n_queries)
+    ]
+    each = run_each(_measured, jobs, n_jobs=how.n_jobs, progress=how.progress, label=_label)
+    return [trial for trials in each for trial in trials]
+
+
+def _label(task: Task, _seed: int, number: int, _journal: Path | None) -> str:
     where = f"{task.collection}, {task.place.split}, {task.place.n_parties} providers"
-    return f"{where}, part {part + 1} of {n_parts}"
+    return f"{where}, query {number + 1} of {task.n_queries}"
 
 
-def _measured(task: Task, seed: int, part: int, n_parts: int) -> list[Trial]:
-    collection = _part(task, seed)
-    rows = collection.queries(task.n_queries, seed=seed)[part::n_parts]
-    if not rows:
-        return []
-    cell = Cell(collection, task.place, seed=seed, limit_s=task.limit_s)
-    _compile(cell, rows[0], task)
-    return [trial for row in rows for trial in _of_query(cell, row, task)]
+def _measured(task: Task, seed: int, number: int, journal: Path | None) -> list[Trial]:
+    collection = _part(task.collection, task.n_objects, seed)
+    row = collection.queries(task.n_queries, seed=seed)[number]
+    book = Journal(journal, seed)
+    known = book.of_query(task, row, len(collection.objects))
+    if len(known) == len(task.ks) * len(task.algorithms):
+        return list(known.values())
+    return _of_query(_ready(task, seed), row, task, known, book)
 
 
-def _part(task: Task, seed: int) -> Collection:
-    whole = _loaded(task.collection)
-    return whole if task.n_objects is None else whole.part(task.n_objects, seed=seed)
+@lru_cache(maxsize=1)
+def _part(name: str, n_objects: int | None, seed: int) -> Collection:
+    whole = _loaded(name)
+    return whole if n_objects is None else whole.part(n_objects, seed=seed)
 
 
 @lru_cache(maxsize=1)
@@ -89,15 +107,21 @@ def _loaded(name: str) -> Collection:
     return load_collection(name)
 
 
-def _compile(cell: Cell, row: int, task: Task) -> None:
-    """Run each algorithm once, so that no kernel is compiled while the clock runs."""
+@lru_cache(maxsize=1)
+def _ready(task: Task, seed: int) -> Cell:
+    """Return the federation of a task; each algorithm is run once, to compile all kernels."""
+    collection = _part(task.collection, task.n_objects, seed)
+    cell = Cell(collection, task.place, seed=seed, limit_s=task.limit_s)
+    first = collection.queries(task.n_queries, seed=seed)[0]
     for algorithm in task.algorithms:
         if not cell.needs_a_process(algorithm):
-            cell.trial(row, 1, algorithm)
-    cell.forget()
+            cell.trial(first, 1, algorithm)
+    return cell
 
 
-def _of_query(cell: Cell, row: int, task: Task) -> list[Trial]:
+def _of_query(
+    cell: Cell, row: int, task: Task, known: Mapping[tuple[int, str], Trial], book: Journal
+) -> list[Trial]:
     """Measure one query; a search that cannot be in time is not begun.
 
     The first algorithm that is late with k neighbors is late with more of them; and HuFu, whose
@@ -109,7 +133,9 @@ def _of_query(cell: Cell, row: int, task: Task) -> list[Trial]:
     for k in task.ks:
         for algorithm in sorted(task.algorithms, key=_last_the_slow):
             rivals = {algorithm, "dann"} if algorithm.startswith("hufu") else {algorithm}
-            if late & rivals:
+            if (k, algorithm) in known:
+                trial = known[k, algorithm]
+            elif late & rivals:
                 trial = cell.late_trial(row, k, algorithm)
             elif cell.needs_a_process(algorithm):
                 trial = cell.trial_apart(row, k, algorithm)
@@ -117,6 +143,8 @@ def _of_query(cell: Cell, row: int, task: Task) -> list[Trial]:
                 trial = cell.trial(row, k, algorithm)
             if trial.late:
                 late.add(algorithm)
+            if (k, algorithm) not in known:
+                book.add(trial)
             found.append(trial)
     return found
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedneighbors.methods.fedknn.studies.cells import SPLITS, Place
 from fedneighbors.methods.fedknn.studies.collections import SYN
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.speedups import Claim, speedups
 from fedneighbors.methods.fedknn.studies.summaries import (
     Axis,
@@ -16,7 +17,7 @@ from fedneighbors.methods.fedknn.studies.summaries import (
 )
 from fedneighbors.methods.fedknn.studies.trials import Trial
 from fedneighbors.records import Figure
-from fedneighbors.records.study import Findings, Progress, Study, Work
+from fedneighbors.records.study import Findings, Study, Work
 
 __all__ = [
     "ABLATION",
@@ -116,11 +117,9 @@ class Sweep:
         ]
 
 
-def examine(
-    sweep: Sweep, effort: Effort, *, seed: int, n_jobs: int, progress: Progress
-) -> Findings:
+def examine(sweep: Sweep, effort: Effort, how: Measuring) -> Findings:
     """Return what the algorithms took at every point of a sweep."""
-    trials = measure(sweep.tasks(effort), seed=seed, n_jobs=n_jobs, progress=progress)
+    trials = measure(sweep.tasks(effort), how)
     table = overview(trials, sweep.axis)
     return Findings(
         parameters={
@@ -248,9 +247,9 @@ ABLATION_SWEEP = Sweep(
 def sweeping(sweep: Sweep, quick_effort: Effort = QUICK) -> Work:
     """Return the measuring function of a sweep."""
 
-    def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    def work(*, quick: bool, **how: Any) -> Findings:
         effort = quick_effort if quick else FULL
-        return examine(sweep, effort, seed=seed, n_jobs=n_jobs, progress=progress)
+        return examine(sweep, effort, Measuring(**how))
 
     return work
 
@@ -260,28 +259,33 @@ NEIGHBORS = Study(
     title="Neighbors (Figures 5 and 6)",
     description="Latency and work of every algorithm for k = 4 to 256, over 8 providers.",
     work=sweeping(NEIGHBORS_SWEEP),
+    keeps_journal=True,
 )
 PROVIDERS = Study(
     name="fedknn.providers",
     title="Providers (Figures 7 and 8)",
     description="Latency and work of every algorithm over 4 to 16 providers, k = 128.",
     work=sweeping(PROVIDERS_SWEEP),
+    keeps_journal=True,
 )
 LOCAL_COST = Study(
     name="fedknn.local_cost",
     title="Cheap searches (Figure 10)",
     description="Places, whose distances cost next to nothing, so that exchanges decide.",
     work=sweeping(PLACES_SWEEP, Effort({"places": 3})),
+    keeps_journal=True,
 )
 SCALABILITY = Study(
     name="fedknn.scalability",
     title="Size (Figure 12)",
     description="20 % to 100 % of the generated graphs, k = 128, 8 providers.",
     work=sweeping(SCALABILITY_SWEEP),
+    keeps_journal=True,
 )
 ABLATION = Study(
     name="fedknn.ablation",
     title="Without lower bounds (Figure 13)",
     description="DANN that asks every provider for its even share at first, skewed splits.",
     work=sweeping(ABLATION_SWEEP),
+    keeps_journal=True,
 )

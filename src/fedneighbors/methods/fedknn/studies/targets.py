@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedneighbors.methods.fedknn.studies.cells import Place
-from fedneighbors.methods.fedknn.studies.measuring import Task, measure
+from fedneighbors.methods.fedknn.studies.measuring import Measuring, Task, measure
 from fedneighbors.methods.fedknn.studies.summaries import LATE_NOTE, Axis, middle, overview
 from fedneighbors.methods.fedknn.studies.sweeps import MEASURED, RIVALS
 from fedneighbors.methods.fedknn.studies.trials import DELAY_S, Trial
 from fedneighbors.records import Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study
+from fedneighbors.records.study import Findings, Study
 
 __all__ = ["STUDY", "Goal", "Plan", "examine", "goals", "predicted_s"]
 
@@ -24,18 +25,18 @@ class Plan:
 
     Parameters
     ----------
-    queries : tuple of (str, int)
-        Collections and their numbers of queries.
+    lists : tuple of (str, int, tuple of int)
+        Collections, their numbers of queries, and the numbers of providers.
     limit_s : float
         CPU seconds that a provider may spend on a query.
     """
 
-    queries: tuple[tuple[str, int], ...]
+    lists: tuple[tuple[str, int, tuple[int, ...]], ...]
     limit_s: float
 
 
-FULL = Plan((("titles", 40), ("molecules", 16)), limit_s=8.0)
-QUICK = Plan((("titles", 4),), limit_s=1.0)
+FULL = Plan((("titles", 40, (8, 16)), ("molecules", 40, (16,))), limit_s=60.0)
+QUICK = Plan((("titles", 4, (8, 16)),), limit_s=1.0)
 
 
 @dataclass(frozen=True)
@@ -144,30 +145,26 @@ def goals() -> tuple[Goal, ...]:
                 Goal("dann* over predicted", name, n_parties, 1.3, False, _star_over_predicted),
             ]
         found += [
-            Goal(f"broker compute of {algorithm}, ms", name, 8, 2.0, False, _broker_of(algorithm))
+            Goal(f"broker compute of {algorithm}, ms", name, m, 2.0, False, _broker_of(algorithm))
             for algorithm in ("dann", "dann*")
+            for m in (8, 16)
         ]
-    found += [
-        Goal("dann over baseline, latency", "molecules", 8, 9.8, True, _over("baseline")),
-        Goal("dann over hufu, latency", "molecules", 8, 3.2, True, _over("hufu")),
-        Goal("dann over hufu+, latency", "molecules", 8, 1.0, True, _over("hufu+")),
-    ]
     return tuple(found)
 
 
-def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def examine(plan: Plan, how: Measuring) -> Findings:
     """Return what is wanted and what was reached."""
     tasks = [
         Task(name, Place("uniform", n_parties), (K,), RIVALS, n_queries, plan.limit_s)
-        for name, n_queries in plan.queries
-        for n_parties in (8, 16)
+        for name, n_queries, parties in plan.lists
+        for n_parties in parties
     ]
-    trials = measure(tasks, seed=seed, n_jobs=n_jobs, progress=progress)
+    trials = measure(tasks, how)
     return Findings(
         parameters={
             "k": K,
             "limit_s": plan.limit_s,
-            "queries": [f"{name}: {n}" for name, n in plan.queries],
+            "queries": [f"{name}: {n}" for name, n, _ in plan.lists],
         },
         tables=(
             _goal_table(trials),
@@ -218,8 +215,8 @@ def _each(trials: Sequence[Trial]) -> Table:
     )  # fmt: skip
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    return examine(QUICK if quick else FULL, seed=seed, n_jobs=n_jobs, progress=progress)
+def _work(*, quick: bool, **how: Any) -> Findings:
+    return examine(QUICK if quick else FULL, Measuring(**how))
 
 
 STUDY = Study(
@@ -227,4 +224,5 @@ STUDY = Study(
     title="Fixed lists of queries",
     description="Titles and molecules, k = 128: DANN beside its rivals, work, broker.",
     work=_work,
+    keeps_journal=True,
 )
