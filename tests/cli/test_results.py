@@ -36,8 +36,10 @@ def catalogue(monkeypatch):
         asked.append(settings)
         return RECORD
 
-    entry = SimpleNamespace(title="Table 1", description="Accuracy on a.", run=run)
-    monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": entry})
+    about = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
+    entry = SimpleNamespace(**about, keeps_journal=False)
+    kept = SimpleNamespace(**about, keeps_journal=True)
+    monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": kept})
     monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
     return asked
 
@@ -57,7 +59,7 @@ def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(cat
     )
 
     assert result.exit_code == 0
-    assert catalogue == [{"quick": True, "seed": 3, "n_jobs": 2}]
+    assert catalogue == [{"quick": True, "seed": 3, "n_jobs": 2, "journal": None}]
     assert "a 0.9 0.91" in " ".join(result.stdout.split())
     assert read_record(tmp_path / "flynn.table1.jsonl") == RECORD
     assert (tmp_path / "report.html").is_file()
@@ -72,6 +74,15 @@ def test_a_journal_is_refused_by_an_experiment_that_keeps_none(catalogue, tmp_pa
 
     assert result.exit_code == 2
     assert "flynn.table1 keeps no journal" in result.output
+
+
+def test_a_journal_goes_to_an_experiment_that_keeps_one(catalogue, tmp_path):
+    path = tmp_path / "journal.jsonl"
+
+    result = call("experiment", "fedknn.k", "--journal", path, "--out", tmp_path)
+
+    assert result.exit_code == 0, result.output
+    assert catalogue[0]["journal"] == path
 
 
 def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):

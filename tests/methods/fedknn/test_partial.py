@@ -85,8 +85,10 @@ def test_whoever_is_missing_is_named_with_the_reason(algorithm):
     assert answer.merged.owners == ("p0", "p2", "p0", "p2")
 
 
-@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
-@pytest.mark.parametrize("when", [0, 1])
+@pytest.mark.parametrize(
+    ("algorithm", "when"),
+    [(baseline, 0), *((other, when) for other in (dann, hufu, hufu_plus) for when in (0, 1))],
+)
 def test_without_leave_a_missing_provider_is_an_error(algorithm, when):
     coordinator = started(algorithm, FEDERATION)
 
