@@ -27,7 +27,7 @@ def found(answer):
 def noise_from(law, seed):
     """Noise of a law from seeded bits."""
     bits = random.Random(seed).randbytes
-    return lambda epoch, providers: {name: law.draw(bits=bits) for name in providers}
+    return lambda epoch, names: dict(zip(names, law.draws(len(names), bits=bits), strict=True))
 
 
 def law_of(federation, epsilon, *, promise="exact", **options):

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import Literal
+
+import numpy as np
 
 from fedneighbors.privacy.guarantees import (
     ApproxDP,
@@ -102,7 +105,7 @@ class CountNoise:
             )
         require_failure(self.failure)
 
-    @property
+    @cached_property
     def cost(self) -> Guarantee:
         """What one query tells one provider about the records of the others."""
         epsilon = self._first.guarantee(FIRST_COUNTS).epsilon
@@ -111,21 +114,28 @@ class CountNoise:
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
     @property
+    def identity(self) -> str:
+        """A text that is the same for the same noise at the same price, however it was written."""
+        first = f"{self.first_scale} {self.first_shift}"
+        second = f"{self.second_scale} {self.second_shift}"
+        return f"mended {self.promise} {self.k} {first} {second} {self.cost!r}"
+
+    @property
     def first_scale(self) -> Fraction:
         """Scale of the noise on a first count."""
-        return FIRST_COUNTS.l1 / (exact(self.epsilon, "epsilon") * _FIRST_SHARE)
+        return self._first.scale
 
     @property
     def second_scale(self) -> Fraction:
         """Scale of the noise on a second count."""
-        return SECOND_COUNT.l1 / (exact(self.epsilon, "epsilon") * (1 - _FIRST_SHARE))
+        return self._second.scale
 
-    @property
+    @cached_property
     def first_shift(self) -> int:
         """By how much first counts are raised: the noise's scale, and half of their own spread."""
         return math.ceil(self.first_scale + Fraction(math.sqrt(self.k / self.n_providers)) / 2)
 
-    @property
+    @cached_property
     def second_shift(self) -> int:
         """By how much second counts are raised.
 
@@ -140,17 +150,24 @@ class CountNoise:
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw what is added to one provider's two counts, shifts included."""
-        first = int(self._first.noise(1, bits=bits)[0]) + self.first_shift
-        second = int(self._second.noise(1, bits=bits)[0]) + self.second_shift
-        return first, max(second, 0) if self.promise == "exact" else second
+        return self.draws(1, bits=bits)[0]
 
-    @property
+    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+        """Draw the same for ``n`` providers, each independently of the others."""
+        first = self._first.noise(n, bits=bits) + self.first_shift
+        second = self._second.noise(n, bits=bits) + self.second_shift
+        if self.promise == "exact":
+            second = np.maximum(second, 0)
+        return list(zip(first.tolist(), second.tolist(), strict=True))
+
+    @cached_property
     def _first(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.first_scale)
+        return DiscreteLaplace(FIRST_COUNTS.l1 / (exact(self.epsilon, "epsilon") * _FIRST_SHARE))
 
-    @property
+    @cached_property
     def _second(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.second_scale)
+        share = 1 - _FIRST_SHARE
+        return DiscreteLaplace(SECOND_COUNT.l1 / (exact(self.epsilon, "epsilon") * share))
 
 
 @dataclass(frozen=True)
@@ -181,27 +198,41 @@ class PaperNoise:
         require_budget(self.epsilon, self.n_providers, self.k)
         require_failure(self.failure)
 
-    @property
+    @cached_property
     def cost(self) -> PureDP:
         """What one query costs at most: epsilon for the first counts, as much for the second."""
         return PureDP(2 * exact(self.epsilon, "epsilon"))
 
     @property
-    def scale(self) -> Fraction:
-        """Scale of the noise on either count."""
-        return 2 / exact(self.epsilon, "epsilon")
+    def identity(self) -> str:
+        """A text that is the same for the same noise at the same price, however it was written."""
+        return f"as printed {self.k} {self.scale} {self.shift} {self.cost!r}"
 
     @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on either count."""
+        return self._noise.scale
+
+    @cached_property
     def shift(self) -> int:
         """By how much either count is raised."""
         return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw what is added to one provider's two counts, shifts included."""
-        first, second = DiscreteLaplace(self.scale).noise(2, bits=bits)
-        return int(first) + self.shift, int(second) + self.shift
+        return self.draws(1, bits=bits)[0]
+
+    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+        """Draw the same for ``n`` providers, each independently of the others."""
+        drawn = self._noise.noise(2 * n, bits=bits) + self.shift
+        return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
+
+    @cached_property
+    def _noise(self) -> DiscreteLaplace:
+        return DiscreteLaplace(2 / exact(self.epsilon, "epsilon"))
 
 
+@lru_cache(maxsize=64)
 def least_shift(scale: Fraction, chance: Fraction) -> int:
     """Return the least B of 0 or more with P(L <= -B) <= ``chance`` for discrete Laplace noise L.
 
