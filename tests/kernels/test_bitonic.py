@@ -1,4 +1,5 @@
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -7,7 +8,15 @@ from hypothesis import strategies as st
 from numba import njit
 
 from fedneighbors.kernels import bitonic
-from fedneighbors.kernels.bitonic import PADDING_RANK, Entries, merge_sorted, trace
+from fedneighbors.kernels.bitonic import (
+    LOAD_WORDS,
+    PADDING_RANK,
+    Entries,
+    carried,
+    merge_recorded,
+    merge_sorted,
+    trace,
+)
 from tests.naive import bitonic as naive
 
 PADDING = (np.inf, PADDING_RANK, -1, -1)
@@ -66,6 +75,49 @@ def test_large_shapes_merge_in_order(n_lists, length):
     assert merged.positions.tolist() == (order % 7).tolist()
 
 
+def flat(loads):
+    return loads.reshape(-1, LOAD_WORDS)
+
+
+def loads_of(rng, n_lists, length):
+    return rng.integers(-(2**63), 2**63, (n_lists, length, LOAD_WORDS), dtype=np.int64)
+
+
+@settings(max_examples=200, deadline=None)
+@given(shelves(), st.integers(0, 2**32), st.data())
+def test_what_belongs_to_an_entry_comes_where_the_entry_does(rows, seed, data):
+    lists, k = entries(rows), data.draw(st.integers(0, len(rows[0])))
+    loads = loads_of(np.random.default_rng(seed), *lists.distances.shape)
+    held = Counter(
+        zip((entry for row in rows for entry in row), map(bytes, flat(loads)), strict=True)
+    )
+
+    merge = merge_recorded(lists, k)
+    found = carried(loads, merge)
+
+    assert rows_of(merge.smallest) == naive.merge_sorted(rows, k)
+    came = Counter(zip(rows_of(merge.smallest), map(bytes, found), strict=True))
+    real = {pair: number for pair, number in came.items() if pair[0] != PADDING}
+    assert all(number <= held[pair] for pair, number in real.items())
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+def test_nothing_carries_nothing(shape):
+    lists = Entries(np.zeros(shape), *(np.zeros(shape, np.int64) for _ in range(3)))
+
+    found = carried(np.zeros((*shape, LOAD_WORDS), np.int64), merge_recorded(lists))
+
+    assert found.shape == (0, LOAD_WORDS)
+
+
+def test_loads_of_other_lists_are_refused():
+    merge = merge_recorded(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
+
+    for shape in ((2, 1, LOAD_WORDS - 1), (3, 1, LOAD_WORDS), (2, 2, LOAD_WORDS)):
+        with pytest.raises(ValueError, match="for each entry that was merged"):
+            carried(np.zeros(shape, np.int64), merge)
+
+
 class Watched:
     """A table that notes which rows are read and written, in order."""
 
@@ -74,13 +126,16 @@ class Watched:
         self.touched = []
 
     def __getitem__(self, where):
-        row = where[0] if isinstance(where, tuple) else where
-        self.touched.append(("read", int(row)))
+        self.touched.append(("read", row_of(where)))
         return self.table[where]
 
     def __setitem__(self, where, value):
-        self.touched.append(("write", int(where[0])))
+        self.touched.append(("write", row_of(where)))
         self.table[where] = value
+
+
+def row_of(where):
+    return int(where[0] if isinstance(where, tuple) else where)
 
 
 def random_table(n_lists, size, seed):
@@ -94,8 +149,22 @@ def random_table(n_lists, size, seed):
 
 def touched_by_network(table, n_lists, size):
     watched = Watched(table)
+    pairs = trace(n_lists, size)
     # the function that is compiled, run as plain Python on a table that keeps watch
-    bitonic._exchange.py_func(watched, trace(n_lists, size))
+    changes = Watched(np.zeros((len(pairs), 1), np.int64))
+    bitonic._exchange.py_func(watched, pairs, changes)
+    assert changes.touched == [("write", e) for e in range(len(pairs))]
+    return watched.touched
+
+
+def touched_by_loads(table, n_lists, size):
+    """What is touched when loads follow the entries of a table."""
+    pairs = trace(n_lists, size)
+    changes = np.empty(len(pairs), np.int64)
+    bitonic._exchange(table.copy(), pairs, changes)
+    watched = Watched(np.repeat(table[:, :1], LOAD_WORDS, axis=1))
+    bitonic._carry.py_func(watched, pairs, changes)
+    assert watched.table[:size, 0].tolist() == sorted(table[:, 0].tolist())[:size]
     return watched.touched
 
 
@@ -120,9 +189,30 @@ def test_what_is_touched_depends_on_the_shape_alone(n_lists, size):
     assert all(touched == laid_out for touched in traces)
 
 
+@pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
+def test_what_loads_touch_depends_on_the_shape_alone(n_lists, size):
+    traces = {
+        tuple(touched_by_loads(random_table(n_lists, size, seed), n_lists, size))
+        for seed in range(50)
+    }
+
+    laid_out = [
+        (call, row)
+        for i, j in trace(n_lists, size).tolist()
+        for _ in range(LOAD_WORDS)
+        for call, row in (
+            *(("read", i), ("read", j)),
+            *(("read", i), ("write", i)),
+            *(("read", j), ("write", j)),
+        )
+    ]
+    assert traces == {tuple(laid_out)}
+
+
 @pytest.mark.slow
-def test_a_hundred_thousand_inputs_leave_one_trace():
-    traces = {tuple(touched_by_network(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
+@pytest.mark.parametrize("touched", [touched_by_network, touched_by_loads])
+def test_a_hundred_thousand_inputs_leave_one_trace(touched):
+    traces = {tuple(touched(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
 
     assert len(traces) == 1
 
@@ -146,10 +236,12 @@ def test_the_watched_network_sorts():
     assert list(map(tuple, table[:8].tolist())) == expected
 
 
-def test_an_exchange_is_compiled_without_a_branch_on_the_data():
-    compiled = njit(nogil=True)(bitonic._exchange.py_func)
+@pytest.mark.parametrize("kernel", [bitonic._exchange, bitonic._carry])
+def test_an_exchange_is_compiled_without_a_branch_on_the_data(kernel):
+    compiled = njit(nogil=True)(kernel.py_func)
+    pairs = trace(2, 1)
 
-    compiled(random_table(2, 1, seed=0), trace(2, 1))
+    compiled(np.zeros((2, LOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int64))
 
     # one branch skips an empty network, one closes the loop; a third would look at entries
     (code,) = compiled.inspect_llvm().values()

@@ -3,7 +3,8 @@
 A network of compare-exchanges is laid out from the number and length of the lists before any entry
 is looked at. Each exchange reads and writes both of its entries whole, by masks instead of
 branches, whether they change places or not. So addresses, their order and the time taken tell
-nothing of which list an entry comes from.
+nothing of which list an entry comes from. What belongs to an entry, such as a name, follows it by
+the same exchanges.
 """
 
 from functools import lru_cache
@@ -13,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["PADDING_POSITION", "PADDING_RANK", "Entries", "merge_sorted", "trace"]
+__all__ = [
+    "LOAD_WORDS",
+    "PADDING_POSITION",
+    "PADDING_RANK",
+    "Entries",
+    "Merge",
+    "carried",
+    "merge_recorded",
+    "merge_sorted",
+    "trace",
+]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -22,6 +33,9 @@ PADDING_RANK = np.iinfo(np.int64).max
 """Rank of an entry that only fills up a list; its distance is infinite."""
 PADDING_POSITION = -1
 """Provider and position of such an entry."""
+
+LOAD_WORDS = 9
+"""Words of eight bytes that an entry may carry."""
 
 
 class Entries(NamedTuple):
@@ -39,6 +53,21 @@ class Entries(NamedTuple):
     ranks: Integers
     providers: Integers
     positions: Integers
+
+
+class Merge(NamedTuple):
+    """A merge of lists that what belongs to their entries can be made to follow.
+
+    Parameters
+    ----------
+    smallest : Entries of shape (k,)
+        Padding comes last.
+    changes : int64 array of shape (n_exchanges,)
+        For each exchange of :func:`trace` whether its entries changed places, -1 or 0.
+    """
+
+    smallest: Entries
+    changes: Integers
 
 
 def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
@@ -61,24 +90,74 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
     ValueError
         If shapes disagree, a row is not in ascending order, or a distance is negative or NaN.
     """
+    return merge_recorded(lists, k).smallest
+
+
+def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
+    """Return the smallest entries, and how they came there.
+
+    Parameters
+    ----------
+    lists, k
+        As for :func:`merge_sorted`, which raises as this does.
+    """
     n_lists, length = _checked_shape(lists)
     wanted = length if k is None else k
     if not 0 <= wanted <= length:
         raise ValueError(f"expected k from 0 to the length of a list, {length}, got {wanted}")
+    pairs = trace(n_lists, length)
+    changes = np.zeros(len(pairs), np.int64)
     if n_lists == 0 or length == 0:
         nothing = np.empty(0, np.int64)
-        return Entries(np.empty(0), nothing, nothing, nothing)
+        return Merge(Entries(np.empty(0), nothing, nothing, nothing), changes)
+    if not (lists.distances >= 0).all():
+        raise ValueError("expected distances of 0 or more, got a negative one or NaN")
     table = _table(lists, _padded(length))
     _expect_sorted(table)
     flat = table.reshape(-1, 4)
-    _exchange(flat, trace(n_lists, length))
+    _exchange(flat, pairs, changes)
     smallest = flat[:wanted]
-    return Entries(
+    entries = Entries(
         smallest[:, 0].copy().view(np.float64),
         smallest[:, 1].copy(),
         smallest[:, 2].copy(),
         smallest[:, 3].copy(),
     )
+    return Merge(entries, changes)
+
+
+def carried(loads: Integers, merge: Merge) -> Integers:
+    """Return what belongs to the smallest entries of a merge.
+
+    Parameters
+    ----------
+    loads : int64 array of shape (n_lists, length, LOAD_WORDS)
+        What belongs to each entry of the lists.
+    merge : Merge
+        Of these lists.
+
+    Returns
+    -------
+    int64 array of shape (k, LOAD_WORDS)
+        Behind the last entry that is no padding it says nothing.
+
+    Raises
+    ------
+    ValueError
+        If the shape is not that of lists that were merged.
+    """
+    n_lists, length, n_words = loads.shape
+    pairs = trace(n_lists, length)
+    if n_words != LOAD_WORDS or len(pairs) != len(merge.changes):
+        raise ValueError(
+            f"expected {LOAD_WORDS} words for each entry that was merged, got an array of shape "
+            f"{loads.shape}"
+        )
+    table = np.zeros((n_lists, _padded(length), LOAD_WORDS), np.int64)
+    table[:, :length] = loads
+    flat = table.reshape(-1, LOAD_WORDS)
+    _carry(flat, pairs, merge.changes)
+    return flat[: len(merge.smallest.distances)]
 
 
 @lru_cache(maxsize=256)
@@ -120,21 +199,46 @@ def trace(n_lists: int, length: int) -> Integers:
 
 
 @njit(cache=True, nogil=True)
-def _exchange(table: Any, pairs: Any) -> None:
+def _later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
+    # bitwise, not `and` and `or`: those would branch
+    later = np.int64(a3 > b3)
+    later = np.int64(a2 > b2) | (np.int64(a2 == b2) & later)
+    later = np.int64(a1 > b1) | (np.int64(a1 == b1) & later)
+    return np.int64(a0 > b0) | (np.int64(a0 == b0) & later)
+
+
+@njit(cache=True, nogil=True)
+def _exchange(table: Any, pairs: Any, changes: Any) -> None:
     for e in range(pairs.shape[0]):
         i = pairs[e, 0]
         j = pairs[e, 1]
         a0, a1, a2, a3 = table[i, 0], table[i, 1], table[i, 2], table[i, 3]
         b0, b1, b2, b3 = table[j, 0], table[j, 1], table[j, 2], table[j, 3]
-        # bitwise, not `and` and `or`: those would branch
-        later = np.int64(a3 > b3)
-        later = np.int64(a2 > b2) | (np.int64(a2 == b2) & later)
-        later = np.int64(a1 > b1) | (np.int64(a1 == b1) & later)
-        later = np.int64(a0 > b0) | (np.int64(a0 == b0) & later)
-        mask = -later
+        mask = -_later(a0, a1, a2, a3, b0, b1, b2, b3)
+        changes[e] = mask
         x0, x1, x2, x3 = (a0 ^ b0) & mask, (a1 ^ b1) & mask, (a2 ^ b2) & mask, (a3 ^ b3) & mask
         table[i, 0], table[i, 1], table[i, 2], table[i, 3] = a0 ^ x0, a1 ^ x1, a2 ^ x2, a3 ^ x3
         table[j, 0], table[j, 1], table[j, 2], table[j, 3] = b0 ^ x0, b1 ^ x1, b2 ^ x2, b3 ^ x3
+
+
+@njit(cache=True, nogil=True)
+def _carry(loads: Any, pairs: Any, changes: Any) -> None:
+    for e in range(pairs.shape[0]):
+        i = pairs[e, 0]
+        j = pairs[e, 1]
+        mask = changes[e]
+        for c in range(LOAD_WORDS):
+            x = (loads[i, c] ^ loads[j, c]) & mask
+            loads[i, c] ^= x
+            loads[j, c] ^= x
+
+
+@njit(cache=True, nogil=True)
+def _unsorted(table: Any, found: Any) -> None:
+    for r in range(table.shape[0]):
+        for t in range(1, table.shape[1]):
+            a, b = table[r, t - 1], table[r, t]
+            found[r] |= _later(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
 
 
 def _padded(length: int) -> int:
@@ -163,17 +267,10 @@ def _table(lists: Entries, size: int) -> Integers:
 
 
 def _expect_sorted(table: Integers) -> None:
-    distances = np.ascontiguousarray(table[:, :, 0]).view(np.float64)
-    if not (distances >= 0).all():
-        raise ValueError("expected distances of 0 or more, got a negative one or NaN")
-    before, after = table[:, :-1], table[:, 1:]
-    later = before[:, :, 3] > after[:, :, 3]
-    for c in (2, 1, 0):
-        tied = before[:, :, c] == after[:, :, c]
-        later = (before[:, :, c] > after[:, :, c]) | (tied & later)
-    unsorted = later.any(axis=1)
-    if unsorted.any():
+    found = np.zeros(len(table), np.int64)
+    _unsorted(table, found)
+    if found.any():
         raise ValueError(
             f"expected lists in ascending order of (distance, rank, provider, position), list "
-            f"{int(unsorted.argmax())} is not"
+            f"{int(found.argmax())} is not"
         )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.datasets.graphs import Graph
-from fedneighbors.kernels.bitonic import Entries, merge_sorted
+from fedneighbors.kernels.bitonic import LOAD_WORDS, Entries, carried, merge_recorded
 from fedneighbors.methods.fedknn.metrics import metric_of
 
 __all__ = ["warmup"]
@@ -24,7 +24,8 @@ def warmup() -> None:
         session.next(2, cutoff=3.0)
         session.count(2.0)
     table = np.zeros((2, 4), np.int64)
-    merge_sorted(Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4)))
+    lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
+    carried(np.zeros((2, 4, LOAD_WORDS), np.int64), merge_recorded(lists))
 
 
 def _samples() -> list[tuple[str, Any]]:

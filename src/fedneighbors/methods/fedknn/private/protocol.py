@@ -12,11 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.messages import Message, encode
+from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Coordinator, gather
 from fedneighbors.methods.fedknn.answers import Answer
 from fedneighbors.methods.fedknn.private.oblivious import Shelf, counts_of_bounds
-from fedneighbors.methods.fedknn.private.padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.private.padding import (
+    MOST_BYTES_OF_A_NAME,
+    PaddedBoundReply,
+    PaddedBoundRequest,
+    PaddedNearestReply,
+    PaddedNearestRequest,
+)
 
 __all__ = ["NoiseOf", "dann_star", "dann_star_as_printed", "first_asked", "second_asked"]
 
@@ -69,17 +75,19 @@ def dann_star(
         provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
-    shelf = Shelf.of(replies.complete("the first round").each)
+    parts = replies.complete("the first round").each
+    shelf = Shelf.of(parts)
     # lines 17-21, counted on from what was returned, and phase 3, lines 22-23
-    ranks = shelf.ranks_of_last()
-    prefix = dict(zip(shelf.providers, shelf.filled.tolist(), strict=True))
     second = {
         provider: second_asked(first[provider], rank, noise[provider][1], k)
-        for provider, rank in ranks.items()
+        for provider, rank in shelf.ranks_of_last().items()
     }
     replies = yield gather(_requests(name, query, second, k, grid_s))
-    shelf = shelf.then(_follows(prefix, shelf, Shelf.of(replies.complete("the second round").each)))
-    _require_bounds_kept({provider: reply.bounds for provider, reply in each.items()}, shelf)
+    more = replies.complete("the second round").each
+    for provider, bounded in each.items():
+        _require_follows(provider, parts[provider], more[provider])
+        _require_bounds_kept(provider, bounded.bounds, parts[provider], more[provider])
+    shelf = shelf.then(Shelf.of(more))
     certain = shelf.certain()
     if always_exact and not certain:
         raise ProtocolError(
@@ -145,17 +153,18 @@ def second_asked(first: int, rank: int, noise: int, k: int) -> int:
     return min(max(k - rank + noise, 0), k - first)
 
 
-def _epoch(replies: Mapping[str, Message]) -> bytes:
+def _epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     """Return a word that changes whenever the objects of a provider do.
 
     It covers the bounds too: who sends others under the same epoch gets other noise, which is
     charged, and cannot take what one noise was added to from what it was added to before.
     """
-    words = [
-        f"{provider} {hashlib.sha256(encode(replies[provider])).hexdigest()}"
-        for provider in sorted(replies)
-    ]
-    return hashlib.sha256("\n".join(words).encode()).digest()
+    digest = hashlib.sha256()
+    for provider, reply in sorted(replies.items()):
+        for word in (provider.encode(), reply.epoch, reply.bounds.tobytes()):
+            digest.update(len(word).to_bytes(8, "little"))
+            digest.update(word)
+    return digest.digest()
 
 
 def _requests(
@@ -167,54 +176,61 @@ def _requests(
     }
 
 
-def _follows(prefix: Mapping[str, int], shelf: Shelf, more: Shelf) -> Shelf:
-    """Return the second part, or name the provider whose second part does not follow its first."""
-    for row, provider in enumerate(shelf.providers):
-        n = prefix[provider]
-        if more.filled[row] == 0:
-            continue
-        if shelf.exhausted[row]:
-            raise ProtocolError(f"party {provider!r}: it had no more objects, and returned some")
-        if n == 0:
-            continue
-        last = (shelf.distances[row, n - 1], shelf.ties[row, n - 1])
-        if (more.distances[row, 0], more.ties[row, 0]) <= last:
-            raise ProtocolError(f"party {provider!r}: its second objects come before its first")
-        if not _names(shelf, row).isdisjoint(_names(more, row)):
-            raise ProtocolError(f"party {provider!r}: an object came in both rounds")
-    return more
+def _require_follows(provider: str, part: PaddedNearestReply, more: PaddedNearestReply) -> None:
+    """Refuse a second part that does not follow the first."""
+    n = int(part.numbers[0])
+    if more.numbers[0] == 0:
+        return
+    if part.flags[0]:
+        raise ProtocolError(f"party {provider!r}: it had no more objects, and returned some")
+    if n == 0:
+        return
+    last = (part.distances[n - 1], part.ties[n - 1])
+    if (more.distances[0], more.ties[0]) <= last:
+        raise ProtocolError(f"party {provider!r}: its second objects come before its first")
+    if not _names(part).isdisjoint(_names(more)):
+        raise ProtocolError(f"party {provider!r}: an object came in both rounds")
 
 
-def _names(shelf: Shelf, row: int) -> set[tuple[bytes, int]]:
-    places = range(int(shelf.filled[row]))
-    return {(shelf.names[row, t].tobytes(), int(shelf.lengths[row, t])) for t in places}
+def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
+    """Return the names of a reply, each with its length, since it may end in zeros."""
+    n = int(reply.numbers[0])
+    whole = reply.names[:n].view(f"V{MOST_BYTES_OF_A_NAME}").ravel()
+    return set(zip(whole.tolist(), reply.lengths[:n].tolist(), strict=True))
 
 
-def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
+def _require_bounds_kept(
+    provider: str,
+    bounds: npt.NDArray[np.float64],
+    part: PaddedNearestReply,
+    more: PaddedNearestReply,
+) -> None:
     """Refuse objects that the bounds of their own provider rule out, as those of Algorithm 1 are.
 
     The j-th smallest distance is never below the j-th smallest bound, and there is a bound for each
     of the first k objects.
     """
-    for row, provider in enumerate(shelf.providers):
-        if (shelf.distances[row] < bounds[provider]).any():
-            raise ProtocolError(
-                f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
-            )
-        n_bounds = int(np.isfinite(bounds[provider]).sum())
-        if shelf.exhausted[row] and shelf.exact[row] and shelf.filled[row] < n_bounds:
-            raise ProtocolError(
-                f"party {provider!r}: it has no more than {shelf.filled[row]} objects, and sent "
-                f"bounds of {n_bounds}"
-            )
+    n, n_more = int(part.numbers[0]), int(more.numbers[0])
+    nearer = (part.distances < bounds).any()
+    if nearer or (more.distances[:n_more] < bounds[n : n + n_more]).any():
+        raise ProtocolError(
+            f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
+        )
+    n_bounds = int(np.isfinite(bounds).sum())
+    exhausted, exact = part.flags | more.flags, part.flags & more.flags
+    if exhausted[0] and exact[1] and n + n_more < n_bounds:
+        raise ProtocolError(
+            f"party {provider!r}: it has no more than {n + n_more} objects, and sent bounds of "
+            f"{n_bounds}"
+        )
 
 
 def _answer(shelf: Shelf, *, certain: bool, algorithm: str) -> Answer:
     return Answer(
         merged=shelf.nearest(),
-        exact=certain and bool(shelf.exact.all()),
-        asked=dict(zip(shelf.providers, shelf.filled.tolist(), strict=True)),
-        verified=dict(zip(shelf.providers, shelf.verified.tolist(), strict=True)),
+        exact=certain and shelf.exact,
+        asked=dict(zip(shelf.providers, shelf.n_filled.tolist(), strict=True)),
+        verified=shelf.verified,
         algorithm=algorithm,
         answered=shelf.providers,
     )
