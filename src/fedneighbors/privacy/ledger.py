@@ -1,7 +1,7 @@
 """The ledger of one party: every release is charged durably before its noise is drawn."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -171,38 +171,55 @@ class Ledger:
             If the ledger cannot be read or written; nothing was released.
         """
         terms = Terms(query_id, dataset, user, cost, purpose)
-        self._void_the_rest()
-        while True:
-            answer = self._reserve(terms)
-            if answer is None:
-                answer = self._store(terms, _usable_answer(draw()))
-            if answer is not None:
-                return answer
-            log.info("release %s: the reservation was voided elsewhere, reserving again", query_id)
+        return self.release_all([terms], lambda _: [draw()])[0]
 
-    def require_room(self, query_id: str, *, dataset: str, user: str, cost: Guarantee) -> None:
-        """Return if a release would be answered now, and change nothing.
+    def release_all(
+        self, terms: Sequence[Terms], draw: Callable[[tuple[Terms, ...]], Sequence[bytes]]
+    ) -> list[bytes]:
+        """Return the noised answers of several ids; charge for all that are new, or for none.
 
-        For who needs several releases or none; another process may still take the room.
+        As :meth:`release`, in two commits instead of two for each.
 
         Parameters
         ----------
-        query_id, dataset, user, cost
-            As for :meth:`release`.
+        terms : sequence of Terms
+            What is asked for, each id once.
+        draw : callable
+            Takes the terms that have no answer yet and returns the noised answer of each.
 
         Raises
         ------
         BudgetExceeded
-            If the budget of the data set, or of the user, does not allow it.
+            If one of the budgets does not allow it; nothing changed.
         ValueError, TypeError
-            If the id was charged under other terms.
+            If an id comes twice or was charged under other terms, or ``draw`` returns no usable
+            answers.
+        LedgerError
+            If the ledger cannot be read or written; nothing was released.
+        """
+        if len({each.query for each in terms}) < len(terms):
+            raise ValueError("expected each id once; ask for it once, and use the answer twice")
+        self._void_the_rest()
+        while True:
+            answers = self._reserve(terms)
+            lacking = tuple(each for each in terms if each.query not in answers)
+            if lacking:
+                answers |= self._store(lacking, _usable_answers(draw(lacking), len(lacking)))
+            if len(answers) == len(terms):
+                return [answers[each.query] for each in terms]
+            log.info(
+                "release %s: a reservation was voided elsewhere, reserving again", terms[0].query
+            )
+
+    def users_of(self, query_ids: Iterable[str]) -> dict[str, str]:
+        """Return to whom each id was charged; ids without a charge are left out.
+
+        Raises
+        ------
         LedgerError
             If the ledger cannot be read.
         """
-        terms = Terms(query_id, dataset, user, cost)
-        charged, _ = self._books.look_up(terms)
-        if not charged:
-            self._books.require_room(terms)
+        return self._books.users_of(tuple(query_ids))
 
     def spent(self, dataset: str, user: str = "") -> Guarantee:
         """Add up what the releases about a data set, or to one user of it, cost together.
@@ -237,31 +254,35 @@ class Ledger:
         """All that happened, oldest first; answers by their digest alone."""
         return self._books.entries()
 
-    def _reserve(self, terms: Terms) -> bytes | None:
-        """Return the stored answer; where there is none, charge unless that was done."""
-        charged, answer = self._books.look_up(terms)
-        if charged:
-            return answer
-        self._books.require_room(terms)  # first without the lock: a refusal holds up nobody
-        with self._file.transaction():
-            charged, answer = self._books.look_up(terms)
+    def _reserve(self, terms: Sequence[Terms]) -> dict[str, bytes]:
+        """Return the stored answers by id; where there is none, charge unless that was done."""
+        known = [self._books.look_up(each) for each in terms]
+        if all(charged for charged, _ in known):
+            return _answers(terms, known)
+        for each, (charged, _) in zip(terms, known, strict=True):
             if not charged:
-                self._books.require_room(terms)
-                self._books.add_charge(terms)
-        return answer
+                self._books.require_room(each)  # first without the lock: a refusal holds up nobody
+        with self._file.transaction():
+            known = [self._books.look_up(each) for each in terms]
+            for each, (charged, _) in zip(terms, known, strict=True):
+                if not charged:
+                    self._books.require_room(each)
+                    self._books.add_charge(each)
+        return _answers(terms, known)
 
-    def _store(self, terms: Terms, drawn: bytes) -> bytes | None:
-        """Return the one answer that the ledger now holds; None where the charge was voided."""
+    def _store(self, terms: Sequence[Terms], drawn: Sequence[bytes]) -> dict[str, bytes]:
+        """Return the one answer that the ledger now holds for each id that is still charged."""
         try:
             with self._file.transaction():
-                charged, answer = self._books.look_up(terms)
-                if not charged or answer is not None:
-                    return answer
-                self._books.add_answer(terms, drawn)
+                known = [self._books.look_up(each) for each in terms]
+                for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
+                    if known[place] == (True, None):
+                        self._books.add_answer(each, answer)
+                        known[place] = True, answer
         except BaseException:
             self._void_later_if_not_now(terms)
             raise
-        return drawn
+        return _answers(terms, known)
 
     def _void(self, terms: Terms) -> None:
         """Take a charge back, unless there is an answer, which may have been released."""
@@ -273,8 +294,8 @@ class Ledger:
             if charged and answer is None:
                 self._books.drop_charge(terms)
 
-    def _void_later_if_not_now(self, terms: Terms) -> None:
-        self._to_void[terms.query] = terms
+    def _void_later_if_not_now(self, terms: Sequence[Terms]) -> None:
+        self._to_void |= {each.query: each for each in terms}
         self._void_the_rest()
 
     def _void_the_rest(self) -> None:
@@ -292,12 +313,29 @@ class Ledger:
             self._to_void.pop(query, None)
 
 
-def _usable_answer(drawn: bytes) -> bytes:
-    if not isinstance(drawn, bytes):
-        raise TypeError(f"expected draw to return bytes, got {type(drawn).__name__}")
-    if len(drawn) > MAX_ANSWER_BYTES:
+def _answers(
+    terms: Sequence[Terms], known: Sequence[tuple[bool, bytes | None]]
+) -> dict[str, bytes]:
+    return {
+        each.query: answer
+        for each, (_, answer) in zip(terms, known, strict=True)
+        if answer is not None
+    }
+
+
+def _usable_answers(drawn: Sequence[bytes], n: int) -> Sequence[bytes]:
+    if len(drawn) != n:
+        raise ValueError(f"expected draw to return {n} answers, got {len(drawn)}")
+    for answer in drawn:
+        _require_usable(answer)
+    return drawn
+
+
+def _require_usable(answer: bytes) -> None:
+    if not isinstance(answer, bytes):
+        raise TypeError(f"expected draw to return bytes, got {type(answer).__name__}")
+    if len(answer) > MAX_ANSWER_BYTES:
         raise ValueError(
-            f"expected an answer of at most {MAX_ANSWER_BYTES} bytes, got {len(drawn)}; release "
+            f"expected an answer of at most {MAX_ANSWER_BYTES} bytes, got {len(answer)}; release "
             "it in parts"
         )
-    return drawn

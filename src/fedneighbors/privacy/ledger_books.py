@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
@@ -63,6 +64,12 @@ class Books:
                 "restore the file"
             )
         return True, content
+
+    def users_of(self, queries: Sequence[str]) -> dict[str, str]:
+        """Return to whom each id was charged, where it was."""
+        places = ", ".join("?" * len(queries))
+        rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
+        return dict(rows)
 
     def require_room(self, terms: Terms) -> None:
         """Check that a charge fits what is left to the data set and to the user.

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from fedneighbors.errors import LedgerError
@@ -20,6 +21,7 @@ Columns = tuple[str, str, str]
 _LONGEST_NAME = 500  # characters
 _LONGEST_NOTE = 2000  # characters
 _LONGEST_NUMBER = 1000  # digits; Python prints integers of up to 4300
+_TOO_LARGE = 10**_LONGEST_NUMBER
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def to_columns(guarantee: Guarantee) -> Columns:
     raise TypeError(f"expected a PureDP, ApproxDP or ZCDP, got {guarantee!r}")
 
 
+@lru_cache(maxsize=256)
 def from_columns(notion: str, first: str, second: str) -> Guarantee:
     """Return the guarantee that :func:`to_columns` wrote.
 
@@ -204,6 +207,6 @@ def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
 
 
 def _to_text(number: Fraction) -> str:
-    if max(number.numerator, number.denominator) >= 10**_LONGEST_NUMBER:
+    if max(number.numerator, number.denominator) >= _TOO_LARGE:
         raise ValueError(f"expected a fraction of at most {_LONGEST_NUMBER} digits; round it up")
     return f"{number.numerator}/{number.denominator}"

@@ -4,9 +4,11 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise
 from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.ledger_entries import Terms
 
 __all__ = ["charged_noise"]
 
@@ -28,12 +30,16 @@ def charged_noise(
     the same epoch gets the same noise, at no further cost, so that asking again tells nothing new;
     when the objects of a provider change, so does the epoch, and new noise is drawn and charged.
 
+    Another user who asks what was asked before gets the same noise too, but is charged as for a new
+    query: a budget of his is his own, and whether it shrinks must not tell him what others ask. The
+    budgets of the data sets count that once more, which is more than the providers learn.
+
     Parameters
     ----------
     ledger : Ledger
         With a budget for each provider.
     law : CountNoise or PaperNoise
-        Of the noise.
+        Of the noise. However its numbers were written, it is the same law.
     query : bytes
         The query.
     user : str
@@ -45,35 +51,68 @@ def charged_noise(
     -------
     callable
         Takes the epoch and the providers, returns the noise on both counts of each. Raises
-        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider does not allow it;
-        nothing was charged then, unless another process took the room in the same moment.
+        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider, or of the user,
+        does not allow it; nothing was charged then.
     """
 
+    def drawn(lacking: tuple[Terms, ...]) -> list[bytes]:
+        return [_PAIR.pack(*pair) for pair in law.draws(len(lacking), bits=bits)]
+
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
-        ids = {provider: _release_id(query, epoch, law, provider) for provider in providers}
-        for provider in providers:
-            ledger.require_room(ids[provider], dataset=provider, user=user, cost=law.cost)
-        return {
-            provider: _PAIR.unpack(
-                ledger.release(
-                    ids[provider],
-                    dataset=provider,
-                    user=user,
-                    cost=law.cost,
-                    draw=lambda: _PAIR.pack(*law.draw(bits=bits)),
-                    purpose="counts of one search",
-                )
-            )
-            for provider in providers
-        }
+        words = query, epoch, law.identity.encode()
+        ids = {provider: _release_id(*words, provider.encode()) for provider in providers}
+        while True:
+            users = ledger.users_of(ids.values())
+            terms = [
+                Terms(ids[name], name, users.get(ids[name], user), law.cost, "counts of one search")
+                for name in providers
+            ]
+            try:
+                answers = _released(ledger, terms, user, drawn)
+            except ValueError:
+                if ledger.users_of(ids.values()) == users:
+                    raise
+                continue  # another user was faster in asking the same
+            return dict(zip(providers, map(_PAIR.unpack, answers), strict=True))
 
     return noise_of
 
 
-def _release_id(query: bytes, epoch: bytes, law: CountNoise | PaperNoise, provider: str) -> str:
-    """Return an id that is the same for the same question about the same objects, k included."""
+def _released(
+    ledger: Ledger,
+    terms: list[Terms],
+    user: str,
+    drawn: Callable[[tuple[Terms, ...]], list[bytes]],
+) -> list[bytes]:
+    """Return the answers to a user, under ids of his own where others asked before.
+
+    He is charged before the answers to others are looked up.
+    """
+    own = [
+        each if each.user == user else replace(each, query=_id_of(each, user), user=user)
+        for each in terms
+    ]
+    first = {mine.query: each for mine, each in zip(own, terms, strict=True)}
+
+    def of_others_or_drawn(lacking: tuple[Terms, ...]) -> list[bytes]:
+        asked = [first[each.query] for each in lacking]
+        others = [each for each in asked if each.user != user]
+        new = tuple(each for each in asked if each.user == user)
+        found = dict(zip(others, ledger.release_all(others, drawn), strict=True))
+        found |= zip(new, drawn(new), strict=True)
+        return [found[each] for each in asked]
+
+    return ledger.release_all(own, of_others_or_drawn)
+
+
+def _id_of(terms: Terms, user: str) -> str:
+    return _release_id(terms.query.encode(), user.encode())
+
+
+def _release_id(*words: bytes) -> str:
+    """Return an id that is the same for the same words."""
     digest = hashlib.sha256()
-    for word in (query, epoch, repr(law).encode(), provider.encode()):
+    for word in words:
         digest.update(struct.pack("<q", len(word)))
         digest.update(word)
     return f"search {digest.hexdigest()}"
