@@ -1,0 +1,1 @@
+"""FedPNN: one-round classification with evolving clusters and probabilistic networks."""
