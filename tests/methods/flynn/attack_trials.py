@@ -15,7 +15,7 @@ from fedneighbors.federation.messages import encode
 from fedneighbors.federation.roles import MaskedRound
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence, sum_evidence
-from fedneighbors.methods.flynn.features import FeatureMap, column_moments, standardizer
+from fedneighbors.methods.flynn.features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.messages import CountRequest
 from fedneighbors.methods.flynn.private.messages import (
     MaskedNoisyCountRequest,
@@ -31,6 +31,7 @@ from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.mechanisms import DiscreteLaplace
 from fedneighbors.privacy.policy import Privacy
+from fedneighbors.tables.moments import column_moments
 
 N_UNITS = 1_000
 N_ACTIVE = 32

@@ -5,7 +5,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors import FlyNNClassifier
 from fedneighbors.errors import DataError, FederationError, PartyRefused
-from fedneighbors.methods.flynn.inputs import hashable_numbers, public_seed, rows_by_party
+from fedneighbors.methods.flynn.features import hashable_numbers
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))
@@ -153,32 +153,6 @@ def test_rows_without_a_party_are_refused(parties, words):
         classifier().fit(X, Y, parties=parties)
 
 
-@pytest.mark.parametrize(
-    "parties",
-    [
-        ["a", "b"] * 15,
-        np.array(["a", "b"] * 15),
-        pd.Series(["a", "b"] * 15, index=range(100, 130)),
-        pd.Categorical(["a", "b"] * 15),
-        pd.array(["a", "b"] * 15, dtype="string"),
-        tuple("ab" * 15),
-    ],
-    ids=lambda parties: type(parties).__name__,
-)
-def test_a_party_column_may_come_in_any_usual_form(parties):
-    owned = rows_by_party(parties, 30)
-
-    assert {name: rows.tolist() for name, rows in owned.items()} == {
-        "a": list(range(0, 30, 2)),
-        "b": list(range(1, 30, 2)),
-    }
-
-
-def test_no_party_column_is_one_party():
-    assert rows_by_party(None, 30) == {"all": slice(None)}
-    assert list(rows_by_party([1, 10, 2], 3)) == ["1", "10", "2"]
-
-
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
 @pytest.mark.parametrize(
     ("x", "words"),
@@ -245,12 +219,6 @@ def test_numbers_of_any_dtype_are_hashed_by_their_value(dtype):
 
     assert other.counts_.tolist() == usual.counts_.tolist()
     assert (hashable_numbers(x.astype(dtype)) == x).all()
-
-
-def test_a_seed_is_what_it_was_given_as():
-    assert public_seed(0) == 0
-    assert public_seed(np.int64(2**63 - 1)) == 2**63 - 1
-    assert public_seed(np.random.RandomState(1)) == public_seed(np.random.RandomState(1))
 
 
 def test_an_error_of_a_party_is_a_federation_error():

@@ -1,45 +1,16 @@
-from fractions import Fraction
-
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedneighbors.methods.flynn.expansion import EXPANSIONS, choose_expansion, expand, n_expanded
-from fedneighbors.methods.flynn.features import (
-    BLOCK_ROWS,
-    FeatureMap,
-    blocks,
-    check_scaling,
-    column_moments,
-    standardizer,
-)
-from tests.naive import flynn as naive
+from fedneighbors.methods.flynn.features import FeatureMap, check_scaling, standardizer
+from fedneighbors.tables.moments import column_moments
 
 # Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.
 VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 1e-40 else 0.0)
 TABLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=VALUES)
-
-
-def square_is_nearest(root, square):
-    """Return whether a float is the square root of a rational to within one unit in its place."""
-    low, high = (Fraction(float(np.nextafter(root, bound))) for bound in (-np.inf, np.inf))
-    return low < 0 or low * low <= square <= high * high
-
-
-@given(TABLES)
-def test_mean_and_deviation_are_those_of_rational_arithmetic(x):
-    mean, scale = standardizer(column_moments(x), "feature")
-
-    for j in range(x.shape[1]):
-        exact_mean, variance = naive.mean_and_deviation(x[:, j])
-        assert mean[j] == float(exact_mean)
-        if variance == 0:
-            assert scale[j] == 1.0
-        else:
-            assert square_is_nearest(scale[j], variance)
 
 
 @given(TABLES)
@@ -90,18 +61,6 @@ def test_constant_columns_do_not_take_part_in_the_choice_of_scaling():
     assert len(set(scale.tolist())) == 1
 
 
-def test_nothing_cancels_in_a_column_far_from_zero():
-    rng = np.random.default_rng(0)
-    x = 1e9 + 1e-3 * rng.normal(size=(1_000, 1))
-    exact_mean, variance = naive.mean_and_deviation(x[:, 0])
-
-    mean, scale = standardizer(column_moments(x), "feature")
-
-    assert mean[0] == float(exact_mean)
-    assert square_is_nearest(scale[0], variance)
-    assert 0.9e-3 < scale[0] < 1.1e-3
-
-
 @pytest.mark.parametrize("value", [0.0, -0.0, 0.1, 1e50, -1e-30, 2.0**199])
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 1_000])
 def test_a_constant_column_is_centred_exactly_and_divided_by_one(value, n_rows):
@@ -112,21 +71,6 @@ def test_a_constant_column_is_centred_exactly_and_divided_by_one(value, n_rows):
     assert mean.tolist() == [value]
     assert scale.tolist() == [1.0]
     assert FeatureMap(1, "none", mean, scale).apply(x).tolist() == [[0.0]] * n_rows
-
-
-def test_moments_of_sparse_tables_and_of_many_blocks_are_those_of_the_dense_table():
-    rng = np.random.default_rng(1)
-    x = np.where(
-        rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0
-    )
-
-    dense, sparse = column_moments(x), column_moments(scipy.sparse.csr_array(x))
-
-    assert len(list(blocks(x))) == 3
-    assert standardizer(dense)[0].tolist() == standardizer(sparse)[0].tolist()
-    assert (dense.sums == sparse.sums).all()
-    assert (dense.squares == sparse.squares).all()
-    assert float(naive.mean_and_deviation(x[:, 0])[0]) == standardizer(dense)[0][0]
 
 
 @pytest.mark.parametrize("wrong", ["Feature", "", None, 2, "true", np.inf])

@@ -32,7 +32,7 @@ from fedneighbors.methods.flynn.messages import (
 )
 from fedneighbors.methods.flynn.model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.methods.flynn.schema import Schema, agree
+from fedneighbors.tables.schema import Schema
 from tests.methods.flynn.federations import train
 
 HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
@@ -531,25 +531,6 @@ def test_a_party_refuses_to_count_for_another_table(change, words):
 def test_a_party_answers_nothing_but_its_own_requests():
     with pytest.raises(Refuse, match="unknown request"):
         party("north").answer(Receipt())
-
-
-def test_classes_are_the_union_in_ascending_order():
-    schemas = {
-        "a": Schema(None, ("number",), "target", "str", ("well",)),
-        "b": Schema(None, ("number",), "target", "none", ()),
-        "c": Schema(None, ("number",), "target", "str", ("ill", "well")),
-    }
-
-    agreed = agree(schemas, reserved=("dead",))
-
-    assert agreed.classes == ("dead", "ill", "well")
-    assert agreed.n_features == 1
-
-
-def test_a_schema_tells_no_values_and_no_sizes():
-    fields = set(Schema.__dataclass_fields__)
-
-    assert fields == {"feature_names", "kinds", "label_name", "label_kind", "labels"}
 
 
 @pytest.mark.parametrize(

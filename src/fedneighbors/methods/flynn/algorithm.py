@@ -18,7 +18,8 @@ from fedneighbors.kernels.bloomgrid import grid_hits
 from fedneighbors.kernels.exactsum import exact_moments
 from fedneighbors.kernels.flyhash import winners
 from fedneighbors.kernels.wiring import wiring as _wiring
-from fedneighbors.methods.flynn.features import FeatureMap, blocks
+from fedneighbors.methods.flynn.features import FeatureMap
+from fedneighbors.tables.moments import blocks
 
 __all__ = [
     "DecayTable",

@@ -19,18 +19,15 @@ from fedneighbors.methods.flynn.calibration import (
     leave_one_out,
     log_losses,
 )
-from fedneighbors.methods.flynn.inputs import (
-    hashable_numbers,
-    label_array,
-    public_seed,
-    reserved_labels,
-    rows_by_party,
-)
-from fedneighbors.methods.flynn.model import FlyNNModel, label_index
+from fedneighbors.methods.flynn.features import hashable_numbers
+from fedneighbors.methods.flynn.model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
-from fedneighbors.methods.flynn.training import Holdings, fit
+from fedneighbors.methods.flynn.training import fit
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord
+from fedneighbors.tables.labels import label_array, label_index, reserved_labels
+from fedneighbors.tables.owners import Holdings, rows_by_party
+from fedneighbors.tables.seeds import public_seed
 
 __all__ = ["FlyNNClassifier"]
 

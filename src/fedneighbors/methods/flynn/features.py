@@ -1,23 +1,19 @@
 """From a table to what is hashed: standardizing with exact constants, then expanding."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.errors import ProtocolError
-from fedneighbors.kernels.exactsum import QUANTUM_BITS, exact_moments
 from fedneighbors.methods.flynn.expansion import EXPANSIONS, expand, n_expanded
+from fedneighbors.tables.moments import Moments, mean_and_deviation
 
 __all__ = [
     "FeatureMap",
-    "Moments",
-    "blocks",
     "check_scaling",
-    "column_moments",
+    "hashable_numbers",
     "scales",
     "standardizer",
 ]
@@ -27,53 +23,11 @@ FARTHEST = 2.0**20
 """Standardized values are cut here: farther than a million standard deviations, sums would lose
 their last bits, and rows could make the hash overflow."""
 
-BLOCK_ROWS = 512
-
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Exact sums over rows, which parties add up.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows summed over.
-    sums : int64 array of shape (n_features, 13)
-        Sum of each column in fixed point, see :mod:`fedneighbors.kernels.exactsum`.
-    squares : int64 array of shape (n_features, 26)
-        Sum of each column's squares in fixed point.
-    """
-
-    n_rows: int
-    sums: npt.NDArray[np.int64]
-    squares: npt.NDArray[np.int64]
-
-
-def column_moments(x: Any) -> Moments:
-    """Return the exact moments of the columns of a table, dense or sparse.
-
-    Examples
-    --------
-    >>> mean, scale = standardizer(column_moments(np.array([[1.0], [3.0]])))
-    >>> float(mean[0]), float(scale[0])
-    (2.0, 1.0)
-    """
-    n_rows, n_features = x.shape
-    sums, squares = exact_moments(np.zeros((0, n_features)))
-    for block in blocks(x):
-        more = exact_moments(np.asarray(block, np.float64))
-        sums += more[0]
-        squares += more[1]
-    return Moments(n_rows, sums, squares)
 
 
 def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, Floats]:
     """Return the mean of each column and what to divide it by.
-
-    Means and variances are correctly rounded: they are formed in exact integers, where nothing
-    cancels.
 
     Parameters
     ----------
@@ -95,16 +49,7 @@ def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, 
     ProtocolError
         If no table has such moments.
     """
-    n = moments.n_rows
-    mean = np.empty(len(moments.sums))
-    deviation = np.empty(len(moments.sums))
-    for j, (low, high) in enumerate(zip(moments.sums, moments.squares, strict=True)):
-        first, second = _integer(low), _integer(high)
-        spread = n * second - first * first  # n**2 * variance, in units of 2**-400
-        if spread < 0:
-            raise ProtocolError("column moments contradict each other; a party sent wrong sums")
-        mean[j] = first / (n << QUANTUM_BITS)
-        deviation[j] = math.sqrt(spread / (n * n << 2 * QUANTUM_BITS))
+    mean, deviation = mean_and_deviation(moments)
     return mean, scales(deviation, scaling)
 
 
@@ -134,10 +79,6 @@ def check_scaling(standardize: bool | str) -> None:
         raise ValueError(
             f"expected standardize True, False, 'feature' or 'global', got {standardize!r}"
         )
-
-
-def _integer(limbs: npt.NDArray[np.int64]) -> int:
-    return sum(int(limb) << 32 * k for k, limb in enumerate(limbs))
 
 
 @dataclass(frozen=True)
@@ -218,8 +159,14 @@ class FeatureMap:
         return expand(z, self.expansion, self.seed)
 
 
-def blocks(x: Any) -> Iterator[npt.NDArray[Any]]:
-    """Yield consecutive dense blocks of rows of a dense or sparse table."""
-    for start in range(0, x.shape[0], BLOCK_ROWS):
-        part = x[start : start + BLOCK_ROWS]
-        yield part.toarray() if hasattr(part, "toarray") else part
+def hashable_numbers(x: Any) -> Any:
+    """Return a table in a dtype that the kernels hash."""
+    if x.dtype.kind == "b":
+        return x.astype(np.uint8)
+    if x.dtype == np.float16:
+        return x.astype(np.float32)
+    if x.dtype == np.longdouble:
+        return x.astype(np.float64)
+    if x.dtype in (np.uint32, np.uint64):
+        return x.astype(np.int64 if x.dtype == np.uint32 else np.float64)
+    return x

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fedneighbors.federation.messages import message
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.methods.flynn.schema import Schema
+from fedneighbors.tables.schema import Schema
 
 __all__ = [
     "CalibrationReply",

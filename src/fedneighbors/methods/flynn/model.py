@@ -5,7 +5,6 @@ strings and arrays only, so that opening a foreign file cannot run code.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -32,10 +31,10 @@ from fedneighbors.methods.flynn.calibration import SHARPNESS, choose_sharpness, 
 from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.logscore import clipped, log_table
 from fedneighbors.records.files import replace_file
+from fedneighbors.tables.labels import Label, label_index
 
-__all__ = ["FlyNNModel", "Label", "label_index"]
+__all__ = ["FlyNNModel"]
 
-Label = str | int | float | bool
 _MAGIC = b"FNMODEL2"
 PRIVATE_SHARPNESS = 2.0**2.5  # near the best over generated and real tables; fitted to no rows
 
@@ -300,8 +299,3 @@ def _narrowed(counts: Counts) -> npt.NDArray[Any]:
 
 def _ascend(labels: tuple[Any, ...]) -> bool:
     return all(low < high for low, high in pairwise(labels))
-
-
-def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
-    """Return the position of each label."""
-    return {label: position for position, label in enumerate(classes)}

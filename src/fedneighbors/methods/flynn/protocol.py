@@ -21,14 +21,7 @@ from fedneighbors.kernels.exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_L
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.calibration import calibration_rows, leave_one_out, log_losses
 from fedneighbors.methods.flynn.expansion import choose_expansion
-from fedneighbors.methods.flynn.features import (
-    FeatureMap,
-    Moments,
-    blocks,
-    check_scaling,
-    column_moments,
-    standardizer,
-)
+from fedneighbors.methods.flynn.features import FeatureMap, check_scaling, standardizer
 from fedneighbors.methods.flynn.messages import (
     CalibrationReply,
     CountReply,
@@ -40,8 +33,10 @@ from fedneighbors.methods.flynn.messages import (
     Receipt,
     SchemaRequest,
 )
-from fedneighbors.methods.flynn.model import FlyNNModel, Label, label_index
-from fedneighbors.methods.flynn.schema import agree, describe
+from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.tables.labels import Label, label_positions
+from fedneighbors.tables.moments import Moments, blocks, column_moments
+from fedneighbors.tables.schema import agree, describe
 
 __all__ = ["FlyNNParty", "FlyNNSettings", "checked_moments", "coordinate"]
 
@@ -218,12 +213,7 @@ class FlyNNParty:
         return self._hashed[1]
 
     def _labels(self, classes: tuple[Label, ...]) -> npt.NDArray[np.int64]:
-        index = label_index(classes)
-        own, inverse = np.unique(self._y, return_inverse=True)
-        if not all(label in index for label in own.tolist()):
-            raise Refuse("a label is not among the classes", self._label_name)
-        positions = np.array([index[label] for label in own.tolist()], np.int64)
-        return positions[inverse]
+        return label_positions(self._y, classes, name=self._label_name)
 
     def _calibrate(self, model: FlyNNModel) -> CalibrationReply:
         active = self._active(model.plan)

@@ -20,9 +20,9 @@ from fedneighbors.methods.flynn.algorithm import (
     count_rows,
     decay_table,
 )
-from fedneighbors.methods.flynn.features import blocks
 from fedneighbors.methods.flynn.messages import CountRequest
 from fedneighbors.methods.flynn.protocol import FlyNNParty
+from fedneighbors.tables.moments import blocks
 
 __all__ = ["FoldCountRequest", "FoldHitRequest", "SearchParty", "GridScorer"]
 

@@ -12,12 +12,13 @@ from fedneighbors.federation.messages import Message, encode
 from fedneighbors.federation.roles import Coordinator, gather, total
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.candidates import Candidate, Grid
-from fedneighbors.methods.flynn.features import FeatureMap, Moments, standardizer
+from fedneighbors.methods.flynn.features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.messages import CountRequest, MomentsRequest, SchemaRequest
-from fedneighbors.methods.flynn.model import Label
 from fedneighbors.methods.flynn.protocol import checked_moments
-from fedneighbors.methods.flynn.schema import Agreed, agree
 from fedneighbors.methods.flynn.search import FoldCountRequest, FoldHitRequest
+from fedneighbors.tables.labels import Label
+from fedneighbors.tables.moments import Moments
+from fedneighbors.tables.schema import Agreed, agree
 
 __all__ = ["Scored", "coordinate_search"]
 

@@ -20,9 +20,11 @@ from fedneighbors.methods.flynn.candidates import (
     draw_candidates,
 )
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.methods.flynn.inputs import hashable_numbers, public_seed, rows_by_party
+from fedneighbors.methods.flynn.features import hashable_numbers
 from fedneighbors.methods.flynn.search import LEAVE_ONE_OUT, SearchParty
 from fedneighbors.methods.flynn.search_coordinator import Scored, coordinate_search
+from fedneighbors.tables.owners import rows_by_party
+from fedneighbors.tables.seeds import public_seed
 
 __all__ = ["FlyNNSearchCV"]
 

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedneighbors.methods.flynn.inputs import public_seed
+from fedneighbors.tables.seeds import public_seed
 
 __all__ = ["SimHashBloomClassifier", "bit_counts", "matched_decay", "sign_bits"]
 

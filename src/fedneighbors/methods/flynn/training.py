@@ -3,11 +3,9 @@
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-
-import numpy.typing as npt
 
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.loop import Outcome
@@ -16,45 +14,9 @@ from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coord
 from fedneighbors.privacy.guarantees import exact
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
+from fedneighbors.tables.owners import Holdings
 
-__all__ = ["Holdings", "fit"]
-
-
-@dataclass(frozen=True)
-class Holdings:
-    """A table and who owns its rows.
-
-    Parameters
-    ----------
-    x : array or sparse matrix of shape (n_rows, n_features)
-        Finite numbers.
-    y : array of shape (n_rows,)
-        Labels.
-    owned : mapping of str to rows
-        Rows of each party, as an index of ``x`` and ``y``.
-    feature_names : tuple of str or None
-        Column names.
-    """
-
-    x: Any
-    y: npt.NDArray[Any]
-    owned: Mapping[str, Any]
-    feature_names: tuple[str, ...] | None
-
-    def parties(self, make: Any, *, n_threads: int, **options: Any) -> list[Any]:
-        """Return ``make(name, x, y, ...)`` for each party; a single one gets all threads."""
-        threads = n_threads if len(self.owned) == 1 else 1
-        return [
-            make(
-                name,
-                self.x[rows],
-                self.y[rows],
-                feature_names=self.feature_names,
-                n_threads=threads,
-                **options,
-            )
-            for name, rows in self.owned.items()
-        ]
+__all__ = ["fit"]
 
 
 def fit(

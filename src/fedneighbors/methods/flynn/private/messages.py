@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from fedneighbors.federation.messages import message
 from fedneighbors.methods.flynn.messages import MomentsRequest, Receipt
-from fedneighbors.methods.flynn.schema import Schema
 from fedneighbors.privacy.guarantees import exact
 from fedneighbors.privacy.policy import Privacy
+from fedneighbors.tables.schema import Schema
 
 __all__ = [
     "ConstantsReply",

@@ -14,7 +14,6 @@ from fedneighbors.errors import BudgetExceeded, LedgerError, PrivacyError
 from fedneighbors.federation.messages import Message, decode, encode
 from fedneighbors.federation.roles import MaskedRound, Refuse
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows
-from fedneighbors.methods.flynn.features import blocks
 from fedneighbors.methods.flynn.messages import CountRequest, MomentsReply, Receipt
 from fedneighbors.methods.flynn.model import FlyNNModel
 from fedneighbors.methods.flynn.private.messages import (
@@ -44,11 +43,12 @@ from fedneighbors.methods.flynn.private.release import (
     shares_counted_on,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNParty
-from fedneighbors.methods.flynn.schema import Schema, describe
 from fedneighbors.privacy.guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.privacy.shares import LaplaceShares
+from fedneighbors.tables.moments import blocks
+from fedneighbors.tables.schema import Schema, describe
 
 __all__ = ["PrivateFlyNNParty"]
 

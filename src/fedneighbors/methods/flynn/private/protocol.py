@@ -44,10 +44,10 @@ from fedneighbors.methods.flynn.private.release import (
     variance,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNSettings, checked_moments
-from fedneighbors.methods.flynn.schema import Agreed, agree
 from fedneighbors.privacy.guarantees import Sensitivity
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.privacy.secagg.thresholds import default_threshold
+from fedneighbors.tables.schema import Agreed, agree
 
 __all__ = ["coordinate_private"]
 

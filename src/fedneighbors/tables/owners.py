@@ -1,0 +1,75 @@
+"""Who owns which rows of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Holdings", "rows_by_party"]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """A table and who owns its rows.
+
+    Parameters
+    ----------
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Finite numbers.
+    y : array of shape (n_rows,)
+        Labels.
+    owned : mapping of str to rows
+        Rows of each party, as an index of ``x`` and ``y``.
+    feature_names : tuple of str or None
+        Column names.
+    """
+
+    x: Any
+    y: npt.NDArray[Any]
+    owned: Mapping[str, Any]
+    feature_names: tuple[str, ...] | None
+
+    def parties(self, make: Any, *, n_threads: int, **options: Any) -> list[Any]:
+        """Return ``make(name, x, y, ...)`` for each party; a single one gets all threads."""
+        threads = n_threads if len(self.owned) == 1 else 1
+        return [
+            make(
+                name,
+                self.x[rows],
+                self.y[rows],
+                feature_names=self.feature_names,
+                n_threads=threads,
+                **options,
+            )
+            for name, rows in self.owned.items()
+        ]
+
+
+def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
+    """Return the rows of each party, in the order of the names; all rows for None.
+
+    Raises
+    ------
+    ValueError
+        If there is not one party for each row.
+    """
+    if parties is None:
+        return {"all": slice(None)}
+    owner = np.asarray(parties, dtype=object)  # as text, a NaN beside names would become one
+    if owner.shape != (n_rows,):
+        raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
+    missing = sum(_is_missing(name) for name in owner)
+    if missing:
+        raise ValueError(
+            f"expected a party for every row, found {missing} rows without one; fill them in"
+        )
+    owner = np.array([str(name) for name in owner])
+    return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
+
+
+def _is_missing(name: Any) -> bool:
+    """Return whether it is None, or unequal to itself as NaN, NaT and pandas' NA are."""
+    equal = name == name
+    return name is None or not isinstance(equal, bool | np.bool_) or not equal
