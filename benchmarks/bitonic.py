@@ -63,7 +63,7 @@ def main():
         assert list(zip(*(c.tolist() for c in found), strict=True)) == by_heap(rows, length)
         pairs = trace(n_lists, length)
         network = cpu_ms(_exchange, before=lambda e=entries, n=length, p=pairs: (
-            _flat(e, n), p, np.empty(len(p), np.int64)))  # fmt: skip
+            _flat(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
         whole = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
         heap = cpu_ms(lambda r=rows, n=length: by_heap(r, n))
         sort = cpu_ms(lambda e=entries, n=length: by_sort(e, n))

@@ -151,7 +151,7 @@ def touched_by_network(table, n_lists, size):
     watched = Watched(table)
     pairs = trace(n_lists, size)
     # the function that is compiled, run as plain Python on a table that keeps watch
-    changes = Watched(np.zeros((len(pairs), 1), np.int64))
+    changes = Watched(np.zeros((len(pairs), 1), np.int8))
     bitonic._exchange.py_func(watched, pairs, changes)
     assert changes.touched == [("write", e) for e in range(len(pairs))]
     return watched.touched
@@ -160,7 +160,7 @@ def touched_by_network(table, n_lists, size):
 def touched_by_loads(table, n_lists, size):
     """What is touched when loads follow the entries of a table."""
     pairs = trace(n_lists, size)
-    changes = np.empty(len(pairs), np.int64)
+    changes = np.empty(len(pairs), np.int8)
     bitonic._exchange(table.copy(), pairs, changes)
     watched = Watched(np.repeat(table[:, :1], LOAD_WORDS, axis=1))
     bitonic._carry.py_func(watched, pairs, changes)
@@ -241,7 +241,7 @@ def test_an_exchange_is_compiled_without_a_branch_on_the_data(kernel):
     compiled = njit(nogil=True)(kernel.py_func)
     pairs = trace(2, 1)
 
-    compiled(np.zeros((2, LOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int64))
+    compiled(np.zeros((2, LOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int8))
 
     # one branch skips an empty network, one closes the loop; a third would look at entries
     (code,) = compiled.inspect_llvm().values()

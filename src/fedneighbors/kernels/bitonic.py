@@ -37,6 +37,8 @@ PADDING_POSITION = -1
 LOAD_WORDS = 9
 """Words of eight bytes that an entry may carry."""
 
+_INFINITE = int(np.array(np.inf).view(np.int64))
+
 
 class Entries(NamedTuple):
     """Entries in ascending order of (distance, rank, provider, position).
@@ -62,12 +64,12 @@ class Merge(NamedTuple):
     ----------
     smallest : Entries of shape (k,)
         Padding comes last.
-    changes : int64 array of shape (n_exchanges,)
+    changes : int8 array of shape (n_exchanges,)
         For each exchange of :func:`trace` whether its entries changed places, -1 or 0.
     """
 
     smallest: Entries
-    changes: Integers
+    changes: npt.NDArray[np.int8]
 
 
 def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
@@ -106,7 +108,7 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
     if not 0 <= wanted <= length:
         raise ValueError(f"expected k from 0 to the length of a list, {length}, got {wanted}")
     pairs = trace(n_lists, length)
-    changes = np.zeros(len(pairs), np.int64)
+    changes = np.zeros(len(pairs), np.int8)
     if n_lists == 0 or length == 0:
         nothing = np.empty(0, np.int64)
         return Merge(Entries(np.empty(0), nothing, nothing, nothing), changes)
@@ -161,7 +163,7 @@ def carried(loads: Integers, merge: Merge) -> Integers:
 
 
 @lru_cache(maxsize=256)
-def trace(n_lists: int, length: int) -> Integers:
+def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
     """Return the compare-exchanges that merge lists of a shape, in order.
 
     Two sorted lists ``a`` and ``b`` hold their smallest among ``min(a[i], b[length - 1 - i])``,
@@ -176,7 +178,7 @@ def trace(n_lists: int, length: int) -> Integers:
 
     Returns
     -------
-    int64 array of shape (n_exchanges, 2)
+    uint32 array of shape (n_exchanges, 2)
         Pairs of entries; the smaller entry goes to the first.
     """
     size = _padded(length)
@@ -193,7 +195,7 @@ def trace(n_lists: int, length: int) -> Integers:
             stride //= 2
         apart *= 2
     pairs = [np.stack([low.ravel(), high.ravel()], axis=1) for low, high in steps]
-    laid_out = np.concatenate([np.empty((0, 2), np.int64), *pairs])
+    laid_out = np.concatenate([np.empty((0, 2), np.int64), *pairs]).astype(np.uint32)
     laid_out.flags.writeable = False
     return laid_out
 
@@ -226,7 +228,7 @@ def _carry(loads: Any, pairs: Any, changes: Any) -> None:
     for e in range(pairs.shape[0]):
         i = pairs[e, 0]
         j = pairs[e, 1]
-        mask = changes[e]
+        mask = np.int64(changes[e])
         for c in range(LOAD_WORDS):
             x = (loads[i, c] ^ loads[j, c]) & mask
             loads[i, c] ^= x
@@ -257,7 +259,7 @@ def _table(lists: Entries, size: int) -> Integers:
     """Return entries as rows of four integers that compare as the entries do."""
     n_lists, length = lists.distances.shape
     table = np.empty((n_lists, size, 4), np.int64)
-    table[:] = (np.array(np.inf).view(np.int64), PADDING_RANK, PADDING_POSITION, PADDING_POSITION)
+    table[:, length:] = (_INFINITE, PADDING_RANK, PADDING_POSITION, PADDING_POSITION)
     # Floats of 0 or more order as their bits do; adding 0 makes of -0.0 what it equals.
     table[:, :length, 0] = (lists.distances.astype(np.float64) + 0.0).view(np.int64)
     table[:, :length, 1] = lists.ranks

@@ -206,3 +206,11 @@ def test_users_who_ask_at_once_get_the_same_noise(tmp_path):
         assert sorted(found) == users
         assert all(noise == found[users[0]] for noise in found.values())
         assert [ledger.spent("north", user).epsilon for user in users] == [Fraction(1, 100)] * 8
+
+
+def test_laws_whose_numbers_differ_in_the_last_digit_are_two():
+    tenth, nearly = law_of("0.1"), law_of(Fraction(0.1))  # the float itself, not its decimal
+
+    assert tenth.cost.epsilon == Fraction(1, 10) < nearly.cost.epsilon
+    assert law_of(0.1) == tenth != nearly
+    assert tenth.identity != nearly.identity

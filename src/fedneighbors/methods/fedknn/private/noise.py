@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -104,14 +104,13 @@ class CountNoise:
                 "it out"
             )
         require_failure(self.failure)
+        for name in ("epsilon", "delta", "failure"):  # so that equal laws are equal in all digits
+            object.__setattr__(self, name, exact(getattr(self, name), name))
 
-    @cached_property
+    @property
     def cost(self) -> Guarantee:
         """What one query tells one provider about the records of the others."""
-        epsilon = self._first.guarantee(FIRST_COUNTS).epsilon
-        epsilon += self._second.guarantee(SECOND_COUNT).epsilon
-        delta = exact(self.delta, "delta")
-        return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+        return _settled(self).cost
 
     @property
     def identity(self) -> str:
@@ -123,30 +122,26 @@ class CountNoise:
     @property
     def first_scale(self) -> Fraction:
         """Scale of the noise on a first count."""
-        return self._first.scale
+        return _settled(self).first.scale
 
     @property
     def second_scale(self) -> Fraction:
         """Scale of the noise on a second count."""
-        return self._second.scale
+        return _settled(self).second.scale
 
-    @cached_property
+    @property
     def first_shift(self) -> int:
         """By how much first counts are raised: the noise's scale, and half of their own spread."""
-        return math.ceil(self.first_scale + Fraction(math.sqrt(self.k / self.n_providers)) / 2)
+        return _settled(self).first_shift
 
-    @cached_property
+    @property
     def second_shift(self) -> int:
         """By how much second counts are raised.
 
         ``"exact"``: the least B with P(noise <= -B) <= delta, which is what cutting the sum at 0
         costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
         """
-        if self.promise == "exact":
-            return least_shift(self.second_scale, exact(self.delta, "delta"))
-        return max(
-            least_shift(self.second_scale, exact(self.failure, "failure") / self.n_providers) - 1, 0
-        )
+        return _settled(self).second_shift
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw what is added to one provider's two counts, shifts included."""
@@ -154,20 +149,43 @@ class CountNoise:
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
         """Draw the same for ``n`` providers, each independently of the others."""
-        first = self._first.noise(n, bits=bits) + self.first_shift
-        second = self._second.noise(n, bits=bits) + self.second_shift
+        settled = _settled(self)
+        first = settled.first.noise(n, bits=bits) + settled.first_shift
+        second = settled.second.noise(n, bits=bits) + settled.second_shift
         if self.promise == "exact":
             second = np.maximum(second, 0)
         return list(zip(first.tolist(), second.tolist(), strict=True))
 
-    @cached_property
-    def _first(self) -> DiscreteLaplace:
-        return DiscreteLaplace(FIRST_COUNTS.l1 / (exact(self.epsilon, "epsilon") * _FIRST_SHARE))
 
-    @cached_property
-    def _second(self) -> DiscreteLaplace:
-        share = 1 - _FIRST_SHARE
-        return DiscreteLaplace(SECOND_COUNT.l1 / (exact(self.epsilon, "epsilon") * share))
+class _Settled(NamedTuple):
+    """What follows from the parameters of a law."""
+
+    first: DiscreteLaplace
+    second: DiscreteLaplace
+    first_shift: int
+    second_shift: int
+    cost: Guarantee
+
+
+@lru_cache(maxsize=64)
+def _settled(law: CountNoise) -> _Settled:
+    """Work out a law; every query has one of its own, and most are equal."""
+    epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
+    first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
+    second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
+    if law.promise == "exact":
+        shift = least_shift(second.scale, delta)
+    else:
+        chance = exact(law.failure, "failure") / law.n_providers
+        shift = max(least_shift(second.scale, chance) - 1, 0)
+    spent = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
+    return _Settled(
+        first,
+        second,
+        first_shift=math.ceil(first.scale + Fraction(math.sqrt(law.k / law.n_providers)) / 2),
+        second_shift=shift,
+        cost=ApproxDP(spent, delta) if delta else PureDP(spent),
+    )
 
 
 @dataclass(frozen=True)
@@ -232,7 +250,6 @@ class PaperNoise:
         return DiscreteLaplace(2 / exact(self.epsilon, "epsilon"))
 
 
-@lru_cache(maxsize=64)
 def least_shift(scale: Fraction, chance: Fraction) -> int:
     """Return the least B of 0 or more with P(L <= -B) <= ``chance`` for discrete Laplace noise L.
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from fedneighbors.kernels.bitonic import (
     LOAD_WORDS,
-    PADDING_POSITION,
-    PADDING_RANK,
     Entries,
     Merge,
     carried,
@@ -52,10 +50,10 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
     {'P1': 1, 'P2': 1}
     """
     names = sorted(bounds)
-    rows = np.stack([bounds[name] for name in names])[:, np.newaxis]
-    none = np.zeros(rows.shape, np.int64)
-    lowest = merge_sorted(_entries(rows, none, none + np.arange(rows.shape[2])), k)
-    counts = (lowest.providers == np.arange(len(names))[:, np.newaxis]).sum(axis=1)
+    rows = np.array([bounds[name] for name in names])[:, np.newaxis]
+    lowest = merge_sorted(_entries(rows, np.int64(0), np.arange(rows.shape[2])), k)
+    owners = np.arange(len(names))[:, np.newaxis]
+    counts = ((lowest.providers == owners) & np.isfinite(lowest.distances)).sum(axis=1)
     return dict(zip(names, counts.tolist(), strict=True))
 
 
@@ -71,29 +69,39 @@ class Shelf:
         For each round the reply of each provider.
     distances : float64 array of shape (m, n_rounds, k)
         Ascending, then infinite.
+    ties : int64 array of shape (m, n_rounds, k)
+        Tie keys.
     filled : int64 array of shape (m, n_rounds)
         Places taken, from the left.
     exhausted : bool array of shape (m,)
         Whether the provider has no further object.
+    exact : bool array of shape (m,)
+        Whether its index can have missed none.
     """
 
     providers: tuple[str, ...]
     replies: tuple[tuple[PaddedNearestReply, ...], ...]
     distances: Floats
+    ties: Integers
     filled: Integers
     exhausted: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "Shelf":
         """Lay out one reply of each provider."""
         names = tuple(sorted(replies))
         rows = tuple(replies[name] for name in names)
+        numbers = np.array([reply.numbers for reply in rows], np.int64)
+        flags = np.array([reply.flags for reply in rows], np.bool_)
         return cls(
             providers=names,
             replies=(rows,),
-            distances=np.stack([reply.distances for reply in rows])[:, np.newaxis],
-            filled=np.array([[reply.numbers[0]] for reply in rows], np.int64),
-            exhausted=np.array([reply.flags[0] for reply in rows], np.bool_),
+            distances=np.array([reply.distances for reply in rows])[:, np.newaxis],
+            ties=np.array([reply.ties for reply in rows])[:, np.newaxis],
+            filled=numbers[:, :1],
+            exhausted=flags[:, 0],
+            exact=flags[:, 1],
         )
 
     @property
@@ -108,9 +116,11 @@ class Shelf:
         return total
 
     @property
-    def exact(self) -> bool:
-        """Whether no index can have missed an object."""
-        return all(bool(reply.flags[1]) for round_ in self.replies for reply in round_)
+    def positions(self) -> Integers:
+        """The place of each object among all of its provider: (m, n_rounds, k)."""
+        before = self.filled.cumsum(axis=1) - self.filled
+        places: Integers = before[:, :, np.newaxis] + np.arange(self.k)
+        return places
 
     @property
     def verified(self) -> dict[str, int]:
@@ -124,17 +134,21 @@ class Shelf:
             providers=self.providers,
             replies=self.replies + more.replies,
             distances=np.concatenate([self.distances, more.distances], axis=1),
+            ties=np.concatenate([self.ties, more.ties], axis=1),
             filled=np.concatenate([self.filled, more.filled], axis=1),
             exhausted=self.exhausted | more.exhausted,
+            exact=self.exact & more.exact,
         )
 
     def cut(self, lengths: Mapping[str, int]) -> "Shelf":
         """Return the shelf with so many objects of each provider, as if no more had come."""
         limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
         before = self.filled.cumsum(axis=1) - self.filled
+        kept = self.positions < limits[:, :, np.newaxis]
         return replace(
             self,
-            distances=np.where(self._positions < limits[:, :, np.newaxis], self.distances, np.inf),
+            distances=np.where(kept, self.distances, np.inf),
+            ties=np.where(kept, self.ties, 0),
             filled=np.clip(limits - before, 0, self.filled),
             exhausted=self.exhausted & (self.n_filled <= limits[:, 0]),
         )
@@ -169,8 +183,7 @@ class Shelf:
 
     @cached_property
     def _merge(self) -> Merge:
-        ties = np.stack([[reply.ties for reply in round_] for round_ in self.replies], axis=1)
-        return merge_recorded(_entries(self.distances, ties, self._positions))
+        return merge_recorded(_entries(self.distances, self.ties, self.positions))
 
     @cached_property
     def _ranks(self) -> Integers:
@@ -178,17 +191,9 @@ class Shelf:
         smallest = self._merge.smallest
         owners = np.arange(len(self.providers))[:, np.newaxis]
         last = smallest.positions == self.n_filled[:, np.newaxis] - 1
-        # padding stands at position -1, as the last object of an empty row would
-        last &= (smallest.providers == owners) & (smallest.positions >= 0)
+        last &= (smallest.providers == owners) & np.isfinite(smallest.distances)
         ranks: Integers = (last * np.arange(1, self.k + 1)).sum(axis=1)
         return ranks
-
-    @property
-    def _positions(self) -> Integers:
-        """The place of each object among all of its provider: (m, n_rounds, k)."""
-        before = self.filled.cumsum(axis=1) - self.filled
-        places: Integers = before[:, :, np.newaxis] + np.arange(self.k)
-        return places
 
     def _names(self) -> Integers:
         """Return the bytes of each name and their number, in words of eight bytes."""
@@ -201,14 +206,13 @@ class Shelf:
         return words.reshape(m * n_rounds, k, LOAD_WORDS)
 
 
-def _entries(distances: Floats, ties: Integers, places: Integers) -> Entries:
+def _entries(distances: Floats, ties: Integers | np.int64, places: Integers) -> Entries:
     """Return rows as lists of the network; what is infinite is filling and comes last."""
-    shape = (-1, distances.shape[2])
-    filling = np.isinf(distances)
+    shape, none = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
     owners = np.arange(len(distances))[:, np.newaxis, np.newaxis]
     return Entries(
         distances.reshape(shape),
-        np.where(filling, PADDING_RANK, ties).reshape(shape),
-        np.where(filling, PADDING_POSITION, owners).reshape(shape),
-        np.where(filling, PADDING_POSITION, places).reshape(shape),
+        (none + ties).reshape(shape),
+        (none + owners).reshape(shape),
+        (none + places).reshape(shape),
     )

@@ -7,6 +7,7 @@ stand beside the code; PAPER.md says which of them had to be mended, and proves 
 
 import hashlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ from fedneighbors.methods.fedknn.private.padding import (
 )
 
 __all__ = ["NoiseOf", "dann_star", "dann_star_as_printed", "first_asked", "second_asked"]
+
+Flags = npt.NDArray[np.bool_]
+
+_NAME = np.dtype((np.void, MOST_BYTES_OF_A_NAME))
 
 NoiseOf = Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]
 """Takes the epoch of the federation and the providers; returns what is added to the two counts of
@@ -75,19 +80,17 @@ def dann_star(
         provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
-    parts = replies.complete("the first round").each
-    shelf = Shelf.of(parts)
+    shelf = Shelf.of(replies.complete("the first round").each)
     # lines 17-21, counted on from what was returned, and phase 3, lines 22-23
     second = {
         provider: second_asked(first[provider], rank, noise[provider][1], k)
         for provider, rank in shelf.ranks_of_last().items()
     }
     replies = yield gather(_requests(name, query, second, k, grid_s))
-    more = replies.complete("the second round").each
-    for provider, bounded in each.items():
-        _require_follows(provider, parts[provider], more[provider])
-        _require_bounds_kept(provider, bounded.bounds, parts[provider], more[provider])
-    shelf = shelf.then(Shelf.of(more))
+    more = Shelf.of(replies.complete("the second round").each)
+    _require_follows(shelf, more)
+    shelf = shelf.then(more)
+    _require_bounds_kept({provider: reply.bounds for provider, reply in each.items()}, shelf)
     certain = shelf.certain()
     if always_exact and not certain:
         raise ProtocolError(
@@ -176,59 +179,66 @@ def _requests(
     }
 
 
-def _require_follows(provider: str, part: PaddedNearestReply, more: PaddedNearestReply) -> None:
-    """Refuse a second part that does not follow the first."""
-    n = int(part.numbers[0])
-    if more.numbers[0] == 0:
-        return
-    if part.flags[0]:
-        raise ProtocolError(f"party {provider!r}: it had no more objects, and returned some")
-    if n == 0:
-        return
-    last = (part.distances[n - 1], part.ties[n - 1])
-    if (more.distances[0], more.ties[0]) <= last:
-        raise ProtocolError(f"party {provider!r}: its second objects come before its first")
-    if not _names(part).isdisjoint(_names(more)):
-        raise ProtocolError(f"party {provider!r}: an object came in both rounds")
+def _require_follows(shelf: Shelf, more: Shelf) -> None:
+    """Refuse second parts that do not follow the first."""
+    rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_filled, more.n_filled
+    distances, ties = shelf.distances[rows, 0, n - 1], shelf.ties[rows, 0, n - 1]
+    next_distances, next_ties = more.distances[:, 0, 0], more.ties[:, 0, 0]
+    before = next_distances < distances
+    before |= (next_distances == distances) & (next_ties <= ties)
+    doubled = [
+        not _names(part).isdisjoint(_names(next_part))
+        for part, next_part in zip(shelf.replies[0], more.replies[0], strict=True)
+    ]
+    for broken, how in (
+        ((n_more > 0) & shelf.exhausted, "it had no more objects, and returned some"),
+        ((n_more > 0) & (n > 0) & before, "its second objects come before its first"),
+        (np.array(doubled), "an object came in both rounds"),
+    ):
+        _refuse(shelf, broken, how)
 
 
 def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
     """Return the names of a reply, each with its length, since it may end in zeros."""
     n = int(reply.numbers[0])
-    whole = reply.names[:n].view(f"V{MOST_BYTES_OF_A_NAME}").ravel()
-    return set(zip(whole.tolist(), reply.lengths[:n].tolist(), strict=True))
+    names: list[Any] = reply.names[:n].view(_NAME).ravel().tolist()
+    return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
-def _require_bounds_kept(
-    provider: str,
-    bounds: npt.NDArray[np.float64],
-    part: PaddedNearestReply,
-    more: PaddedNearestReply,
-) -> None:
+def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
     """Refuse objects that the bounds of their own provider rule out, as those of Algorithm 1 are.
 
     The j-th smallest distance is never below the j-th smallest bound, and there is a bound for each
     of the first k objects.
     """
-    n, n_more = int(part.numbers[0]), int(more.numbers[0])
-    nearer = (part.distances < bounds).any()
-    if nearer or (more.distances[:n_more] < bounds[n : n + n_more]).any():
-        raise ProtocolError(
-            f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
-        )
-    n_bounds = int(np.isfinite(bounds).sum())
-    exhausted, exact = part.flags | more.flags, part.flags & more.flags
-    if exhausted[0] and exact[1] and n + n_more < n_bounds:
-        raise ProtocolError(
-            f"party {provider!r}: it has no more than {n + n_more} objects, and sent bounds of "
-            f"{n_bounds}"
-        )
+    known = np.array([bounds[provider] for provider in shelf.providers])
+    rows = np.arange(len(known))[:, np.newaxis, np.newaxis]
+    own = known[rows, np.minimum(shelf.positions, shelf.k - 1)]
+    nearer: Any = shelf.distances < own
+    _refuse(
+        shelf, nearer.any(axis=(1, 2)), "an object is nearer than the lower bounds it sent allow"
+    )
+    n = shelf.n_filled
+    n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
+    missing = shelf.exhausted & shelf.exact & (n < n_bounds)
+    row = int(missing.argmax())
+    _refuse(
+        shelf,
+        missing,
+        f"it has no more than {n[row]} objects, and sent bounds of {n_bounds[row]}",
+    )
+
+
+def _refuse(shelf: Shelf, broken: Flags, how: str) -> None:
+    """Name the first provider that broke the protocol, if one did."""
+    if broken.any():
+        raise ProtocolError(f"party {shelf.providers[int(broken.argmax())]!r}: {how}")
 
 
 def _answer(shelf: Shelf, *, certain: bool, algorithm: str) -> Answer:
     return Answer(
         merged=shelf.nearest(),
-        exact=certain and shelf.exact,
+        exact=certain and bool(shelf.exact.all()),
         asked=dict(zip(shelf.providers, shelf.n_filled.tolist(), strict=True)),
         verified=shelf.verified,
         algorithm=algorithm,
