@@ -1,10 +1,5 @@
-"""The trained model: what every party holds in the end, and its one safe file format.
+"""The trained model: what every party holds in the end, and the fields of its file."""
 
-A model file is ``b"FNMODEL2"``, the SHA-256 of the rest, and one canonical frame. It holds numbers,
-strings and arrays only, so that opening a foreign file cannot run code.
-"""
-
-import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -14,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.errors import ModelFileError, WireError
-from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.federation.messages import message
 from fedneighbors.methods.flynn.algorithm import (
     Counts,
     DecayTable,
@@ -32,6 +26,7 @@ from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.logscore import clipped, log_table
 from fedneighbors.records.files import replace_file
 from fedneighbors.tables.labels import Label, label_index
+from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
 
 __all__ = ["FlyNNModel"]
 
@@ -203,27 +198,25 @@ class FlyNNModel:
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
         plan = self.plan
-        frame = encode(
-            ModelFrame(
-                classes=self.classes,
-                feature_names=self.feature_names,
-                n_features=plan.features.n_features,
-                expansion=plan.features.expansion,
-                mean=plan.features.mean,
-                scale=plan.features.scale,
-                n_units=plan.n_units,
-                n_inputs=plan.n_inputs,
-                n_active=plan.n_active,
-                seed=plan.seed,
-                decay=self.decay,
-                class_normalized=self.class_normalized,
-                losses=self.losses,
-                counts=_narrowed(self.counts),
-                noise_variance=self.noise_variance,
-                guarantee=self.guarantee,
-            )
+        parts = ModelFrame(
+            classes=self.classes,
+            feature_names=self.feature_names,
+            n_features=plan.features.n_features,
+            expansion=plan.features.expansion,
+            mean=plan.features.mean,
+            scale=plan.features.scale,
+            n_units=plan.n_units,
+            n_inputs=plan.n_inputs,
+            n_active=plan.n_active,
+            seed=plan.seed,
+            decay=self.decay,
+            class_normalized=self.class_normalized,
+            losses=self.losses,
+            counts=_narrowed(self.counts),
+            noise_variance=self.noise_variance,
+            guarantee=self.guarantee,
         )
-        return _MAGIC + hashlib.sha256(frame).digest() + frame
+        return sealed_model(_MAGIC, parts)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "FlyNNModel":
@@ -234,20 +227,7 @@ class FlyNNModel:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        start = len(_MAGIC) + 32
-        if raw[:7] != _MAGIC[:7]:
-            raise ModelFileError(f"{source} is not a fedneighbors model; give a file made by save")
-        if raw[:8] != _MAGIC:
-            raise ModelFileError(
-                f"{source} has format version {raw[7:8]!r}, this release reads {_MAGIC[7:]!r}; "
-                "update fedneighbors or train again"
-            )
-        if hashlib.sha256(raw[start:]).digest() != raw[len(_MAGIC) : start]:
-            raise ModelFileError(f"{source} is truncated or altered; copy or save it again")
-        try:
-            return cls._from_frame(decode(raw[start:], (ModelFrame,)))
-        except (WireError, ValueError) as error:
-            raise ModelFileError(f"{source} holds no usable model: {error}") from None
+        return open_model(_MAGIC, raw, ModelFrame, cls._from_frame, source=source)
 
     @classmethod
     def _from_frame(cls, frame: ModelFrame) -> "FlyNNModel":
@@ -280,11 +260,7 @@ class FlyNNModel:
         ModelFileError
             If the file is missing, truncated, altered or of another version.
         """
-        try:
-            raw = Path(path).read_bytes()
-        except OSError as error:
-            raise ModelFileError(f"cannot read the model {path}: {error.strerror}") from error
-        return cls.from_bytes(raw, source=str(path))
+        return cls.from_bytes(read_model_file(path), source=str(path))
 
 
 def _narrowed(counts: Counts) -> npt.NDArray[Any]:
