@@ -1,5 +1,7 @@
 """A replay gives the answer of a real run, and adds up seconds as a network would."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -65,16 +67,17 @@ def found(answer):
 def test_replays_of_one_recording_find_and_ask_what_real_runs_do(algorithm, k):
     options = {"step": 1.0} if algorithm is hufu_plus else {}
     providers, clocks = recorded_providers()
+    names = map("query {}".format, itertools.count())
     for query in map(encode_query, GRAPHS[::20]):
         expected = run(algorithm(query, k, name="q", **options), real_providers()).result
 
         replays = [
-            replay(algorithm(query, k, name="q", **options), providers, clocks=clocks).answer
+            replay(algorithm(query, k, name=next(names), **options), providers, clocks=clocks)
             for _ in range(2)
         ]
 
-        assert [found(answer) for answer in replays] == [found(expected)] * 2
-        assert [answer.asked for answer in replays] == [expected.asked] * 2
+        assert [found(course.answer) for course in replays] == [found(expected)] * 2
+        assert [course.answer.asked for course in replays] == [expected.asked] * 2
 
 
 def recorder(**limits):
