@@ -5,9 +5,23 @@ from typing import Any
 
 _HOME = {
     "TabularSynthesizer": "fedneighbors.methods.fedpnn.synthesis.synthesizer",
+    "category_coverage": "fedneighbors.methods.fedpnn.synthesis.quality",
+    "correlation_similarity": "fedneighbors.methods.fedpnn.synthesis.quality",
+    "ks_complement": "fedneighbors.methods.fedpnn.synthesis.quality",
+    "nearest_records": "fedneighbors.methods.fedpnn.synthesis.quality",
+    "quality_record": "fedneighbors.methods.fedpnn.synthesis.report",
+    "utility": "fedneighbors.methods.fedpnn.synthesis.utility",
 }
 
-__all__ = ["TabularSynthesizer"]
+__all__ = [
+    "TabularSynthesizer",
+    "category_coverage",
+    "correlation_similarity",
+    "ks_complement",
+    "nearest_records",
+    "quality_record",
+    "utility",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -118,6 +118,17 @@ class Generator:
             n_inputs += n_units
         self._output = Dense.drawn(n_inputs, layout.width, rng, trains=True)
 
+    @torch.no_grad()
+    def inform(self, shares: Tensor) -> None:
+        """Begin with categories as frequent as in the rows: logits are the logarithms of shares.
+
+        Parameters
+        ----------
+        shares : Tensor of shape (n_one_hot,)
+            Of each category of each column, positive.
+        """
+        self._output.bias[len(self.layout.scalars) :] = shares.log()
+
     @property
     def parameters(self) -> list[Tensor]:
         """All that the optimizer trains."""

@@ -30,6 +30,8 @@ class TrainingSettings:
         Of Adam, for both networks.
     noise : {"normal", "mixture", "concat"}
         See :func:`~.noise.draw_noise`.
+    informed : bool
+        Begin with a generator that makes categories and modes as often as the rows have them.
 
     Raises
     ------
@@ -48,6 +50,7 @@ class TrainingSettings:
     embedding: int = 128
     learning_rate: float = 2e-4
     noise: Noise = "mixture"
+    informed: bool = True
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "pac", "critic_steps", "embedding"):

@@ -56,6 +56,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         Entries of a noise vector.
     learning_rate : float
         Of Adam, for both networks.
+    informed : bool
+        Begin with a generator that makes categories and modes as often as the rows have them;
+        False, as in [1]_, begins with equal shares.
     max_modes : int
         Most Gaussian modes of a numeric column.
     repeated_share : float or None
@@ -78,9 +81,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    With ``noise="normal", repeated_share=None`` this is [1]_, but that the mixtures are fitted to
-    all rows by own updates, and that a column of whole numbers gives whole numbers. The same seed
-    gives the same bits on one processor. Nothing here is differentially private: a generator may
+    With ``noise="normal", repeated_share=None, informed=False`` this is [1]_, but that the
+    mixtures are fitted to all rows by own updates, and that a column of whole numbers gives whole
+    numbers. The same seed gives the same bits on one processor. Nothing here is differentially private: a generator may
     repeat rows, and values that many rows share are kept as they are. Measure with
     :func:`~.quality.nearest_records` before rows leave the house.
 
@@ -112,6 +115,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         critic_steps: int = 1,
         embedding: int = 128,
         learning_rate: float = 2e-4,
+        informed: bool = True,
         max_modes: int = 10,
         repeated_share: float | None = 0.05,
         categorical_features: Sequence[str | int] | None = None,
@@ -127,6 +131,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         self.critic_steps = critic_steps
         self.embedding = embedding
         self.learning_rate = learning_rate
+        self.informed = informed
         self.max_modes = max_modes
         self.repeated_share = repeated_share
         self.categorical_features = categorical_features
@@ -304,6 +309,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             embedding=self.embedding,
             learning_rate=self.learning_rate,
             noise=self.noise,
+            informed=self.informed,
         )
 
 
