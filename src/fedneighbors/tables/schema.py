@@ -53,9 +53,27 @@ class Agreed:
 
 
 def describe(
-    x: Any, y: npt.NDArray[Any], feature_names: Sequence[str] | None, label_name: str
+    x: Any,
+    y: npt.NDArray[Any],
+    feature_names: Sequence[str] | None,
+    label_name: str,
+    *,
+    allow_missing: bool = False,
 ) -> Schema:
     """Return the schema of a table.
+
+    Parameters
+    ----------
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Numbers.
+    y : array of shape (n_rows,)
+        Labels.
+    feature_names : sequence of str or None
+        Names of the columns.
+    label_name : str
+        Of the column of labels.
+    allow_missing : bool
+        Whether cells may be NaN.
 
     Raises
     ------
@@ -69,15 +87,21 @@ def describe(
     if kind == "text":
         column = next((j for j in range(x.shape[1]) if not _is_numeric(x[:, j])), 0)
         raise Refuse("a column is not numeric", names[column] if names else f"column {column}")
-    if x.dtype.kind == "f" and not np.isfinite(values).all():
+    wrong = np.isinf if allow_missing else _is_not_finite
+    if x.dtype.kind == "f" and wrong(values).any():
         dense = x.tocsc() if hasattr(x, "tocsc") else x
         for column in range(x.shape[1]):
             part = dense[:, [column]]
-            if not np.isfinite(part.data if hasattr(part, "toarray") else part).all():
+            if wrong(part.data if hasattr(part, "toarray") else part).any():
                 where = names[column] if names else f"column {column}"
-                raise Refuse("a value is missing or not finite", where)
+                what = "infinite" if allow_missing else "missing or not finite"
+                raise Refuse(f"a value is {what}", where)
     labels = _labels(y, label_name)
     return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
+
+
+def _is_not_finite(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(~np.isfinite(values))
 
 
 def _is_numeric(column: npt.NDArray[Any]) -> bool:

@@ -1,0 +1,285 @@
+"""FedPNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.sharing import dealt
+from fedneighbors.metrics import balanced_accuracy
+from fedneighbors.records import RunRecord, environment
+from fedneighbors.tables.labels import label_array
+from fedneighbors.tables.owners import Holdings, rows_by_party
+
+__all__ = ["FedPNNClassifier"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Probabilistic network over evolving clusters, which parties make in one round of centers.
+
+    Every party clusters its rows in one pass and sends the centers; clustered once more, they are
+    the pattern neurons of a probabilistic neural network [1]_. By default all parties first agree
+    on quantiles and on a metric that tells classes apart, and cluster each class by itself, which
+    is what makes it of use on data of unequal classes; :meth:`paper` gives the method as printed.
+
+    Parameters
+    ----------
+    client_threshold : float, optional
+        Dthr of the parties. None: each party takes, for each class, the least one that leaves at
+        most four times the root of its rows as centers.
+    server_threshold : float, optional
+        Dthr of the meta-clustering. None keeps every center.
+    normalize : {"quantile", "minmax"} or None
+        Normal scores of ranks, or places between the lowest and the highest values.
+    frame : {"global", "local"}
+        Agree on constants in an exchange before, or let each party use its own.
+    classwise : bool
+        Cluster each class by itself, so that a frequent class does not swallow a rare one.
+    metric : {"supervised"} or None
+        Whiten by the covariance within classes and stretch the directions between their means, by
+        moments that are summed in an exchange before. Needs the global frame.
+    min_count : int
+        Records that every center and every constant stands for at least. A class of fewer records
+        at a party sends nothing.
+    sigma : "loo" or float
+        Smoothing of the network; ``"loo"`` takes the one of least leave-one-out loss.
+    activation : {"gaussian", "logistic", "cauchy"}
+        Kernel of the network.
+    factor : float
+        Of the threshold, up to which a ball is stretched; 1 is the pseudo-code's literal reading.
+    share : int, optional
+        Deal the rows at random to so many parties, where ``fit`` is given no owners.
+    holdout : float
+        Share of the rows that the server keeps for itself and scores the model on.
+    random_state : int
+        Of the dealing.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Labels, ascending.
+    centers_ : float64 array of shape (n_centers, n_dimensions)
+        Pattern neurons.
+    counts_ : int64 array of shape (n_centers, n_classes)
+        Records that each stands for.
+    sigma_ : float
+        The smoothing in force.
+    model_ : FedPNNModel
+        The whole model, as every party of a federation holds it.
+    server_score_ : float
+        Balanced accuracy on the rows that the server kept; only with ``holdout``.
+    run_record_ : RunRecord
+        Rounds, bytes up and down, seconds.
+
+    References
+    ----------
+    .. [1] Prasad, Vivek and Ravi, "FedPNN: One-shot Federated Classification via
+       Evolving Clustering Method and Probabilistic Neural Network hybrid", 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> bank = ["north" if row % 3 else "south" for row in range(len(y))]
+    >>> FedPNNClassifier().fit(X, y, parties=bank).score(X, y) > 0.95
+    True
+    """
+
+    classes_: npt.NDArray[Any]
+    run_record_: RunRecord
+
+    def __init__(
+        self,
+        client_threshold: float | None = None,
+        server_threshold: float | None = None,
+        *,
+        normalize: Literal["quantile", "minmax"] | None = "quantile",
+        frame: Literal["global", "local"] = "global",
+        classwise: bool = True,
+        metric: Literal["supervised"] | None = "supervised",
+        min_count: int = 5,
+        sigma: float | Literal["loo"] = "loo",
+        activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian",
+        factor: float = 2.0,
+        share: int | None = None,
+        holdout: float = 0.0,
+        random_state: int = 0,
+    ) -> None:
+        self.client_threshold = client_threshold
+        self.server_threshold = server_threshold
+        self.normalize = normalize
+        self.frame = frame
+        self.classwise = classwise
+        self.metric = metric
+        self.min_count = min_count
+        self.sigma = sigma
+        self.activation = activation
+        self.factor = factor
+        self.share = share
+        self.holdout = holdout
+        self.random_state = random_state
+
+    @classmethod
+    def paper(cls, client_threshold: float, server_threshold: float, **changes: Any) -> Self:
+        """Return the classifier as the paper runs it.
+
+        Each of two parties brings its columns to [0, 1] by its own constants and clusters all
+        classes together; a tenth of the rows stays with the server. Nothing is held back: a center
+        may be a single record.
+
+        Parameters
+        ----------
+        client_threshold, server_threshold : float
+            Dthr of the parties and of the server (Table 3 of the paper).
+        **changes
+            Parameters that are to differ.
+        """
+        printed: dict[str, Any] = {
+            "normalize": "minmax",
+            "frame": "local",
+            "classwise": False,
+            "metric": None,
+            "min_count": 1,
+            "share": 2,
+            "holdout": 0.1,
+        }
+        return cls(client_threshold, server_threshold, **(printed | changes))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+        """Train on a table, or on a federation of the parties that own its rows.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n_rows, n_features)
+            Numbers; missing cells are NaN.
+        y : array of shape (n_rows,)
+            Labels.
+        parties : sequence of shape (n_rows,), optional
+            Which party owns each row. None means one party, or ``share`` parties.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, or there is not one owner for each row.
+        DataError
+            If no party has enough records of any class, or there are fewer than two classes.
+        """
+        x, labels = validate_data(
+            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
+        )
+        check_classification_targets(labels)
+        settings = self._settings()
+        owners, kept = dealt(
+            labels, parties, share=self.share, holdout=self.holdout, seed=self.random_state
+        )
+        names = getattr(self, "feature_names_in_", None)
+        holdings = Holdings(
+            x[~kept],
+            labels[~kept],
+            rows_by_party(owners, int((~kept).sum())),
+            None if names is None else tuple(map(str, names)),
+        )
+        started, clock = datetime.now(UTC), time.perf_counter()
+        outcome = run(coordinate(settings), holdings.parties(FedPNNParty, n_threads=1))
+        self._set_model(outcome.result, like=labels)
+        if kept.any():
+            self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))
+        self.run_record_ = RunRecord(
+            name="fedpnn.fit",
+            parameters={
+                "n_centers_": len(self.centers_),
+                "sigma_": self.sigma_,
+                "normalize": settings.kind,
+                "frame": settings.frame,
+                "metric": settings.metric or "none",
+                "classwise": settings.classwise,
+                "min_count": settings.min_count,
+            },
+            rounds=outcome.rounds,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+            environment=environment(),
+        )
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class of the highest density for each row; ties go to the lower class."""
+        return np.asarray(self.classes_[self._log_densities(X).argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the shares of the densities, shape (n_rows, n_classes); classes weigh alike."""
+        found: Floats = softmax(self._log_densities(X), axis=1)
+        return found
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithms of :meth:`predict_proba`; -inf for a class without centers."""
+        densities = self._log_densities(X)
+        whole: Floats = densities - np.logaddexp.reduce(densities, axis=1, keepdims=True)
+        return whole
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; an interrupted write leaves nothing behind."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FedPNNClassifier":
+        """Read a classifier that :meth:`save`, or a party of a federation, has written.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, truncated, altered, foreign or of another version.
+        """
+        model = FedPNNModel.load(path)
+        classifier = cls(sigma=model.sigma, activation=model.activation)  # type: ignore[arg-type]
+        classifier.n_features_in_ = model.frame.n_features
+        if model.feature_names is not None:
+            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        classifier._set_model(model, like=np.array(model.classes))
+        return classifier
+
+    def _settings(self) -> FedPNNSettings:
+        return FedPNNSettings(
+            client_threshold=self.client_threshold,
+            server_threshold=self.server_threshold,
+            normalize=self.normalize,
+            frame=self.frame,
+            classwise=self.classwise,
+            metric=self.metric,
+            min_count=self.min_count,
+            sigma=self.sigma,
+            activation=self.activation,
+            factor=self.factor,
+        )
+
+    def _set_model(self, model: FedPNNModel, *, like: npt.NDArray[Any]) -> None:
+        self.model_ = model
+        self.classes_ = label_array(model.classes, like=like)
+        self.centers_ = model.centers
+        self.counts_ = model.counts
+        self.sigma_ = model.sigma
+
+    def _log_densities(self, X: Any) -> Floats:
+        check_is_fitted(self)
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        return self.model_.log_densities(x)

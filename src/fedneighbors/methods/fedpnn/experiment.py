@@ -1,0 +1,9 @@
+"""Named runs of FedPNN, each of which returns a record."""
+
+from fedneighbors.methods.fedpnn.studies import real
+from fedneighbors.records.study import Study
+
+__all__ = ["EXPERIMENTS"]
+
+EXPERIMENTS: dict[str, Study] = {study.name: study for study in (real.REAL, real.NONIID)}
+"""The experiments by name."""
