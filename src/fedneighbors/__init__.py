@@ -9,23 +9,29 @@ from typing import Any
 from fedneighbors._version import __version__
 
 _HOME = {
+    "EvolvingClustering": "fedneighbors.methods.fedpnn",
+    "FedPNNClassifier": "fedneighbors.methods.fedpnn",
     "FederatedNeighbors": "fedneighbors.methods.fedknn",
     "FederatedNeighborsClassifier": "fedneighbors.methods.fedknn",
     "FederatedNeighborsRegressor": "fedneighbors.methods.fedknn",
     "FlyNNClassifier": "fedneighbors.methods.flynn",
     "FlyNNSearchCV": "fedneighbors.methods.flynn",
     "Privacy": "fedneighbors.privacy.policy",
+    "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn",
     "SimHashBloomClassifier": "fedneighbors.methods.flynn",
 }
 
 __all__ = [
     "__version__",
+    "EvolvingClustering",
+    "FedPNNClassifier",
     "FederatedNeighbors",
     "FederatedNeighborsClassifier",
     "FederatedNeighborsRegressor",
     "FlyNNClassifier",
     "FlyNNSearchCV",
     "Privacy",
+    "ProbabilisticNeuralNetwork",
     "SimHashBloomClassifier",
 ]
 

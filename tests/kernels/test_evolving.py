@@ -139,6 +139,16 @@ def test_threads_share_rows_and_tables_grow():
     )
 
 
+def test_arrays_that_may_not_be_written_to_are_taken_as_others():
+    x = crowd(np.random.default_rng(0), 50, 3, n_groups=3)
+    locked = x.copy()
+    locked.flags.writeable = False
+
+    found = evolve(locked, locked[:2], np.zeros(2), limit=0.2)
+
+    assert bits(*found) == bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
+
+
 def test_more_features_than_narrow_sums_can_bound_are_measured_all():
     x = np.zeros((4, evolving._MAX_FEATURES + 1))
     x[1:, 0] = 1.0, 5.0, 1.5

@@ -130,7 +130,7 @@ def evolve(
     >>> found.centers.tolist(), found.radii.tolist(), found.labels.tolist()
     ([[0.25], [2.0]], [0.25, 0.0], [0, 0, 1, 0])
     """
-    rows = np.ascontiguousarray(x, np.float64)
+    rows, centers = _writable(x), _writable(centers)
     _check(rows, centers, radii)
     _check_terms(limit, max_centers, n_threads, ahead)
     frame = _frame_of(rows, centers)
@@ -178,7 +178,7 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     ValueError
         If shapes disagree, a value is not finite, or there is no center.
     """
-    rows = np.ascontiguousarray(x, np.float64)
+    rows, centers = _writable(x), _writable(centers)
     _check(rows, centers, np.zeros(len(centers)))
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
@@ -198,6 +198,11 @@ def _next_block(block: int, n_changes: int) -> int:
     if n_changes < 2:
         return min(2 * block, _MAX_BLOCK)
     return max(block // 2, _BLOCK) if n_changes > 3 else block
+
+
+def _writable(x: Floats) -> Floats:
+    """Return an array for which the loops are compiled; read-only ones would be another kind."""
+    return np.require(x, np.float64, ["C", "W"])
 
 
 def _check(x: Floats, centers: Floats, radii: Floats) -> None:

@@ -201,8 +201,10 @@ def log_sums(
     columns[:n_columns] = centers.T
     terms = 1.0 / (n_columns * sigma * sigma), ACTIVATIONS.index(activation)
     out = np.empty((len(x), len(starts) - 1))
-    rows = np.ascontiguousarray(x, np.float64)
-    arrays = columns, np.ascontiguousarray(starts, np.int64), left_out, terms, out
+    # writable, since read-only arrays would be another kind, for which the loops are not compiled
+    rows = np.require(x, np.float64, ["C", "W"])
+    bounds, skipped = (np.require(part, np.int64, ["C", "W"]) for part in (starts, left_out))
+    arrays = columns, bounds, skipped, terms, out
     n_parts = max(1, min(n_threads, len(x) // _ROWS_PER_TASK))
     cuts = [len(x) * part // n_parts for part in range(n_parts + 1)]
     if n_parts == 1:

@@ -1,5 +1,7 @@
 """What each smoothing would cost rows that the network has not seen: leave-one-out log losses."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +13,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     nearest_centers,
 )
 
-__all__ = ["WORST_LOSS", "leave_one_out_losses", "log_kernel", "own_centers"]
+__all__ = ["WORST_LOSS", "best_sigma", "leave_one_out_losses", "log_kernel", "own_centers"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -31,6 +33,19 @@ def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
     if activation == "logistic":
         return np.asarray(-u - 2.0 * np.log1p(np.exp(-u)))
     return np.asarray(-np.log1p(u * u))
+
+
+def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> float:
+    """Return the smoothing of least loss, the widest of equals: it says the least beyond the rows.
+
+    Parameters
+    ----------
+    losses : array of shape (n_sigmas,)
+        Of all rows, or summed over parties.
+    sigmas : float64 array of shape (n_sigmas,)
+        Ascending.
+    """
+    return float(sigmas[len(sigmas) - 1 - int(np.argmin(losses[::-1]))])
 
 
 def own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:

@@ -1,0 +1,213 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedpnn.algorithm import (
+    Clusters,
+    canonical_order,
+    class_log_densities,
+    evolve_rows,
+    log_posteriors,
+    majority,
+    merge_centers,
+)
+from tests.naive import evolving as naive
+
+# worked out by hand; a point at (.1, .1) would lie on the boundary of the first ball
+ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
+LABELS = np.array([0, 0, 1, 1, 0])
+
+
+def test_the_example_worked_out_by_hand():
+    grown = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
+
+    np.testing.assert_allclose(grown.centers, [[0.1, 0], [0.9, 0.8], [0.5, 0.5]], rtol=1e-15)
+    np.testing.assert_allclose(grown.radii, [0.005**0.5, 0.005**0.5, 0], rtol=1e-14)
+    assert grown.counts.tolist() == [[2, 0], [0, 2], [1, 0]]
+    assert grown.rows.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_a_row_within_its_nearest_ball_moves_nothing():
+    row = np.array([[0.1, 0.09]])  # at .0636 of the first center, whose radius is .0707
+    before = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
+
+    after = evolve_rows(row, np.array([1]), 2, threshold=0.1, start=before)
+
+    assert after.centers.tobytes() == before.centers.tobytes()
+    assert after.radii.tobytes() == before.radii.tobytes()
+    assert after.counts.tolist() == [[2, 1], [0, 2], [1, 0]]
+
+
+def test_the_pseudo_codes_limit_founds_more_centers_than_the_texts():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((400, 4)), np.zeros(400, np.int64)
+
+    text = evolve_rows(x, y, 1, threshold=0.15, factor=2)
+    pseudo_code = evolve_rows(x, y, 1, threshold=0.15, factor=1)
+
+    assert len(pseudo_code.centers) > len(text.centers)
+    assert pseudo_code.radii.max() <= 0.15 / 2
+
+
+def test_the_two_rules_differ_where_balls_of_unequal_radius_overlap():
+    # the row at .45 lies in the large ball around 0, but nearer to the small one's center
+    start = Clusters(np.array([[0.0], [0.6]]), np.array([0.5, 0.1]), np.zeros((2, 1), np.int64))
+    row, label = np.array([[0.45]]), np.array([0])
+
+    modified = evolve_rows(row, label, 1, threshold=0.6, start=start)
+    original = evolve_rows(row, label, 1, threshold=0.6, rule="original", start=start)
+
+    assert modified.rows.tolist() == [1]
+    assert modified.radii.tolist() == [0.5, 0.5 * (0.6 - 0.45 + 0.1)]
+    assert original.rows.tolist() == [0]
+    assert original.radii.tolist() == [0.5, 0.1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.sampled_from(["modified", "original"]))
+def test_counts_are_those_of_the_rows_that_went_there(seed, rule):
+    rng = np.random.default_rng(seed)
+    x, y = rng.random((60, 3)), rng.integers(0, 4, 60)
+
+    grown = evolve_rows(x, y, 4, threshold=0.15, rule=rule)
+
+    assert grown.counts.sum() == 60
+    assert grown.counts.sum(axis=0).tolist() == np.bincount(y, minlength=4).tolist()
+    for center, counts in enumerate(grown.counts):
+        assert np.bincount(y[grown.rows == center], minlength=4).tolist() == counts.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**64 - 1))
+def test_every_row_stays_within_its_ball(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.random((60, int(rng.integers(1, 6))))
+
+    grown = evolve_rows(x, np.zeros(60, np.int64), 1, threshold=0.2)
+
+    far = np.sqrt(np.mean((x - grown.centers[grown.rows]) ** 2, axis=1))
+    assert (far <= grown.radii[grown.rows] + 1e-14).all()  # rounding of numbers of size 1
+    assert (grown.radii <= 0.2).all()
+
+
+def test_beyond_the_last_center_rows_are_counted_for_the_nearest():
+    x = np.array([[0.0], [1.0], [5.0], [0.6]])
+
+    grown = evolve_rows(x, np.zeros(4, np.int64), 1, threshold=0.1, max_centers=2)
+
+    assert grown.centers.tolist() == [[0.0], [1.0]]
+    assert grown.radii.tolist() == [0.0, 0.0]
+    assert grown.rows.tolist() == [0, 1, 1, 1]
+    assert grown.n_outside == 2
+
+
+def centers_of_parties(rng, n_classes=3):
+    n = int(rng.integers(1, 30))
+    centers = rng.random((n, int(rng.integers(1, 4)))).round(1)  # equal centers, equal distances
+    return centers, rng.integers(0, 5, (n, n_classes))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.booleans(), st.sampled_from([None, 0.05, 0.2]))
+def test_merged_centers_do_not_depend_on_the_order_of_parties(seed, classwise, threshold):
+    rng = np.random.default_rng(seed)
+    centers, counts = centers_of_parties(rng)
+    shuffled = rng.permutation(len(centers))
+    signs = np.where(rng.random(centers.shape) < 0.5, 1.0, -1.0)  # zeros of either sign
+
+    merged = merge_centers(centers, counts, threshold=threshold, classwise=classwise)
+
+    again = merge_centers(
+        np.where(centers == 0, signs * centers, centers)[shuffled],
+        counts[shuffled],
+        threshold=threshold,
+        classwise=classwise,
+    )
+    for one, other in zip(vars(merged).values(), vars(again).values(), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert merged.counts.sum(axis=0).tolist() == counts.sum(axis=0).tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**64 - 1))
+def test_centers_are_merged_by_the_same_routine_as_rows(seed):
+    rng = np.random.default_rng(seed)
+    centers, counts = centers_of_parties(rng)
+    order = sorted(range(len(centers)), key=lambda j: (*centers[j], *counts[j]))
+
+    merged = merge_centers(centers, counts, threshold=0.1)
+
+    expected, radii, rows, _ = naive.evolve(centers[order].tolist(), [], [], limit=0.2)
+    assert canonical_order(centers, counts).tolist() == order
+    assert merged.centers.tolist() == expected
+    assert merged.radii.tolist() == radii
+    for center, sums in enumerate(merged.counts):
+        assert sums.tolist() == counts[order][np.array(rows) == center].sum(axis=0).tolist()
+
+
+def test_classes_apart_do_not_swallow_one_another():
+    centers = np.array([[0.50], [0.51], [0.52]])
+    counts = np.array([[9, 0], [0, 1], [9, 0]])
+
+    together = merge_centers(centers, counts, threshold=0.1)
+    apart = merge_centers(centers, counts, threshold=0.1, classwise=True)
+
+    assert majority(together.counts).tolist() == [0]
+    assert apart.counts.tolist() == [[18, 0], [0, 1]]
+
+
+def test_no_centers_merge_to_none():
+    merged = merge_centers(np.zeros((0, 2)), np.zeros((0, 3), np.int64), threshold=0.1)
+
+    assert [part.shape for part in vars(merged).values()] == [(0, 2), (0,), (0, 3)]
+
+
+def test_ties_of_the_majority_go_to_the_lower_class():
+    assert majority(np.array([[1, 3, 3], [2, 2, 0], [0, 0, 0]])).tolist() == [1, 0, 0]
+
+
+def test_densities_are_means_over_the_centers_of_a_class():
+    x, centers = np.array([[0.0, 0.0]]), np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
+
+    found = class_log_densities(x, centers, np.array([0, 0, 0, 2]), n_classes=3, sigma=1.0)
+
+    expected = [np.log((1 + 2 * np.exp(-0.5)) / 3), -np.inf, -2.0]
+    np.testing.assert_allclose(found, [expected], rtol=1e-15)
+
+
+@pytest.mark.parametrize("activation", ["gaussian", "logistic", "cauchy"])
+def test_densities_of_500_features_at_a_thousandth_are_finite(activation):
+    rng = np.random.default_rng(0)
+    centers, labels = rng.random((40, 500)), np.arange(40) % 3
+
+    found = class_log_densities(
+        rng.random((10, 500)), centers, labels, n_classes=3, sigma=1e-3, activation=activation
+    )
+
+    assert np.isfinite(found).all()
+
+
+def test_probabilities_follow_from_densities_and_priors():
+    with np.errstate(divide="ignore"):
+        densities, priors = np.log([[0.2, 0.6, 0.0], [0.0, 0.0, 0.0]]), np.log([0.75, 0.25, 0.0])
+
+    found = np.exp(log_posteriors(densities, priors))
+
+    np.testing.assert_allclose(found[0], [0.5, 0.5, 0.0], rtol=1e-15)
+    np.testing.assert_allclose(found[1], [0.75, 0.25, 0.0], rtol=1e-15)  # too far for a float
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threshold": 0.0}, "expected a finite threshold above 0"),
+        ({"threshold": np.nan}, "expected a finite threshold above 0"),
+        ({"factor": -1.0}, "expected a finite factor above 0"),
+        ({"rule": "new"}, "expected rule as one of"),
+        ({"max_centers": 0}, "expected max_centers of at least 1"),
+    ],
+)
+def test_senseless_terms_are_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        evolve_rows(ROWS, LABELS, 2, **{"threshold": 0.1, **changes})

@@ -1,0 +1,223 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedneighbors import EvolvingClustering
+from tests.naive import evolving as naive
+
+# Checks that cannot hold, each with its reason. There is none.
+CANNOT_HOLD: dict[str, str] = {}
+
+
+@parametrize_with_checks(
+    # rows of the checks have columns of spread 1: wider balls suit them than rows between 0 and 1
+    [EvolvingClustering(threshold=0.5), EvolvingClustering(threshold=0.5, rule="original")],
+    expected_failed_checks=lambda _: CANNOT_HOLD,
+)
+@pytest.mark.filterwarnings("ignore:threshold=.* one center", "ignore:threshold=.* of its own")
+def test_scikit_learn_accepts_the_clusterer(estimator, check):
+    check(estimator)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    st.sampled_from(["modified", "original"]),
+    st.sampled_from([None, 4]),
+)
+def test_a_table_in_pieces_gives_the_clusters_of_the_whole(seed, rule, max_centres):
+    rng = np.random.default_rng(seed)
+    x, y = rng.random((30, 3)), rng.choice(["cat", "dog", "owl"], 30)
+    cuts = np.sort(rng.integers(1, 30, 2))
+    whole = EvolvingClustering(0.2, rule=rule, max_centres=max_centres)
+    pieces = clone(whole)
+
+    whole.fit(x, y)
+    labels = []
+    for part in np.split(np.arange(30), np.unique(cuts)):
+        labels += pieces.partial_fit(x[part], y[part]).labels_.tolist()
+
+    assert pieces.centers_.tobytes() == whole.centers_.tobytes()
+    assert pieces.radii_.tobytes() == whole.radii_.tobytes()
+    assert pieces.counts_.tolist() == whole.counts_.tolist()
+    assert pieces.classes_.tolist() == whole.classes_.tolist()
+    assert labels == whole.labels_.tolist()
+    assert (pieces.n_seen_, pieces.n_outside_) == (whole.n_seen_, whole.n_outside_)
+
+
+def test_labels_that_come_later_get_a_column_of_their_own():
+    model = EvolvingClustering(0.5)
+
+    model.partial_fit([[0.0], [9.0]], ["m", "z"]).partial_fit([[0.1], [9.1]], ["a", "m"])
+
+    assert model.classes_.tolist() == ["a", "m", "z"]
+    assert model.counts_.tolist() == [[1, 1, 0], [0, 1, 1]]
+
+
+def test_without_labels_rows_are_counted():
+    model = EvolvingClustering(0.5).fit([[0.0], [9.0], [0.1]])
+
+    assert model.classes_ is None
+    assert model.counts_.tolist() == [[2], [1]]
+    assert model.n_seen_ == 3
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, [1]), ([1], None)])
+def test_labels_come_in_every_call_or_in_none(first, second):
+    model = EvolvingClustering(0.5).partial_fit([[0.0]], first)
+
+    with pytest.raises(ValueError, match="labels in every call"):
+        model.partial_fit([[1.0]], second)
+
+
+def test_fit_forgets_what_was_learned_before():
+    model = EvolvingClustering(0.1, max_centres=1).partial_fit([[5.0], [9.0]], [1, 2])
+
+    model.fit([[0.0, 1.0]])
+
+    assert model.centers_.tolist() == [[0.0, 1.0]]
+    assert (model.n_seen_, model.n_outside_, model.n_features_in_) == (1, 0, 2)
+
+
+def test_rows_are_predicted_to_the_nearest_center():
+    rng = np.random.default_rng(0)
+    x = rng.random((200, 3))
+    model = EvolvingClustering(0.2, n_jobs=2).fit(x)
+
+    predicted = model.predict(x)
+
+    assert predicted.tolist() == naive.nearest(x.tolist(), model.centers_.tolist())[0]
+
+
+def test_threads_do_not_change_the_clusters():
+    x = np.random.default_rng(0).random((3_000, 3))
+
+    alone, shared = (EvolvingClustering(0.1, n_jobs=jobs).fit(x) for jobs in (1, 2))
+
+    assert alone.centers_.tobytes() == shared.centers_.tobytes()
+    assert alone.labels_.tolist() == shared.labels_.tolist()
+
+
+def test_one_row_is_one_center_and_no_cause_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        model = EvolvingClustering(0.1).fit([[3.0, 4.0]])
+
+    assert model.centers_.tolist() == [[3.0, 4.0]]
+    assert model.radii_.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("n_rows", [2, 50])
+def test_equal_rows_are_one_center_and_no_cause_to_warn(n_rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        model = EvolvingClustering(0.1).fit(np.full((n_rows, 2), 7.0))
+
+    assert model.counts_.tolist() == [[n_rows]]
+
+
+def test_constant_columns_only_lower_the_distances():
+    rng = np.random.default_rng(0)
+    x = rng.random((100, 2))
+    flat = np.column_stack([x[:, 0], np.full(100, 3.0), x[:, 1], np.full(100, -8.0)])
+
+    plain = EvolvingClustering(0.2).fit(x)
+    padded = EvolvingClustering(0.2 / np.sqrt(2)).fit(flat)
+
+    assert padded.labels_.tolist() == plain.labels_.tolist()
+
+
+def test_a_threshold_that_gives_one_center_warns_and_says_what_to_do():
+    x = np.random.default_rng(0).random((50, 2))
+
+    with pytest.warns(UserWarning, match=r"one center for all 50 rows.*lower the threshold"):
+        EvolvingClustering(3.0).fit(x)
+
+
+def test_a_threshold_that_gives_a_center_for_each_row_warns_and_says_what_to_do():
+    x = np.random.default_rng(0).random((50, 2))
+
+    with pytest.warns(UserWarning, match=r"each of 50 rows a center of its own.*raise the"):
+        EvolvingClustering(1e-6).fit(x)
+
+
+def test_one_center_that_was_asked_for_is_no_cause_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        EvolvingClustering(0.1, max_centres=1).fit([[0.0], [5.0]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("call", ["fit", "partial_fit", "predict"])
+def test_values_that_are_not_finite_are_refused(bad, call):
+    model = EvolvingClustering(0.5).fit([[0.0], [0.1], [9.0]])
+
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        getattr(model, call)([[0.0], [bad]])
+
+
+def test_names_of_columns_are_learned_and_asked_for_again():
+    table = pd.DataFrame({"height": [0.0, 0.1, 5.0], "width": [0.0, 0.2, 5.0]})
+
+    model = EvolvingClustering(0.5).fit(table)
+
+    assert model.feature_names_in_.tolist() == ["height", "width"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table[["width", "height"]])
+
+
+def test_a_pickled_clusterer_predicts_the_same_and_goes_on_alike():
+    x = np.random.default_rng(0).random((60, 2))
+    model = EvolvingClustering(0.2).fit(x)
+
+    copy = pickle.loads(pickle.dumps(model))  # noqa: S301 - written a line above
+
+    assert copy.predict(x).tolist() == model.predict(x).tolist()
+    assert copy.partial_fit(x).radii_.tolist() == model.partial_fit(x).radii_.tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"threshold": 0}, ValueError, "expected a finite threshold above 0"),
+        ({"threshold": "small"}, TypeError, "expected threshold as a number"),
+        ({"factor": np.inf}, ValueError, "expected a finite factor above 0"),
+        ({"factor": True}, TypeError, "expected factor as a number"),
+        ({"rule": "newer"}, ValueError, "expected rule as one of"),
+        ({"max_centres": 0}, ValueError, "expected max_centres of at least 1"),
+        ({"max_centres": 2.5}, TypeError, "expected max_centres as an integer"),
+    ],
+)
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_senseless_settings_are_refused_at_fit(settings, error, words, call):
+    with pytest.raises(error, match=words):
+        getattr(EvolvingClustering(**settings), call)([[0.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([1], "expected one label for each of 2 rows"),
+        ([0.5, 0.25], "Unknown label type"),
+        ([[1, 2], [3, 4]], "1d array"),
+    ],
+)
+def test_labels_are_one_class_for_each_row(y, words):
+    with pytest.raises(ValueError, match=words):
+        EvolvingClustering(0.5).fit([[0.0], [0.1]], y)
+
+
+def test_nothing_is_predicted_before_a_fit():
+    with pytest.raises(NotFittedError):
+        EvolvingClustering(0.5).predict([[0.0]])
