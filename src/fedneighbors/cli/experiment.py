@@ -14,6 +14,7 @@ __all__ = ["experiment"]
 HOMES = {
     "flynn": "fedneighbors.methods.flynn.experiment",
     "fedknn": "fedneighbors.methods.fedknn.experiment",
+    "fedpnn": "fedneighbors.methods.fedpnn.experiment",
 }
 """The module of each method that holds its experiments by name; a name begins with its method."""
 

@@ -223,7 +223,8 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of the highest density for each row; ties go to the lower class."""
-        return np.asarray(self.classes_[self._log_densities(X).argmax(axis=1)])
+        densities = self._log_densities(X)
+        return np.asarray(self.classes_[densities.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the shares of the densities, shape (n_rows, n_classes); classes weigh alike."""

@@ -1,0 +1,144 @@
+"""FedPNNClassifier in scikit-learn's manner, alone and over a federation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import DataError, ModelFileError
+from fedneighbors.metrics import balanced_accuracy
+
+X, Y = load_wine(return_X_y=True)
+OWNER = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+
+# Checks that cannot hold, each with its reason.
+CANNOT_HOLD: dict[str, str] = {}
+
+
+@parametrize_with_checks([FedPNNClassifier()], expected_failed_checks=lambda _: CANNOT_HOLD)
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+def test_wine_is_told_apart_by_cross_validation():
+    assert cross_val_score(FedPNNClassifier(), X, Y, cv=5).mean() > 0.95
+
+
+def test_one_party_is_the_same_as_none():
+    alone = FedPNNClassifier().fit(X, Y)
+    one = FedPNNClassifier().fit(X, Y, parties=["only"] * len(Y))
+
+    assert alone.model_.to_bytes() == one.model_.to_bytes()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.array(["a", "b", "c"]), np.array([-1, 5, 9]), np.array([0.0, 3.0, 4.0])],
+)
+def test_labels_of_any_kind_come_back(labels, tmp_path):
+    found = FedPNNClassifier().fit(X, labels[Y], parties=OWNER)
+    found.save(tmp_path / "model")
+
+    again = FedPNNClassifier.load(tmp_path / "model")
+
+    assert found.classes_.tolist() == labels.tolist()
+    assert (again.predict(X) == found.predict(X)).all()
+    assert (again.predict_proba(X) == found.predict_proba(X)).all()
+    assert again.predict(X).dtype.kind == labels.dtype.kind
+
+
+def test_a_damaged_model_file_is_refused(tmp_path):
+    FedPNNClassifier().fit(X, Y).save(tmp_path / "model")
+    raw = bytearray((tmp_path / "model").read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (tmp_path / "model").write_bytes(raw)
+
+    with pytest.raises(ModelFileError, match="truncated or altered"):
+        FedPNNClassifier.load(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="cannot read"):
+        FedPNNClassifier.load(tmp_path / "nothing")
+
+
+def test_probabilities_add_up_and_agree_with_their_logarithms():
+    found = FedPNNClassifier().fit(X, Y, parties=OWNER)
+
+    shares = found.predict_proba(X)
+
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), shares, atol=1e-12)
+
+
+def test_a_row_far_from_everything_has_a_class_and_shares():
+    found = FedPNNClassifier(sigma=1e-3).fit(X, Y)
+    far = np.full((1, X.shape[1]), 1e30)
+
+    assert found.predict(far)[0] in found.classes_
+    np.testing.assert_allclose(found.predict_proba(far).sum(), 1)
+
+
+def test_names_of_columns_and_missing_cells_are_taken():
+    frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
+    frame.iloc[::4, 3] = np.nan
+
+    found = FedPNNClassifier().fit(frame, Y, parties=OWNER)
+
+    assert found.model_.feature_names == tuple(frame.columns)
+    assert found.model_.frame.indicators.tolist() == [3]
+    assert found.score(frame, Y) > 0.95
+    with pytest.raises(ValueError, match="feature names should match"):
+        found.predict(frame[frame.columns[::-1]])
+
+
+def test_the_papers_classifier_deals_rows_and_keeps_a_tenth():
+    x, y = load_breast_cancer(return_X_y=True)
+
+    found = FedPNNClassifier.paper(0.19, 0.17).fit(x, y)
+
+    assert set(found.run_record_.rounds[0].upload_bytes) == {"client 1", "client 2"}
+    assert found.counts_.sum() == len(y) - round(0.1 * (y == 0).sum()) - round(0.1 * (y == 1).sum())
+    assert 0.8 < found.server_score_ <= 1
+    assert balanced_accuracy(y, found.predict(x)) > 0.8
+
+
+def test_dealing_depends_on_the_seed_alone():
+    same, other = (FedPNNClassifier(share=3, random_state=s) for s in (0, 1))
+
+    models = [m.fit(X, Y).model_.to_bytes() for m in (same, clone(same), other)]
+
+    assert models[0] == models[1] != models[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"client_threshold": 0.0}, "client_threshold above 0 or None"),
+        ({"server_threshold": np.inf}, "server_threshold above 0 or None"),
+        ({"sigma": "wide"}, "sigma above 0 or 'loo'"),
+        ({"sigma": -1.0}, "sigma above 0 or 'loo'"),
+        ({"normalize": "ranks"}, "expected normalize among"),
+        ({"activation": "relu"}, "expected activation among"),
+        ({"frame": "local"}, "metric=None"),
+        ({"min_count": 0}, "min_count as an integer of 1 or more"),
+        ({"min_count": 2.5}, "min_count as an integer"),
+        ({"factor": 0}, "factor above 0"),
+        ({"holdout": 1.0}, r"holdout in \[0, 1\)"),
+        ({"share": 0}, "share of 1 or more"),
+    ],
+)
+def test_senseless_settings_are_refused_at_fit(change, words):
+    with pytest.raises(ValueError, match=words):
+        FedPNNClassifier(**change).fit(X, Y)
+
+
+def test_owners_must_be_one_for_each_row():
+    with pytest.raises(ValueError, match="one party for each of 178 rows"):
+        FedPNNClassifier().fit(X, Y, parties=OWNER[:-1])
+
+
+def test_classes_that_are_too_rare_everywhere_are_an_error_that_says_so():
+    with pytest.raises(DataError, match="lower min_count"):
+        FedPNNClassifier(min_count=200).fit(X, Y)

@@ -1,0 +1,92 @@
+"""Constants stand for many values, and the frame that they make is that of all rows together."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtri
+
+from fedneighbors.methods.fedpnn.frame import FARTHEST, Constants, column_constants, make_frame
+
+
+def columns(seed, n=300, missing=0.1):
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=n), rng.lognormal(size=n), rng.integers(0, 4, n)])
+    x[rng.random(x.shape) < missing] = np.nan
+    return x
+
+
+@given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20))
+def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_count):
+    x = columns(seed, n=int(np.random.default_rng(seed).integers(0, 60)))
+
+    found = column_constants(x, n_knots=n_knots, min_count=min_count)
+
+    for j in range(3):
+        values = np.sort(x[~np.isnan(x[:, j]), j])
+        sizes = found.sizes[j][found.sizes[j] > 0]
+        assert sizes.sum() == (len(values) if len(values) >= min_count else 0)
+        assert (sizes >= min_count).all()
+        ends = np.concatenate([[0], sizes.cumsum()])
+        means = [values[a:b].mean() for a, b in pairwise(ends)]
+        assert found.knots[j, : len(sizes)].tolist() == means
+        assert np.isnan(found.knots[j, len(sizes) :]).all()
+
+
+def test_normal_scores_are_those_of_the_ranks():
+    x = np.arange(100.0)[:, None]
+
+    frame = make_frame("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
+
+    scores = np.clip(ndtri((np.arange(100) + 0.5) / 100), -FARTHEST, FARTHEST)
+    np.testing.assert_allclose(frame.apply(x)[:, 0], scores, rtol=1e-12)
+    assert frame.apply(np.array([[-50.0], [500.0]]))[:, 0].tolist() == [scores[0], scores[-1]]
+
+
+@pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_frame_of_many_parties_is_much_as_that_of_all_rows(kind, seed):
+    x = columns(seed)
+    owner = np.random.default_rng(seed).integers(0, 3, len(x))
+    parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
+    whole = column_constants(x, n_knots=50, min_count=2)
+
+    apart, together = (make_frame(kind, some, min_count=2) for some in (parts, [whole]))
+    backwards = make_frame(kind, parts[::-1], min_count=2)
+
+    assert np.abs(apart.apply(x) - together.apply(x)).max() < 0.5
+    assert (apart.apply(x) == backwards.apply(x)).all()
+
+
+def test_missing_cells_count_as_the_median_and_are_told_where_there_are_many():
+    x = np.column_stack([np.arange(20.0), np.arange(20.0)])
+    x[:6, 0], x[:2, 1] = np.nan, np.nan
+
+    frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=3)], min_count=3)
+    points = frame.apply(x)
+
+    assert points.shape == (20, 3)
+    assert points[:, 2].tolist() == [1.0] * 6 + [0.0] * 14
+    assert np.abs(points[:6, 0]).max() < 0.1
+    assert not np.isnan(points).any()
+    assert frame.without_indicators().apply(x).shape == (20, 2)
+
+
+@pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
+def test_constant_and_empty_columns_are_points_too(kind):
+    x = np.column_stack([np.full(30, 7.0), np.full(30, np.nan), np.arange(30.0)])
+
+    frame = make_frame(kind, [column_constants(x, n_knots=5, min_count=5)], min_count=5)
+
+    assert np.isfinite(frame.apply(x)).all()
+    assert len(set(frame.apply(x)[:, 0])) == 1
+
+
+def test_a_column_that_no_party_may_tell_of_says_nothing():
+    few = Constants(np.full((1, 4), np.nan), np.zeros((1, 4), np.int64), np.zeros(1, np.int64))
+
+    frame = make_frame("quantile", [few], min_count=5)
+
+    assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]

@@ -1,0 +1,268 @@
+"""A federation of tables makes one model, whatever its order, and lets no single record out."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
+from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.methods.fedpnn.frame import column_constants, make_frame
+from fedneighbors.methods.fedpnn.messages import (
+    CentersReply,
+    CentersRequest,
+    ConstantsReply,
+    ConstantsRequest,
+    MomentsRequest,
+    Receipt,
+    frame_bytes,
+    read_frame,
+)
+from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, chosen_sigma, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+
+KINDS = [
+    FedPNNSettings(),
+    FedPNNSettings(metric=None, normalize="minmax", server_threshold=0.1),
+    FedPNNSettings(0.2, 0.2, frame="local", metric=None, classwise=False, min_count=1),
+    FedPNNSettings(normalize=None, metric=None, sigma=0.5),
+]
+
+
+def table(seed=0, n=120, n_features=4, n_classes=3, missing=0.05):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    x = rng.normal(size=(n, n_features)) + y[:, None]
+    x[rng.random(x.shape) < missing] = np.nan
+    return x, y
+
+
+def parties(x, y, owner, **options):
+    return [
+        FedPNNParty(str(name), x[owner == name], y[owner == name], **options)
+        for name in np.unique(owner)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_parties_does_not_matter(kind, seed):
+    x, y = table(seed)
+    owner = np.random.default_rng(seed).integers(0, 4, len(y))
+    renamed = np.array([2, 0, 3, 1])[owner]
+
+    first, second = (run(coordinate(kind), parties(x, y, own)).result for own in (owner, renamed))
+
+    assert first.to_bytes() == second.to_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_party_holds_the_model_of_the_coordinator(kind, tmp_path):
+    x, y = table()
+    members = parties(x, y, np.arange(len(y)) % 3)
+    members[0]._path = tmp_path / "model"
+
+    model = run(coordinate(kind), members).result
+
+    assert {member.model.to_bytes() for member in members} == {model.to_bytes()}
+    assert FedPNNModel.load(tmp_path / "model").to_bytes() == model.to_bytes()
+
+
+def test_exchanges_are_those_that_were_declared():
+    x, y = table()
+    counted = {
+        kind: [r.request for r in run(coordinate(kind), parties(x, y, y)).rounds]
+        for kind in (KINDS[0], KINDS[1], KINDS[2])
+    }
+
+    assert counted[KINDS[2]] == ["SchemaRequest", "CentersRequest", "ModelRelease"]
+    assert counted[KINDS[1]][1:-1] == ["ConstantsRequest", "CentersRequest"]
+    assert counted[KINDS[0]][1:-1] == ["ConstantsRequest", "MomentsRequest", "CentersRequest"]
+
+
+class Wire:
+    """A party whose replies are written down."""
+
+    def __init__(self, party):
+        self.name, self.accepts = party.name, party.accepts
+        self._party, self.sent = party, []
+
+    def answer(self, request):
+        self.sent.append(self._party.answer(request))
+        return self.sent[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(KINDS[:2]),
+    st.integers(2, 8),
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+)
+def test_nothing_that_leaves_stands_for_fewer_records_than_it_must(seed, kind, min_count, sizes):
+    kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    rare = Wire(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y))
+    other = FedPNNParty("usual", rng.normal(size=(60, 3)), np.arange(60) % 2)
+
+    run(coordinate(kind), [rare, other])
+
+    (constants,) = (reply for reply in rare.sent if isinstance(reply, ConstantsReply))
+    (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
+    few = np.array([size < min_count for size in sizes] + [True, True])[: len(centers.silent)]
+    few = few if len(sizes) > 1 else np.array([sizes[0] < min_count, True])
+    assert (constants.sizes[constants.sizes > 0] >= min_count).all()
+    assert (centers.counts.sum(axis=1) >= min_count).all()
+    assert centers.silent.tolist() == few.tolist()
+    assert not centers.counts[:, centers.silent].any()
+    records = rare._party._x
+    assert not np.isin(constants.knots[constants.sizes > 0], records).any()
+    frame = run(coordinate(kind), [rare, other]).result.frame
+    points = frame.apply(records)
+    assert not any((points == center).all(axis=1).any() for center in centers.centers)
+
+
+def test_rows_of_a_rare_class_do_not_enter_the_moments():
+    x, y = table(n_classes=2, missing=0.0)
+    frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
+    lonely = np.vstack([x, [9.0, 9, 9, 9]])
+    request = MomentsRequest(frame_bytes(frame), (0, 1, 2), 5)
+
+    usual = FedPNNParty("a", x, y).answer(request)
+    with_one = FedPNNParty("a", lonely, np.append(y, 2)).answer(request)
+
+    assert with_one.counts.tolist() == usual.counts.tolist()
+    assert (with_one.sums == usual.sums).all()
+    assert (with_one.products == usual.products).all()
+
+
+def test_a_party_with_one_class_takes_part():
+    x, y = table(n_classes=2)
+
+    model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
+
+    assert sorted(set(model.center_labels.tolist())) == [0, 1]
+
+
+def test_a_class_that_no_party_holds_is_never_likely():
+    x, y = table(n_classes=2)
+
+    model = run(coordinate(FedPNNSettings(classes=(0, 1, 7))), parties(x, y, y % 2)).result
+
+    assert model.classes == (0, 1, 7)
+    assert np.isneginf(model.log_densities(x)[:, 2]).all()
+    assert np.isfinite(model.log_densities(x)[:, :2]).all()
+
+
+def test_parties_that_hold_too_little_make_no_model():
+    x, y = table(n=6, n_classes=2)
+
+    with pytest.raises(DataError, match="lower min_count"):
+        run(coordinate(FedPNNSettings(min_count=50)), parties(x, y, np.arange(6) % 2))
+    with pytest.raises(DataError, match="lower min_count"):
+        run(coordinate(FedPNNSettings(min_count=50, metric=None)), parties(x, y, y * 0))
+
+
+def test_columns_of_other_names_and_infinite_values_are_named():
+    x, y = table()
+    names = ("a", "b", "c", "d")
+    others = [
+        FedPNNParty("p0", x, y, feature_names=names),
+        FedPNNParty("p1", x, y, feature_names=names[::-1]),
+    ]
+    with pytest.raises(SchemaMismatch, match="'p1'"):
+        run(coordinate(FedPNNSettings()), others)
+
+    x[3, 2] = np.inf
+    with pytest.raises(PartyRefused, match=r"a value is infinite \(c\)"):
+        run(coordinate(FedPNNSettings()), [FedPNNParty("p0", x, y, feature_names=names)])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
+        ({"counts": np.array([[5]])}, "counts of 2 classes"),
+        ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
+        ({"sizes": np.array([[4], [5]])}, "fewer than 5 values"),
+        ({"knots": np.zeros((2, 3)), "sizes": np.full((2, 3), 5)}, "1 knots"),
+    ],
+)
+def test_centers_that_break_the_rules_are_refused(change, words):
+    request = CentersRequest(b"", "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian")
+    usual = {
+        "centers": np.zeros((1, 2)),
+        "counts": np.array([[5, 0]]),
+        "silent": np.array([False, True]),
+        "thresholds": np.ones(2),
+        "losses": np.zeros((2, 20), np.int64),
+        "knots": np.zeros((2, 1)),
+        "sizes": np.array([[5], [6]]),
+        "n_missing": np.zeros(2, np.int64),
+    }
+
+    request.check("p0", CentersReply(**usual))
+    with pytest.raises(ValueError, match=words):
+        request.check("p0", CentersReply(**(usual | change)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"knots": np.array([[np.nan]])},
+        {"sizes": np.array([[-5]])},
+        {"sizes": np.array([[5, 5]])},
+        {"n_missing": np.array([-1])},
+        {"n_missing": np.zeros(2, np.int64)},
+    ],
+)
+def test_constants_that_are_none_cannot_be_made(change):
+    usual = {"knots": np.zeros((1, 1)), "sizes": np.array([[5]]), "n_missing": np.array([0])}
+
+    ConstantsRequest(1, 5).check("p0", ConstantsReply(**usual))
+    with pytest.raises(ValueError, match=r"knot|missing"):
+        ConstantsReply(**(usual | change))
+
+
+def test_moments_of_another_table_are_refused():
+    class Liar(FedPNNParty):
+        def _moments(self, request):
+            reply = super()._moments(request)
+            return type(reply)(reply.counts, reply.sums[:, :-1], reply.products[:-1, :-1])
+
+    x, y = table()
+
+    with pytest.raises(ProtocolError, match="moments of other shapes"):
+        run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
+
+
+def test_a_party_answers_nothing_but_its_own_requests():
+    x, y = table()
+
+    with pytest.raises(Refuse, match="unknown request"):
+        FedPNNParty("p0", x, y).answer(Receipt())
+    with pytest.raises(ValueError, match="one label for each of 120 rows, got 119"):
+        FedPNNParty("p0", x, y[:-1])
+
+
+def test_frames_come_back_from_their_bytes():
+    x, _ = table(missing=0.2)
+    for kind in ("quantile", "minmax", "none"):
+        frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
+
+        again = read_frame(frame_bytes(frame))
+
+        assert (again.apply(x) == frame.apply(x)).all()
+        assert again.n_coordinates == 8
+
+
+def test_classes_weigh_alike_in_the_choice_of_smoothing():
+    losses = np.array([[900, 0, 900], [0, 5, 5], [0, 0, 0]])
+
+    losses = np.pad(losses, ((0, 0), (0, 17)), constant_values=10**9)
+
+    assert chosen_sigma(losses, np.array([1000, 1, 0])) == chosen_sigma(losses[:, :1], np.ones(3))
+    assert chosen_sigma(losses, np.array([1, 1000, 0])) > chosen_sigma(losses[:, :1], np.ones(3))
