@@ -9,6 +9,7 @@ def warmup() -> None:
 
     from fedneighbors.cli.console import progress_bar, say
     from fedneighbors.methods.fedknn.warmup import warmup as compile_search
+    from fedneighbors.methods.fedpnn.algorithm import warmup as compile_clusters
     from fedneighbors.methods.flynn.algorithm import warmup as compile_training
     from fedneighbors.privacy.noise import warmup as compile_noise
     from fedneighbors.reports.numbers import span
@@ -18,5 +19,6 @@ def warmup() -> None:
         progress(0, 1, "compiling kernels")
         compile_training()
         compile_search()
+        compile_clusters()
         compile_noise()
     say(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")

@@ -141,7 +141,7 @@ def evolve(
     with _Threads(n_threads) as threads:
         while row < len(rows):
             last = min(len(rows), row + block)
-            terms = Terms(limit, original, max_centers or _UNLIMITED, calm and n > 0)
+            terms = Terms(float(limit), original, max_centers or _UNLIMITED, calm and n > 0)
             if terms.ahead:
                 threads.nearest(rows, row, last, n, state, frame, out)
             begun = row
