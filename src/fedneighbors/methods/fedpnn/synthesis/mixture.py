@@ -120,7 +120,7 @@ class _State:
 def _frame(column: Floats) -> tuple[float, float]:
     """Center and spread of a sorted column; the spread is that of its bulk, not of its tails."""
     low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
-    for spread in (high - low, np.std(column)):
+    for spread in (high - low, column[-1] - column[0]):
         if spread > 1e-9 * abs(center) and spread > 1e-150:
             return float(center), float(spread)
     return float(center), max(abs(float(center)), 1.0)

@@ -107,14 +107,10 @@ _FIGURES = (
         "the distributions agree; the largest distance from it is 1 - KS complement.",
     ),
     Figure(
-        "correlations-real", "heatmap", "Correlations of the real rows", "pairs",
-        x="first", y="second", hue="real",
-        caption=f"The {_MOST_PAIRED} columns whose correlations are least alike.",
-    ),
-    Figure(
-        "correlations-synthetic", "heatmap", "Correlations of the synthetic rows", "pairs",
-        x="first", y="second", hue="synthetic",
-        caption="The same columns; the two pictures should look alike.",
+        "correlations", "heatmap", "Correlations of columns", "pairs",
+        x="column", y="other_column", hue="correlation",
+        caption="Above the diagonal those of the real rows, below it those of the synthetic ones: "
+        "alike, if the picture is its own mirror image.",
     ),
     Figure(
         "nearest-records", "line", "Distance to the nearest real row", "distances",
@@ -180,18 +176,14 @@ def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
 def _columns(
     known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
 ) -> Table:
-    rows = tuple(
-        (
-            name,
-            scores.get(name),
-            coverage.get(name),
-            _missing(known.columns[name]),
-            _missing(made.columns[name]),
-        )
-        for name in known.names
-    )
-    heads = ("column", "ks_complement", "category_coverage", "missing_real", "missing_synthetic")
-    return Table("columns", "Column by column", heads, rows)
+    rows = []
+    for name in known.names:
+        kind = "KS complement" if name in scores else "category coverage"
+        score = scores.get(name, coverage.get(name))
+        sides = (_missing(table.columns[name]) for table in (known, made))
+        rows.append((name, kind, score, *sides))
+    heads = ("column", "measure", "score", "missing_real", "missing_synthetic")
+    return Table("columns", "Column by column", heads, tuple(rows))
 
 
 def _missing(column: npt.NDArray[Any]) -> float:
@@ -222,14 +214,21 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
 
 
 def _pairs(pairs: Correlations) -> Table:
+    """Correlations of the columns that are least alike; real ones where the other comes first."""
     gap = np.nan_to_num(1.0 - pairs.similarity)
-    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED])
+    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED]).tolist()
     rows = tuple(
-        (pairs.names[a], pairs.names[b], float(pairs.real[a, b]), float(pairs.synthetic[a, b]))
-        for a in worst
+        (pairs.names[a], pairs.names[b], "real" if b < a else "synthetic", _rounded(pairs, a, b))
         for b in worst
+        for a in worst
     )
-    return Table("pairs", "Correlations", ("first", "second", "real", "synthetic"), rows)
+    title = f"Correlations of the {len(worst)} columns where they are least alike"
+    return Table("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
+
+
+def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
+    side = pairs.real if b < a else pairs.synthetic
+    return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2)
 
 
 def _distances(near: NearestRecords) -> Table:

@@ -83,9 +83,11 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     -----
     With ``noise="normal", repeated_share=None, informed=False`` this is [1]_, but that the
     mixtures are fitted to all rows by own updates, and that a column of whole numbers gives whole
-    numbers. The same seed gives the same bits on one processor. Nothing here is differentially private: a generator may
-    repeat rows, and values that many rows share are kept as they are. Measure with
-    :func:`~.quality.nearest_records` before rows leave the house.
+    numbers. The same seed gives the same bits on one processor.
+
+    Nothing here is differentially private: a generator may repeat rows, and values that many rows
+    share are kept as they are. Measure with :func:`~.quality.nearest_records` before rows leave
+    the house.
 
     References
     ----------

@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int64]
 
+_LARGEST = 1e150  # squares of larger numbers overflow
 _MANY_DECIMALS = 2.0**53  # larger floats are all whole; they say nothing of the column
 
 
@@ -170,7 +171,7 @@ def fit_transform(
     Raises
     ------
     DataError
-        If a numeric column holds an infinite value.
+        If a numeric column holds an infinite value, or one beyond 1e150.
     """
     drafts = [
         _numeric(name, column.astype(np.float64), repeated_share)
@@ -195,9 +196,10 @@ def fit_transform(
 
 def _numeric(name: str, column: Floats, share: float | None) -> tuple[NumericCoding, Floats]:
     """Coding of a numeric column without its modes, and the values that still need modes."""
-    if np.isinf(column).any():
+    if (np.abs(column) > _LARGEST).any():
         raise DataError(
-            f"column {name!r} holds infinite values; replace them by NaN or by finite ones"
+            f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "
+            "NaN or by smaller ones"
         )
     gone = np.isnan(column)
     values, counts = np.unique(column[~gone], return_counts=True)

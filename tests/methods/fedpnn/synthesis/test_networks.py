@@ -1,0 +1,114 @@
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedneighbors.methods.fedpnn.synthesis.generation import TrainedGenerator
+from fedneighbors.methods.fedpnn.synthesis.networks import Critic, Generator
+from fedneighbors.methods.fedpnn.synthesis.transform import Layout
+
+LAYOUT = Layout(widths=(3, 2, 3), scalars=(0, 2))
+
+
+def noise(seed, *shape):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def scores(critic, packs, rng):
+    """What the critic says of packs, written as one would with autograd."""
+    state = packs
+    for place, layer in enumerate(critic.layers):
+        state = layer.weight @ state + layer.bias[:, None]
+        if place < len(critic.layers) - 1:
+            kept = torch.from_numpy(rng.random(tuple(state.shape), dtype=np.float32) >= 0.5)
+            state = functional.leaky_relu(state, 0.2) * kept * 2.0
+    return state[0]
+
+
+def test_the_critics_own_gradients_are_those_of_autograd():
+    critic = Critic(12, (7, 5), np.random.default_rng(0))
+    fake, real, mixing = noise(1, 12, 6), noise(2, 12, 6), torch.rand(1, 6)
+
+    critic._rng = np.random.default_rng(3)  # the same units drop out on both ways
+    own = critic.gradients(fake, real, mixing)
+    for parameter in critic.parameters:
+        parameter.requires_grad_(True)
+    between = torch.lerp(fake, real, mixing).requires_grad_(True)
+    said = scores(critic, torch.cat([fake, real, between], 1), np.random.default_rng(3))
+    (slope,) = torch.autograd.grad(said[12:].sum(), between, create_graph=True)
+    penalty = ((slope.norm(dim=0) - 1.0) ** 2).mean()
+    loss = said[:6].mean() - said[6:12].mean() + 10.0 * penalty
+    theirs = torch.autograd.grad(loss, critic.parameters)
+
+    for a, b in zip(own, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_the_mean_score_is_that_of_autograd():
+    critic = Critic(8, (6, 4), np.random.default_rng(4))
+    packs = noise(5, 8, 3).requires_grad_(True)
+
+    critic._rng = np.random.default_rng(6)
+    own = critic.input_gradient(packs.detach())
+    said = scores(critic, packs, np.random.default_rng(6)).mean()
+    (theirs,) = torch.autograd.grad(said, packs)
+
+    torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_generated_parts_are_shares_and_places_lie_within_one():
+    generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(7))
+
+    spread = torch.from_numpy(np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32))
+    made = generator.activated(generator.logits(noise(9, 4, 6)), spread)
+
+    assert made.shape == (LAYOUT.width, 6)
+    assert (made[:2].abs() <= 1).all()
+    for column, width in enumerate(LAYOUT.widths):
+        part = made[LAYOUT.starts[column] : LAYOUT.starts[column] + width]
+        torch.testing.assert_close(part.sum(0), torch.ones(6))
+
+
+def test_a_frozen_generator_gives_the_logits_of_the_running_normalization():
+    generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(10))
+    for seed in range(30):
+        generator.logits(noise(seed, 4, 40))  # moves the running means
+    inputs = noise(99, 4, 6)
+
+    hidden, output = generator.frozen()
+    state = inputs.numpy()
+    for weight, bias in hidden:
+        state = np.concatenate([np.maximum(weight @ state + bias[:, None], 0), state])
+    frozen = output[0] @ state + output[1][:, None]
+    wanted = inputs
+    for layer, norm in generator._hidden:
+        normed = functional.batch_norm(
+            layer(wanted)[None], norm.mean, norm.variance, norm.scale, norm.shift, eps=1e-5
+        )[0]
+        wanted = torch.cat([torch.relu(normed), wanted])
+
+    np.testing.assert_allclose(
+        frozen, generator._output(wanted).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
+    assert TrainedGenerator(hidden, output, 2, "normal", 4).n_parameters == 185
+
+
+def test_an_informed_generator_starts_at_the_shares_of_the_categories():
+    generator = Generator(4, (), LAYOUT, np.random.default_rng(11))
+    shares = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
+
+    generator.inform(shares)
+    logits = generator.logits(torch.zeros(4, 1))
+
+    torch.testing.assert_close(logits[2:, 0].exp(), shares)
+
+
+def test_networks_leave_the_generator_of_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+
+    critic = Critic(8, (6,), np.random.default_rng(0))
+    critic.gradients(noise(0, 8, 2), noise(1, 8, 2), torch.full((1, 2), 0.5))
+    Generator(4, (5,), LAYOUT, np.random.default_rng(0)).logits(noise(2, 4, 2))
+
+    assert (torch.rand(3) == expected).all()
