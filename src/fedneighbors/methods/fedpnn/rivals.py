@@ -145,7 +145,16 @@ class FederatedLDA(_Framed):
 
 
 class FederatedNaiveBayes(_Framed):
-    """Gaussian naive Bayes from summed moments, the same as on pooled rows."""
+    """Gaussian naive Bayes from summed moments, the same as on pooled rows.
+
+    Parameters
+    ----------
+    floor : float
+        Added to every variance, in units of the largest.
+    """
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        self.floor = floor
 
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
         each = [
@@ -155,7 +164,7 @@ class FederatedNaiveBayes(_Framed):
         moments = [covariance_within(one) for one in each]
         self.means_ = np.stack([means[-1] for means, _ in moments])
         variances = np.stack([np.diag(within) for _, within in moments])
-        self.variances_ = variances + 1e-3 * max(float(variances.max()), 1e-12)
+        self.variances_ = variances + self.floor * max(float(variances.max()), 1e-12)
 
     def _shares(self, points: Floats) -> Floats:
         gaps = (points[:, None] - self.means_) ** 2 / self.variances_
