@@ -145,9 +145,8 @@ def goals() -> tuple[Goal, ...]:
                 Goal("dann* over predicted", name, n_parties, 1.3, False, _star_over_predicted),
             ]
         found += [
-            Goal(f"broker compute of {algorithm}, ms", name, m, 2.0, False, _broker_of(algorithm))
+            Goal(f"broker compute of {algorithm}, ms", name, 8, 2.0, False, _broker_of(algorithm))
             for algorithm in ("dann", "dann*")
-            for m in (8, 16)
         ]
     return tuple(found)
 
