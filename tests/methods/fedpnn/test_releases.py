@@ -102,3 +102,29 @@ def test_rows_of_classes_that_are_told_are_all_counted(classwise):
     assert np.isnan(found.thresholds).tolist() == [False, True, False, True]
     if classwise:
         assert ((found.counts > 0).sum(axis=1) == 1).all()
+
+
+def test_a_release_says_how_exposed_single_records_are():
+    points = np.array([[0.0], [0.01], [0.02], [5.0], [9.0], [9.01]])
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    how = {"threshold": 0.1, "factor": 2.0, "classwise": True}
+
+    merged = release_centers(points, labels, 2, min_count=3, **how).exposure
+    bare = release_centers(points, labels, 2, min_count=1, **how).exposure
+
+    assert (merged.n_clusters, merged.n_single, merged.n_small) == (2, 1, 1)
+    assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
+    assert merged.largest_risk == 0.25
+    assert (bare.n_clusters, bare.n_single, bare.n_centers, bare.fewest) == (3, 1, 3, 1)
+    assert "probability 1 at most" in str(bare)
+    assert "2 records of rare classes are withheld" in str(merged)
+
+
+def test_a_party_that_sends_nothing_says_so():
+    none = release_centers(
+        np.zeros((3, 1)), np.zeros(3, np.int64), 1,
+        threshold=None, factor=2.0, classwise=True, min_count=5,
+    ).exposure  # fmt: skip
+
+    assert (none.n_centers, none.fewest, none.largest_risk, none.n_withheld) == (0, 0, 0.0, 3)
+    assert str(none).startswith("Nothing is sent")

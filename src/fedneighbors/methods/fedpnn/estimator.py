@@ -82,6 +82,8 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The whole model, as every party of a federation holds it.
     server_score_ : float
         Balanced accuracy on the rows that the server kept; only with ``holdout``.
+    exposures_ : dict of str to Exposure
+        What each party's centers tell of single records.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds.
 
@@ -199,7 +201,9 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             None if names is None else tuple(map(str, names)),
         )
         started, clock = datetime.now(UTC), time.perf_counter()
-        outcome = run(coordinate(settings), holdings.parties(FedPNNParty, n_threads=1))
+        members = holdings.parties(FedPNNParty, n_threads=1)
+        outcome = run(coordinate(settings), members)
+        self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
         if kept.any():
             self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))

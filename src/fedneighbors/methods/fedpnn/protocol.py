@@ -5,6 +5,7 @@ all parties measure in one frame, and moments, so that they measure in one metri
 apart. The first exchange of all compares what the tables look like, the last hands out the model.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
     merge_centers,
 )
+from fedneighbors.methods.fedpnn.exposure import Exposure
 from fedneighbors.methods.fedpnn.frame import Constants, Frame, column_constants, make_frame
 from fedneighbors.methods.fedpnn.messages import (
     CentersReply,
@@ -42,6 +44,8 @@ from fedneighbors.tables.labels import Label, label_positions
 from fedneighbors.tables.schema import Agreed, agree, describe
 
 __all__ = ["FedPNNParty", "chosen_sigma", "coordinate"]
+
+log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -73,6 +77,8 @@ class FedPNNParty:
     ----------
     model : FedPNNModel or None
         The finished model, once training is over.
+    exposure : Exposure or None
+        What its centers tell of single records, once it has sent them.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -98,6 +104,7 @@ class FedPNNParty:
             raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
         self.name = name
         self.model: FedPNNModel | None = None
+        self.exposure: Exposure | None = None
         self._x = np.asarray(x)
         self._y = np.asarray(y)
         self._feature_names = feature_names
@@ -165,6 +172,8 @@ class FedPNNParty:
             classwise=request.classwise,
             min_count=request.min_count,
         )
+        self.exposure = released.exposure
+        log.info("party %s: %s", self.name, released.exposure)
         losses = _own_losses(points, labels, released, request.activation)
         return CentersReply(
             released.centers,

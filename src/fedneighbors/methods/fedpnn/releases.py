@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.fedpnn.algorithm import evolve_rows
+from fedneighbors.methods.fedpnn.exposure import Exposure
 
 __all__ = ["Released", "chosen_threshold", "merge_small", "release_centers"]
 
@@ -32,12 +33,15 @@ class Released:
         Classes of fewer records than a center needs: nothing of them is sent.
     thresholds : float64 array of shape (n_classes,)
         Used for each class; the same for all where classes are not kept apart, NaN for none.
+    exposure : Exposure
+        What it tells of single records.
     """
 
     centers: Floats
     counts: Integers
     silent: npt.NDArray[np.bool_]
     thresholds: Floats
+    exposure: Exposure
 
 
 def release_centers(
@@ -79,16 +83,25 @@ def release_centers(
         parts = [(points[labels == c], labels[labels == c]) for c in np.flatnonzero(~silent)]
     thresholds = np.full(n_classes, np.nan)
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
+    grown_sizes = [np.zeros(0, np.int64)]
     for own, classes in parts:
         if len(own) == 0:
             continue
         limit = chosen_threshold(own, factor=factor) if threshold is None else threshold
         thresholds[np.unique(classes)] = limit
         grown = evolve_rows(own, classes, n_classes, threshold=limit, factor=factor)
+        grown_sizes.append(grown.counts.sum(axis=1))
         some = merge_small(grown.centers, grown.counts, min_count=min_count)
         centers.append(some[0])
         counts.append(some[1])
-    return Released(np.concatenate(centers), np.concatenate(counts), silent, thresholds)
+    sent = np.concatenate(counts)
+    exposure = Exposure.of(
+        n_records=len(points),
+        grown=np.concatenate(grown_sizes),
+        sent=sent.sum(axis=1),
+        min_count=min_count,
+    )
+    return Released(np.concatenate(centers), sent, silent, thresholds, exposure)
 
 
 def chosen_threshold(points: Floats, *, factor: float) -> float:
