@@ -1,0 +1,321 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedneighbors.datasets import Table
+from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer, ks_complement
+from fedneighbors.methods.fedpnn.synthesis.conditions import Picks, RowsByCategory
+from fedneighbors.methods.fedpnn.synthesis.settings import TrainingSettings
+from fedneighbors.methods.fedpnn.synthesis.training import train
+from fedneighbors.methods.fedpnn.synthesis.transform import Layout
+
+SMALL = {"generator": (8,), "critic": (8,), "epochs": 2, "embedding": 8}
+
+
+def small(**options):
+    return TabularSynthesizer(**{**SMALL, **options})
+
+
+def companies(n=120, seed=0):
+    """A frame of numbers, words, gaps and a constant, and labels."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "staff": rng.integers(1, 400, n),
+            "profit": rng.gamma(2.0, 1_000.0, n),
+            "city": rng.choice(["Oslo", "Rome", "Lima"], n, p=[0.6, 0.3, 0.1]),
+            "year": 2020.0,
+        }
+    )
+    frame.loc[::5, "profit"] = np.nan
+    frame.loc[::7, "city"] = None
+    return frame, np.where(rng.random(n) < 0.3, "failed", "lives")
+
+
+def same(a, b):
+    return a[0].equals(b[0]) and (a[1] == b[1]).all()
+
+
+@pytest.mark.parametrize("noise", ["normal", "mixture", "concat"])
+@pytest.mark.parametrize("per_class", [True, False])
+def test_two_runs_give_the_same_bits(noise, per_class):
+    x, y = companies()
+
+    runs = [small(noise=noise, per_class=per_class).fit(x, y).sample(30) for _ in range(2)]
+
+    assert same(*runs)
+
+
+def test_the_number_of_threads_changes_no_bit():
+    x, y = companies()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        two = small().fit(x, y).sample(30)
+        kept = torch.get_num_threads()
+        torch.set_num_threads(1)
+        one = small().fit(x, y).sample(30)
+    finally:
+        torch.set_num_threads(before)
+
+    assert kept == 2
+    assert same(one, two)
+
+
+def test_other_seeds_give_other_rows():
+    x, _ = companies()
+    synthesizer = small().fit(x)
+
+    assert not synthesizer.sample(20).equals(synthesizer.sample(20, random_state=1))
+    assert not synthesizer.sample(20).equals(small(random_state=1).fit(x).sample(20))
+
+
+def test_noises_differ():
+    x, _ = companies()
+
+    made = [small(noise=noise).fit(x).sample(20) for noise in ("normal", "mixture", "concat")]
+
+    assert not made[0].equals(made[1])
+    assert not made[1].equals(made[2])
+
+
+def test_synthetic_rows_hold_what_real_ones_can_hold():
+    x, y = companies()
+
+    made, labels = small().fit(x, y).sample(400)
+
+    assert made.columns.tolist() == x.columns.tolist()
+    assert set(made["city"].dropna()) == {"Oslo", "Rome", "Lima"}
+    assert 0.05 < made["city"].isna().mean() < 0.3
+    assert 0.1 < made["profit"].isna().mean() < 0.35
+    assert (made["year"] == 2020.0).all()
+    assert (made["staff"] == made["staff"].round()).all()
+    assert set(labels) == {"failed", "lives"}
+
+
+def test_classes_keep_their_shares_and_can_be_asked_for():
+    x, y = companies()
+
+    for per_class in (True, False):
+        synthesizer = small(per_class=per_class, epochs=20).fit(x, y)
+        _, labels = synthesizer.sample(200)
+        made, alone = synthesizer.sample(7, "failed")
+        assert len(made) == 7
+        assert set(alone) == {"failed"}
+        if per_class:
+            assert (labels == "failed").mean() == pytest.approx((y == "failed").mean(), abs=0.005)
+
+
+def test_a_generator_of_its_own_tells_classes_apart_from_the_first_epoch():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 100)
+    x = rng.normal(size=(200, 1)) + 20.0 * y[:, None]
+
+    made, labels = small(epochs=1).fit(x, y).sample(100)
+
+    assert (made[labels == 0] < 10).all()
+    assert (made[labels == 1] > 10).all()
+
+
+def test_settings_may_differ_from_class_to_class():
+    x, y = companies()
+
+    model = small(generator={"failed": (4,), "lives": (8, 8)}, epochs={"failed": 1, "lives": 2})
+
+    failed, lives = model.fit(x, y).model_.parts
+    assert [len(bias) for _, bias in failed.generator.hidden] == [4]
+    assert [len(bias) for _, bias in lives.generator.hidden] == [8, 8]
+
+
+def test_progress_counts_the_epochs_of_all_classes():
+    x, y = companies()
+    told = []
+
+    small(epochs={"failed": 1, "lives": 2}).fit(x, y, progress=lambda *step: told.append(step))
+
+    assert [step[:2] for step in told] == [(1, 3), (2, 3), (3, 3)]
+    assert told[0][2] == "training a generator, class 'failed'"
+
+
+def test_rows_come_back_in_the_form_they_were_handed_in():
+    x, _ = companies()
+    table = Table.from_frame(x)
+
+    assert isinstance(small().fit(table).sample(3), Table)
+    assert isinstance(small().fit(x).sample(3), pd.DataFrame)
+    numbers = small().fit(x[["staff", "profit"]].to_numpy()).sample(3)
+    objects = small().fit(x.to_numpy(dtype=object)).sample(3)
+    assert (numbers.dtype, numbers.shape) == (np.float64, (3, 2))
+    assert (objects.dtype, objects.shape) == (object, (3, 4))
+
+
+def test_columns_of_numbers_can_be_categories():
+    rng = np.random.default_rng(1)
+    x = np.c_[rng.choice([3.0, 7.5, np.nan], 90), rng.normal(size=90)]
+
+    by_place = small(categorical_features=[0]).fit(x).sample(50)
+    by_name = small(categorical_features=["a"]).fit(pd.DataFrame(x, columns=["a", "b"])).sample(50)
+
+    assert set(by_place[~np.isnan(by_place[:, 0]), 0]) <= {3.0, 7.5}
+    assert (by_name.to_numpy()[:, 1] == by_place[:, 1]).all()
+
+
+def test_a_class_smaller_than_a_batch_or_a_pack_is_learned():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(43, 2)), np.repeat(["many", "few"], [40, 3])
+
+    made, _ = small(batch_size=500, pac=10).fit(x, y).sample(5, "few")
+
+    assert np.isfinite(made).all()
+
+
+def test_one_row_is_refused_by_name():
+    x = np.zeros((4, 1))
+
+    with pytest.raises(DataError, match=r"class 'b' has 1 row .* expected 2 or more"):
+        small().fit(x, ["a", "a", "a", "b"])
+    with pytest.raises(DataError, match="the table has 1 row"):
+        small().fit(x[:1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": "uniform"}, "noise must be one of"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 5}, "batch_size=5 is less than pac=10"),
+        ({"learning_rate": 0.0}, "learning_rate must lie in"),
+        ({"generator": (8, 0)}, "a layer of generator must be at least 1"),
+        ({"epochs": {"lives": 3}}, "epochs must name the classes"),
+        ({"epochs": {"lives": 3}, "per_class": False}, "one generator for all rows"),
+        ({"categorical_features": ["town"]}, "no column 'town'"),
+        ({"categorical_features": [9]}, "no column 9"),
+    ],
+)
+def test_bad_settings_are_value_errors_that_say_what_to_do(options, message):
+    x, y = companies(30)
+
+    with pytest.raises(ValueError, match=message):
+        small(**options).fit(x, y)
+
+
+def test_a_size_that_is_no_integer_is_a_type_error():
+    with pytest.raises(TypeError, match=r"epochs must be an integer, got 2.5"):
+        small(epochs=2.5).fit(np.zeros((9, 1)))
+
+
+def test_what_cannot_be_sampled_is_refused():
+    x, y = companies(40)
+    labeled, plain = small().fit(x, y), small().fit(x)
+
+    with pytest.raises(ValueError, match="there is no class 'sold'"):
+        labeled.sample(3, "sold")
+    with pytest.raises(ValueError, match="there were no labels in the fit"):
+        plain.sample(3, "lives")
+    for n in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="n must be a positive integer"):
+            plain.sample(n)
+
+
+def test_a_training_that_ends_in_weights_that_are_no_numbers_says_so():
+    rows = np.full((20, 3), np.nan, np.float32)
+    layout = Layout(widths=(2,), scalars=(0,))
+    settings = TrainingSettings(generator=(4,), critic=(4,), epochs=2, informed=False)
+
+    with pytest.raises(ValueError, match=r"diverged with learning_rate=0.0002; lower it"):
+        train(rows, RowsByCategory((), ()), layout, (), settings, seed=[0])
+
+
+def test_infinite_numbers_are_refused_before_training():
+    with pytest.raises(DataError, match="infinite"):
+        small().fit(np.array([[1.0], [np.inf], [2.0]]))
+
+
+def test_a_class_that_a_generator_hardly_makes_is_filled_up_with_a_warning():
+    x, y = companies()
+    synthesizer = small(per_class=False, informed=True).fit(x, y)
+    part = synthesizer.model_.parts[0]
+    start = part.transform.layout.starts[-1]
+    part.generator.output[1][start] = -1e9  # never the first class
+
+    with pytest.warns(UserWarning, match="follows the condition of class 'failed' in 0 of"):
+        made, labels = synthesizer.sample(6, "failed")
+
+    assert (len(made), set(labels)) == (6, {"failed"})
+
+
+def test_without_torch_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("training", "networks"):
+        monkeypatch.delitem(
+            sys.modules, f"fedneighbors.methods.fedpnn.synthesis.{name}", raising=False
+        )
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedneighbors\[torch\]'"):
+        small().fit(np.random.default_rng(0).normal(size=(20, 1)))
+
+
+def test_nothing_but_training_loads_torch(tmp_path):
+    x, y = companies(40)
+    small().fit(x, y).save(tmp_path / "m")
+    script = (
+        "import sys, fedneighbors\n"
+        "from fedneighbors.methods.fedpnn.synthesis import *\n"
+        f"TabularSynthesizer.load({str(tmp_path / 'm')!r}).sample(3)\n"
+        "print('torch' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "False"
+
+
+def test_training_teaches_a_generator_to_follow_conditions():
+    rng = np.random.default_rng(5)
+    words = pd.DataFrame({"w": rng.choice(["a", "b", "c", "d"], 300, p=[0.7, 0.1, 0.1, 0.1])})
+    options = {"generator": (32,), "critic": (32,), "learning_rate": 5e-3, "batch_size": 100}
+
+    def followed(epochs):
+        part = small(**options, epochs=epochs).fit(words).model_.parts[0]
+        rng = np.random.default_rng(0)
+        asked = [Picks(np.array([0]), np.array([code])) for code in range(4)]
+        made = [part.table(200, rng, fixed=one).columns["w"] for one in asked]
+        return np.mean([(column == word).mean() for column, word in zip(made, "abcd", strict=True)])
+
+    assert followed(1) < 0.5
+    assert followed(60) > 0.8
+
+
+def test_an_informed_start_has_the_shares_of_the_rows_before_it_has_learned_anything():
+    rng = np.random.default_rng(6)
+    words = pd.DataFrame({"w": rng.choice(["often", "rare"], 300, p=[0.9, 0.1])})
+    share = (words["w"] == "rare").mean()
+
+    found = {
+        informed: (
+            small(informed=informed, epochs=1).fit(words).sample(1_000)["w"] == "rare"
+        ).mean()
+        for informed in (True, False)
+    }
+
+    assert abs(found[True] - share) < 0.05
+    assert abs(found[False] - share) > 0.1
+
+
+def test_longer_training_brings_rows_closer_to_the_real_ones():
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.normal(-5, 1, (300, 1)), rng.normal(5, 1, (100, 1))])
+    options = {"generator": (32,), "critic": (32,), "learning_rate": 2e-3, "informed": False}
+
+    def score(epochs):
+        runs = [small(**options, epochs=epochs, random_state=seed).fit(x) for seed in range(3)]
+        return np.mean([ks_complement(x, run.sample(400))["x0"] for run in runs])
+
+    assert score(40) > score(1) + 0.03  # 0.80 and 0.70
