@@ -10,7 +10,7 @@ _HOME = {
     "ks_complement": "fedneighbors.methods.fedpnn.synthesis.quality",
     "nearest_records": "fedneighbors.methods.fedpnn.synthesis.quality",
     "quality_record": "fedneighbors.methods.fedpnn.synthesis.report",
-    "utility": "fedneighbors.methods.fedpnn.synthesis.utility",
+    "utility": "fedneighbors.methods.fedpnn.synthesis.worth",
 }
 
 __all__ = [

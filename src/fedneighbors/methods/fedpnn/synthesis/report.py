@@ -18,7 +18,7 @@ from fedneighbors.methods.fedpnn.synthesis.quality import (
     nearest_records,
     tables,
 )
-from fedneighbors.methods.fedpnn.synthesis.utility import Utility, utility
+from fedneighbors.methods.fedpnn.synthesis.worth import Utility, utility
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
 __all__ = ["quality_record"]

@@ -102,7 +102,9 @@ def utility(
     (x_train, y_train), (x_made, y_made), (x_test, y_test) = coded
     for y, what in ((y_train, "real"), (y_made, "synthetic")):
         if len(np.unique(y)) < 2:
-            raise DataError(f"the {what} rows to train on are all of class {classes[y[0]]!r}")
+            raise DataError(
+                f"the {what} rows to train on are all of class {classes.tolist()[y[0]]!r}"
+            )
     rare = classes[np.bincount(y_made, minlength=len(classes)) == 1]
     if len(rare):
         raise DataError(f"the classes {rare.tolist()} have one synthetic row; sample more")
@@ -112,11 +114,11 @@ def utility(
     with threadpool_limits(limits=1):  # threads that wait for one another cost more than they give
         real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
         made = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
-    return Utility(
-        real_on_real=_score(real, x_test, y_test),
-        synthetic_on_real=_score(made, x_test, y_test),
-        synthetic_on_synthetic=_score(made, x_held, y_held),
-    )
+        return Utility(
+            real_on_real=_score(real, x_test, y_test),
+            synthetic_on_real=_score(made, x_test, y_test),
+            synthetic_on_synthetic=_score(made, x_held, y_held),
+        )
 
 
 def _coded(

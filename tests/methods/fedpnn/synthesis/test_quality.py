@@ -1,0 +1,185 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedpnn.synthesis import (
+    category_coverage,
+    correlation_similarity,
+    ks_complement,
+    nearest_records,
+    utility,
+)
+
+columns = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=30).map(
+    lambda cells: np.array(cells)[:, None]
+)
+
+
+def largest_gap(a, b):
+    """Eq 6 as it stands: at every value, the difference of the shares that are not above it."""
+    return max(abs((a <= x).mean() - (b <= x).mean()) for x in np.concatenate([a, b]))
+
+
+@settings(max_examples=80)
+@given(columns, columns)
+def test_the_ks_complement_is_its_definition(a, b):
+    expected = 1.0 - largest_gap(a, b)
+
+    assert ks_complement(a, b)["x0"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_missing_cells_are_left_out_of_the_ks_complement():
+    real = np.array([[1.0], [np.nan], [2.0]])
+    gone = np.full((2, 1), np.nan)
+
+    assert ks_complement(real, np.array([[2.0], [1.0], [np.nan]])) == {"x0": 1.0}
+    assert ks_complement(real, gone) == {"x0": 0.0}
+    assert ks_complement(gone, gone) == {"x0": 1.0}
+
+
+def test_correlations_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    real, made = rng.normal(size=(50, 4)), rng.normal(size=(60, 4))
+
+    found = correlation_similarity(real, made)
+
+    np.testing.assert_allclose(found.real, np.corrcoef(real.T), rtol=1e-10)
+    pairs = np.triu_indices(4, 1)
+    gaps = np.abs(np.corrcoef(real.T) - np.corrcoef(made.T))[pairs]
+    assert found.mean == pytest.approx(1.0 - gaps.mean() / 2.0, rel=1e-12)
+
+
+def test_correlations_with_missing_cells_are_those_of_pandas():
+    rng = np.random.default_rng(1)
+    real = rng.normal(size=(60, 3))
+    real[rng.random(real.shape) < 0.2] = np.nan
+
+    found = correlation_similarity(real, real)
+
+    np.testing.assert_allclose(found.real, pd.DataFrame(real).corr(), rtol=1e-9)
+    assert found.mean == 1.0
+
+
+def test_constant_columns_have_no_correlation_where_real_and_none_where_synthetic():
+    x = np.array([[0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [2.0, 2.0, 5.0]])
+    made = np.array([[0.0, 4.0, 1.0], [1.0, 4.0, 2.0], [2.0, 4.0, 7.0]])
+
+    found = correlation_similarity(x, made)
+
+    assert np.isnan(found.similarity[:, 2]).all()
+    assert found.mean == pytest.approx(0.5)  # of the one pair that is left: 1 against 0
+
+
+def test_coverage_counts_real_categories_and_missing_as_one():
+    real = pd.DataFrame({"w": ["a", "b", "c", None]})
+    made = pd.DataFrame({"w": ["a", "a", None, "new"]})
+
+    assert category_coverage(real, made) == {"w": 0.5}
+
+
+def test_tables_of_other_columns_are_refused():
+    real = pd.DataFrame({"a": [1.0, 2.0]})
+
+    with pytest.raises(DataError, match=r"expected the real columns \['a'\], got \['b'\]"):
+        ks_complement(real, pd.DataFrame({"b": [1.0]}))
+    with pytest.raises(DataError, match="'a' is numeric in one table and holds words"):
+        ks_complement(real, pd.DataFrame({"a": ["x"]}))
+
+
+def test_copies_are_counted_whatever_their_cells():
+    real = pd.DataFrame({"n": [1.0, 2.0, np.nan, 4.0], "w": ["a", None, "b", "a"]})
+    made = pd.DataFrame({"n": [2.0, np.nan, 4.5, 1.0], "w": [None, "b", "a", "z"]})
+
+    found = nearest_records(real, made)
+
+    assert found.copies == 0.5
+    assert found.duplicates == 0.0
+    assert found.synthetic[:2].tolist() == [0.0, 0.0]
+    assert (found.synthetic[2:] > 0).all()
+
+
+def test_a_table_is_a_copy_of_itself_and_its_repeated_rows_are_duplicates():
+    x = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
+
+    found = nearest_records(x, x)
+
+    assert (found.copies, found.duplicates) == (1.0, 2 / 3)
+    assert found.real[:2].tolist() == [0.0, 0.0]
+
+
+def test_distances_are_root_mean_squares_of_ranks_and_of_words_that_differ():
+    real = pd.DataFrame({"n": [10.0, 20.0], "w": ["a", "b"]})
+    made = pd.DataFrame({"n": [10.0], "w": ["z"]})
+
+    found = nearest_records(real, made)
+
+    # ranks of 10 and 20 are 0.25 and 0.75; "z" differs from both words
+    assert found.real.tolist() == pytest.approx([np.sqrt((0.25 + 1.0) / 2)] * 2)
+    assert found.synthetic.tolist() == pytest.approx([np.sqrt(1.0 / 2)])
+
+
+def test_a_single_real_row_has_no_distances():
+    with pytest.raises(DataError, match="two real rows or more, got 1"):
+        nearest_records(np.zeros((1, 2)), np.zeros((3, 2)))
+
+
+def halves(n, shift, seed, *, marked=False):
+    """Two classes ``shift`` apart in one column; ``marked`` writes the class into the other."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(["no", "yes"], n // 2)
+    x = rng.normal(size=(n, 2))
+    x[:, 0] += shift * (y == "yes")
+    if marked:
+        x[:, 1] = (y == "yes") + 0.01 * rng.normal(size=n)
+    return x, y
+
+
+def test_honest_rows_are_worth_as_much_as_real_ones():
+    found = utility(halves(400, 3.0, 0), halves(400, 3.0, 1), halves(400, 3.0, 2))
+
+    assert found.synthetic_on_real.roc_auc > 0.9
+    assert abs(found.separability_gap) < 0.1
+
+
+def test_rows_whose_generators_mark_their_class_have_a_separability_gap():
+    found = utility(halves(400, 1.0, 0), halves(400, 0.0, 1, marked=True), halves(400, 1.0, 2))
+
+    assert found.synthetic_on_synthetic.balanced_accuracy == 1.0
+    assert found.separability_gap > 0.3
+
+
+def test_worth_is_measured_for_more_classes_words_and_missing_cells():
+    rng = np.random.default_rng(3)
+
+    def rows(seed):
+        y = np.repeat([0, 1, 2], 60)
+        words = pd.Series(np.array(["a", "b", "c"])[y], dtype=object)
+        words[rng.random(180) < 0.1] = None
+        return pd.DataFrame({"w": words, "n": rng.normal(size=180)}), y
+
+    found = utility(rows(0), rows(1), rows(2))
+
+    assert found.synthetic_on_real.balanced_accuracy > 0.8
+    assert 0.8 < found.synthetic_on_real.roc_auc <= 1.0
+
+
+def test_a_test_of_one_class_has_no_area_under_the_curve():
+    x, y = halves(200, 3.0, 4)
+
+    found = utility(halves(200, 3.0, 5), halves(200, 3.0, 6), (x[y == "no"], y[y == "no"]))
+
+    assert np.isnan(found.real_on_real.roc_auc)
+    assert found.real_on_real.balanced_accuracy > 0.8
+
+
+def test_rows_that_no_classifier_can_be_trained_on_are_refused():
+    real = halves(60, 1.0, 7)
+    x, y = halves(60, 1.0, 8)
+
+    with pytest.raises(DataError, match="synthetic rows to train on are all of class 'no'"):
+        utility(real, (x[y == "no"], y[y == "no"]), real)
+    with pytest.raises(DataError, match=r"classes \['yes'\] have one synthetic row"):
+        utility(real, (x[:31], y[:31]), real)
