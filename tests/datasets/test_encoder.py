@@ -157,3 +157,16 @@ def test_text_that_is_no_encoder_is_refused(text):
 def test_a_later_format_is_refused():
     with pytest.raises(DataError, match="has format 2; this version reads 1"):
         TableEncoder.from_json(json.dumps({"format": 2, "columns": []}))
+
+
+def test_missing_cells_of_numbers_can_be_kept():
+    table = Table(
+        {"age": np.array([30.0, np.nan]), "site": np.array(["b", None], object)}, source="example"
+    )
+
+    encoder = TableEncoder.fit(table, keep_missing=True)
+    again = TableEncoder.from_json(encoder.to_json())
+
+    assert again == encoder
+    np.testing.assert_array_equal(again.apply(table), [[30.0, 0.0], [np.nan, 1.0]])
+    assert again.surprises(table) == ()

@@ -3,6 +3,7 @@
 import typer
 
 from fedneighbors.cli.run_fedknn import fedknn
+from fedneighbors.cli.run_fedpnn import fedpnn
 from fedneighbors.cli.run_flynn import flynn
 
 __all__ = ["run"]
@@ -14,6 +15,10 @@ run.command(
     epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "
     "--party-column hospital[/bold]"
 )(flynn)
+run.command(
+    epilog="Example: [bold]fedneighbors run fedpnn --data loans.csv --label default "
+    "--party-column bank[/bold]"
+)(fedpnn)
 run.command(
     epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "
     "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"

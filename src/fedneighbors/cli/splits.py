@@ -75,8 +75,17 @@ class Split:
         return every.get(self.kind, {})
 
 
-def read_data(name: str, *, label: str, party_column: str | None) -> "Dataset":
+def read_data(
+    name: str, *, label: str, party_column: str | None, keep_missing: bool = False
+) -> "Dataset":
     """Return the data set of a name, of a file, or of ``openml:`` and a name or number.
+
+    Parameters
+    ----------
+    name, label, party_column : str
+        As on the command line.
+    keep_missing : bool
+        Leave missing cells of numeric columns NaN; sets of OpenML are always filled.
 
     Raises
     ------
@@ -90,8 +99,8 @@ def read_data(name: str, *, label: str, party_column: str | None) -> "Dataset":
         return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
     path = Path(name)
     if path.is_file() or path.suffix or len(path.parts) > 1:
-        return read_table(path, label, party=party_column)
-    return load(name)
+        return read_table(path, label, party=party_column, keep_missing=keep_missing)
+    return load(name, keep_missing=keep_missing)
 
 
 def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:

@@ -47,7 +47,7 @@ class Entry:
     source: str
 
 
-def load(name: str) -> Dataset:
+def load(name: str, *, keep_missing: bool = False) -> Dataset:
     """Return the data set of that name.
 
     Sets of scikit-learn are always there. All others are read from the folder that the
@@ -63,6 +63,8 @@ def load(name: str) -> Dataset:
     ----------
     name : str
         A name from `available`.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, for a method that takes them.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def load(name: str) -> Dataset:
     features = table.without([_LABEL])
     empty = [column for column in features.names if _is_empty(features, column)]
     kept = table.without(empty) if empty else table
-    encoder = TableEncoder.fit(kept.without([_LABEL]))
+    encoder = TableEncoder.fit(kept.without([_LABEL]), keep_missing=keep_missing)
     loaded = dataset_from_table(kept, _LABEL, name=name, encoder=encoder)
     return replace(loaded, n_train=_N_TRAIN.get(name))
 

@@ -1,7 +1,7 @@
 """Owns `TableEncoder`: how missing cells and nominal columns become numbers."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ class NumericColumn:
     ----------
     name : str
         Column name.
-    median : float
-        Median of the cells seen in fitting.
+    median : float or None
+        Median of the cells seen in fitting; None leaves missing cells as they are.
     """
 
     name: str
-    median: float
+    median: float | None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ class NumericColumn:
         return (self.name,)
 
     def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
-        """Cells as one column, the median where a cell is missing.
+        """Cells as one column, the median where a cell is missing, or NaN if there is none.
 
         Parameters
         ----------
@@ -61,7 +61,10 @@ class NumericColumn:
                 "it was numeric in the table that the encoder was fitted on"
             )
         numbers = column.astype(np.float64)
-        return np.where(np.isnan(numbers), self.median, numbers)[:, None]
+        filled = (
+            numbers if self.median is None else np.where(np.isnan(numbers), self.median, numbers)
+        )
+        return np.asarray(filled[:, None])
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ class TableEncoder:
     columns: tuple[NumericColumn | NominalColumn, ...]
 
     @classmethod
-    def fit(cls, table: Table, *, max_categories: int = 256) -> "TableEncoder":
+    def fit(
+        cls, table: Table, *, max_categories: int = 256, keep_missing: bool = False
+    ) -> "TableEncoder":
         """Return the encoder whose constants come from the given rows.
 
         Parameters
@@ -170,6 +175,8 @@ class TableEncoder:
             Rows to take medians and categories from; without label and party columns.
         max_categories : int, default=256
             Most categories that a nominal column may have.
+        keep_missing : bool, default=False
+            Leave missing cells of numeric columns NaN, for a method that takes them.
 
         Returns
         -------
@@ -186,10 +193,16 @@ class TableEncoder:
                 f"{table.source} has only missing cells in column {listed(gone)}; "
                 "remove it, or drop it in reading"
             )
+        rules = (
+            _rule(name, column, source=table.source, max_categories=max_categories)
+            for name, column in table.columns.items()
+        )
+        if not keep_missing:
+            return cls(tuple(rules))
         return cls(
             tuple(
-                _rule(name, column, source=table.source, max_categories=max_categories)
-                for name, column in table.columns.items()
+                replace(rule, median=None) if isinstance(rule, NumericColumn) else rule
+                for rule in rules
             )
         )
 
@@ -219,7 +232,7 @@ class TableEncoder:
         Returns
         -------
         float64 array of shape (n_rows, n_features)
-            Without missing values.
+            NaN only where missing cells are kept.
 
         Raises
         ------
@@ -250,7 +263,7 @@ class TableEncoder:
             column = table.columns[rule.name]
             if isinstance(rule, NumericColumn):
                 n_empty = int(_missing(column).sum())
-                if n_empty:
+                if n_empty and rule.median is not None:
                     found.append(
                         f"column {rule.name!r}: {n_empty} empty cells get the median of the "
                         f"training rows, {rule.median:g}"
@@ -335,6 +348,8 @@ def _rule_from(fields: Any) -> NumericColumn | NominalColumn:
     name = str(fields["name"])
     if "categories" in fields:
         return NominalColumn(name, tuple(str(category) for category in fields["categories"]))
+    if fields["median"] is None:
+        return NumericColumn(name, None)
     median = float(fields["median"])
     if not np.isfinite(median):
         raise ValueError(f"the median of column {name!r} is {median!r}")

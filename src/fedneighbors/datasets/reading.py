@@ -76,6 +76,7 @@ def read_table(
     encoder: TableEncoder | None = None,
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
+    keep_missing: bool = False,
 ) -> Dataset:
     """Labelled data set from a CSV or Parquet file.
 
@@ -98,6 +99,8 @@ def read_table(
         What separates the cells of delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, where no encoder is given.
 
     Returns
     -------
@@ -121,6 +124,7 @@ def read_table(
         name=Path(path).name.split(".")[0],
         party=party,
         encoder=encoder,
+        keep_missing=keep_missing,
     )
 
 
@@ -131,6 +135,7 @@ def dataset_from_table(
     name: str,
     party: str | None = None,
     encoder: TableEncoder | None = None,
+    keep_missing: bool = False,
 ) -> Dataset:
     """Labelled data set from columns that are in memory.
 
@@ -146,6 +151,8 @@ def dataset_from_table(
         Column that names the owner of each row.
     encoder : TableEncoder, optional
         Rules for missing cells and nominal columns; fitted on the table by default.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, where no encoder is given.
 
     Returns
     -------
@@ -158,7 +165,7 @@ def dataset_from_table(
     """
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
-    rules = TableEncoder.fit(features) if encoder is None else encoder
+    rules = TableEncoder.fit(features, keep_missing=keep_missing) if encoder is None else encoder
     owners = None if party is None else np.array(_spoken(table, party), dtype=np.str_)
     return Dataset(
         name=name,

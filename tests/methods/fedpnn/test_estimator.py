@@ -93,6 +93,18 @@ def test_names_of_columns_and_missing_cells_are_taken():
         found.predict(frame[frame.columns[::-1]])
 
 
+def test_columns_may_be_named_afterwards(tmp_path):
+    names = [f"column {j}" for j in range(X.shape[1])]
+    found = FedPNNClassifier().fit(X, Y).name_features(names)
+    found.save(tmp_path / "model")
+
+    again = FedPNNClassifier.load(tmp_path / "model")
+
+    assert again.feature_names_in_.tolist() == names
+    with pytest.raises(ValueError, match="a list of 13 names"):
+        found.name_features(names[1:])
+
+
 def test_the_papers_classifier_deals_rows_and_keeps_a_tenth():
     x, y = load_breast_cancer(return_X_y=True)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -102,6 +103,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: npt.NDArray[Any]
+    model_: FedPNNModel
     run_record_: RunRecord
 
     def __init__(
@@ -210,8 +212,8 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.run_record_ = RunRecord(
             name="fedpnn.fit",
             parameters={
-                "n_centers_": len(self.centers_),
-                "sigma_": self.sigma_,
+                "n_centers_": len(self.model_.centers),
+                "sigma_": self.model_.sigma,
                 "normalize": settings.kind,
                 "frame": settings.frame,
                 "metric": settings.metric or "none",
@@ -240,6 +242,21 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         densities = self._log_densities(X)
         whole: Floats = densities - np.logaddexp.reduce(densities, axis=1, keepdims=True)
         return whole
+
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Give the columns names, which tables with names are then checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        check_is_fitted(self)
+        if isinstance(names, str) or len(names) != self.n_features_in_:
+            raise ValueError(f"expected a list of {self.n_features_in_} names, got {names!r}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        self.model_ = replace(self.model_, feature_names=tuple(map(str, names)))
+        return self
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file; an interrupted write leaves nothing behind."""

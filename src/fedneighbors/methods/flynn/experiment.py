@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.algorithm import warmup
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.methods.flynn.pictures import holdings, reliability_curves, traffic
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.studies import (
     bundled,
@@ -30,6 +29,7 @@ from fedneighbors.methods.flynn.studies import (
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
+from fedneighbors.tables.pictures import holdings, reliability_curves, traffic
 
 __all__ = ["EXPERIMENTS", "Progress", "demo", "run"]
 

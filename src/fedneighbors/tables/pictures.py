@@ -1,4 +1,4 @@
-"""Tables and figures that FlyNN's runs have in common: who holds what, bytes, calibration."""
+"""Tables and figures that runs have in common: who holds what, bytes, calibration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +14,8 @@ __all__ = ["holdings", "reliability_curves", "traffic"]
 Chapter = tuple[Table, Figure]
 _IN_WORDS = {
     "SchemaRequest": "columns and labels",
+    "ConstantsRequest": "constants of columns",
+    "CentersRequest": "centers",
     "MomentsRequest": "sums for scaling",
     "CountRequest": "counts",
     "ModelRelease": "the model",

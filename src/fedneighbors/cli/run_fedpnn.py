@@ -1,0 +1,99 @@
+"""``fedneighbors run fedpnn``: trains on a data set split over parties, in this process."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedneighbors.cli.splits import (
+    AlphaOption,
+    ClassesOption,
+    FactorOption,
+    LabelOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    read_data,
+    split_data,
+)
+
+__all__ = ["fedpnn"]
+
+_ENCODED = (
+    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
+    "were not agreed by the parties: they count as public here."
+)
+
+
+def fedpnn(
+    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 4,
+    alpha: AlphaOption = 1.0,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")
+    ] = 0.25,
+    min_count: Annotated[
+        int, typer.Option(min=1, help="Records that every center stands for at least.")
+    ] = 5,
+    client_threshold: Annotated[
+        float | None, typer.Option(help="Dthr of the parties; else each chooses.")
+    ] = None,
+    server_threshold: Annotated[
+        float | None, typer.Option(help="Dthr of the server; else every center is kept.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
+        "fedneighbors-run"
+    ),
+    seed: SeedOption = 0,
+) -> None:
+    """Train FedPNN, the one-round classifier of centers that parties send.
+
+    Reads one file and plays a federation of its rows in this process, to see
+    what it would reach, and what its centers would tell of single records.
+    """
+    from fedneighbors.cli.console import progress_bar, say
+    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.methods.fedpnn.training import run as run_fedpnn
+    from fedneighbors.records import replace_file
+
+    if party_column == label:
+        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    kind = SplitKind.NATURAL if party_column else partition
+    table = read_data(data, label=label, party_column=party_column, keep_missing=True)
+    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    with progress_bar() as progress:
+        model, record = run_fedpnn(
+            table.x,
+            table.y,
+            owners,
+            feature_names=table.feature_names,
+            test_size=test_size,
+            seed=seed,
+            parameters={
+                "min_count": min_count,
+                "client_threshold": client_threshold,
+                "server_threshold": server_threshold,
+            },
+            progress=progress,
+        )
+    source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
+    notes = record.notes
+    if table.encoder is not None and table.encoder.nominal_names:
+        notes = (*notes, _ENCODED)
+    record = replace(record, parameters={**source, **record.parameters}, notes=notes)
+    print_tables(record, ["summary", "exposure"])
+    keep(record, out, name="record")
+    model.save(out / "model.fnp")
+    say(f"model   {out / 'model.fnp'}", "green")
+    if table.encoder is not None:
+        replace_file(out / "encoder.json", table.encoder.to_json().encode("utf-8"))
+        say(f"encoder {out / 'encoder.json'}", "green")

@@ -1,0 +1,168 @@
+"""A run of FedPNN on a user's table: trained over its parties, scored on held-out rows."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+from fedneighbors.methods.fedpnn.exposure import Exposure
+from fedneighbors.methods.fedpnn.rivals import RIVALS
+from fedneighbors.metrics import accuracy, balanced_accuracy
+from fedneighbors.records import Figure, RunRecord, Table, environment
+from fedneighbors.tables.pictures import holdings, reliability_curves, traffic
+
+__all__ = ["run"]
+
+Labels = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+_COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
+OURS = "FedPNN, federated"
+
+
+def run(
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    *,
+    feature_names: tuple[str, ...],
+    test_size: float = 0.25,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None],
+) -> tuple[FedPNNClassifier, RunRecord]:
+    """Train over the parties of a table, score held-out rows, and keep the model.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        Missing cells are NaN.
+    y, parties : arrays of shape (n_rows,)
+        Labels and owners.
+    feature_names : tuple of str
+        Column names, kept in the model.
+    test_size : float
+        Share of rows held out, in (0, 1).
+    seed : int
+        Of the held-out rows.
+    parameters : mapping, optional
+        Arguments of :class:`FedPNNClassifier`.
+    progress : callable
+        Told what is going on.
+
+    Returns
+    -------
+    FedPNNClassifier, RunRecord
+        Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
+        and ``reliability``.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    rows, held_out = _held_out(y, test_size, seed)
+    progress(0, 1 + len(_COMPARED), "training over all parties")
+    model = FedPNNClassifier(**(parameters or {}))
+    model.fit(x[rows], y[rows], parties=parties[rows])
+    shares = {OURS: model.predict_proba(x[held_out])}
+    for number, name in enumerate(_COMPARED, start=1):
+        progress(number, 1 + len(_COMPARED), f"comparing with {name}")
+        rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
+        shares[name] = rival.predict_proba(x[held_out])
+    chapters = [
+        holdings(y[rows], parties[rows]),
+        traffic(model.run_record_.rounds),
+        reliability_curves(shares, y[held_out], model.classes_),
+    ]
+    model.name_features(feature_names)
+    progress(1 + len(_COMPARED), 1 + len(_COMPARED), "done")
+    return model, RunRecord(
+        name="fedpnn.run",
+        parameters={**model.run_record_.parameters, "test_size": test_size},
+        rounds=model.run_record_.rounds,
+        tables=(
+            _summary(shares, y[held_out], model.classes_, y),
+            _exposures(model.exposures_),
+            *(table for table, _ in chapters),
+        ),
+        figures=(
+            Figure(
+                name="accuracy",
+                kind="bar",
+                title="Balanced accuracy on rows that no method has seen",
+                table="summary",
+                x="method",
+                y="balanced accuracy",
+                caption="Central methods pool the rows, which the others do not.",
+            ),
+            *(figure for _, figure in chapters),
+        ),
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+    )
+
+
+def _held_out(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
+    _, counts = np.unique(y, return_counts=True)
+    stratify = y if counts.min() > 1 else None
+    rows, held_out = train_test_split(
+        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
+    )
+    return rows, held_out
+
+
+def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels) -> Table:
+    labels, counts = np.unique(y, return_counts=True)
+    rows: list[tuple[Any, ...]] = []
+    for method, table in shares.items():
+        guess = classes[table.argmax(axis=1)]
+        rows.append(
+            (
+                method,
+                accuracy(truth, guess),
+                balanced_accuracy(truth, guess),
+                _roc_auc(truth, table, classes),
+            )
+        )
+    usual = np.full(len(truth), labels[counts.argmax()])
+    rows.append(("most frequent class", accuracy(truth, usual), 1 / len(labels), 0.5))
+    return Table(
+        name="summary",
+        title="On held-out rows",
+        columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
+        rows=tuple(rows),
+        caption="ROC-AUC: of several classes each against the rest, in the mean.",
+    )
+
+
+def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
+    """Return the area under the curve, None if the held-out rows lack a class."""
+    if len(np.unique(truth)) < len(classes):
+        return None
+    if len(classes) == 2:
+        return float(roc_auc_score(truth == classes[1], table[:, 1]))
+    return float(roc_auc_score(truth, table, multi_class="ovr", labels=classes))
+
+
+def _exposures(exposures: Mapping[str, Exposure]) -> Table:
+    return Table(
+        name="exposure",
+        title="What centers tell of single records",
+        columns=(
+            "party", "records", "withheld", "clusters", "single", "small", "sent", "fewest", "risk",
+        ),
+        rows=tuple(
+            (
+                name, e.n_records, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
+                e.fewest, e.largest_risk,
+            )
+            for name, e in exposures.items()
+        ),
+        caption="Clusters of a single record or of too few go into the nearest of their class "
+        "before centers are sent. Fewest: records of the smallest center that is sent; risk: the "
+        "chance to pick the right one of them.",
+    )  # fmt: skip
