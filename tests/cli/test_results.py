@@ -10,6 +10,7 @@ from fedneighbors.cli.console import complain, progress_bar
 from fedneighbors.cli.main import app
 from fedneighbors.cli.results import keep, print_tables
 from fedneighbors.methods.fedknn import experiment as fedknn
+from fedneighbors.methods.fedpnn import experiment as fedpnn
 from fedneighbors.methods.flynn import experiment as flynn
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, read_record, write_record
 
@@ -40,6 +41,7 @@ def catalogue(monkeypatch):
     entry = SimpleNamespace(**about, keeps_journal=False)
     kept = SimpleNamespace(**about, keeps_journal=True)
     monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": kept})
+    monkeypatch.setattr(fedpnn, "EXPERIMENTS", {"fedpnn.real": entry})
     monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
     return asked
 
@@ -49,7 +51,8 @@ def test_experiments_are_listed_with_title_and_description(catalogue):
 
     assert result.exit_code == 0
     assert " ".join(result.stdout.split()) == (
-        "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a."
+        "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a. "
+        "fedpnn.real Table 1 Accuracy on a."
     )
 
 

@@ -16,6 +16,7 @@ COMMANDS = [
     ["demo"],
     ["run", "flynn"],
     ["run", "fedknn"],
+    ["run", "fedpnn"],
     ["explain"],
     ["predict"],
     ["experiment"],
@@ -38,7 +39,8 @@ def call(*arguments, **environment):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run", "flynn"], ["run", "fedknn"], ["predict"], ["ledger", "show"]]
+    "command",
+    [[], ["run", "flynn"], ["run", "fedknn"], ["run", "fedpnn"], ["predict"], ["ledger", "show"]],
 )
 def test_help_imports_nothing_heavy(command):
     code = (
