@@ -141,14 +141,15 @@ def test_honest_rows_are_worth_as_much_as_real_ones():
     found = utility(halves(400, 3.0, 0), halves(400, 3.0, 1), halves(400, 3.0, 2))
 
     assert found.synthetic_on_real.roc_auc > 0.9
-    assert abs(found.separability_gap) < 0.1
+    assert abs(found.separability_gap.roc_auc) < 0.1
 
 
 def test_rows_whose_generators_mark_their_class_have_a_separability_gap():
     found = utility(halves(400, 1.0, 0), halves(400, 0.0, 1, marked=True), halves(400, 1.0, 2))
 
     assert found.synthetic_on_synthetic.balanced_accuracy == 1.0
-    assert found.separability_gap > 0.3
+    assert found.separability_gap.balanced_accuracy > 0.3
+    assert found.separability_gap.roc_auc > 0.3
 
 
 def test_worth_is_measured_for_more_classes_words_and_missing_cells():

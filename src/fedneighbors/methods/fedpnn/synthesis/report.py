@@ -120,7 +120,7 @@ _FIGURES = (
     ),
     Figure(
         "worth", "bar", "What a classifier learns from the rows", "worth",
-        x="trained_and_tested_on", y="balanced_accuracy",
+        x="trained_and_tested_on", y="roc_auc",
         caption="Gradient boosting. Synthetic on synthetic far above synthetic on real is the "
         "separability gap: the generators mark the classes.",
     ),
@@ -144,9 +144,9 @@ def _summary(
     ]
     if worth is not None:
         rows += [
-            ("train synthetic, test real", worth.synthetic_on_real.balanced_accuracy, "accuracy"),
-            ("train real, test real", worth.real_on_real.balanced_accuracy, "what is to reach"),
-            ("separability gap", worth.separability_gap, "0 is best; above, classes are marked"),
+            ("train synthetic, test real", worth.synthetic_on_real.roc_auc, "ROC-AUC"),
+            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, what is to reach"),
+            ("separability gap", worth.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
         ]
     defined = tuple(row for row in rows if row[1] == row[1])
     return Table("summary", "Summary", ("measure", "value", "meaning"), defined)
@@ -261,7 +261,7 @@ def _notes(near: NearestRecords, worth: Utility | None) -> tuple[str, ...]:
             f"{near.copies:.1%} of the synthetic rows are copies of real ones, more than the "
             f"{near.duplicates:.1%} of the real rows that repeat: do not give them away."
         )
-    if worth is not None and worth.separability_gap > 0.1:
+    if worth is not None and worth.separability_gap.roc_auc > 0.1:
         notes.append(
             "Classes are easier to tell apart among synthetic rows than among real ones: scores "
             "on synthetic test rows say little of real ones."

@@ -61,15 +61,14 @@ class Utility:
     synthetic_on_synthetic: Score
 
     @property
-    def separability_gap(self) -> float:
-        """Balanced accuracy on synthetic rows less that on real ones, of the same classifier.
+    def separability_gap(self) -> Score:
+        """Scores on synthetic rows less those on real ones, of the same classifier.
 
         Well above 0 where the generators leave traces that tell the classes apart: one generator
         per class marks its rows as its own, and a test on synthetic rows measures that mark.
         """
-        return (
-            self.synthetic_on_synthetic.balanced_accuracy - self.synthetic_on_real.balanced_accuracy
-        )
+        made, real = self.synthetic_on_synthetic, self.synthetic_on_real
+        return Score(made.balanced_accuracy - real.balanced_accuracy, made.roc_auc - real.roc_auc)
 
 
 def utility(
