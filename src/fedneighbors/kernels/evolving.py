@@ -11,8 +11,9 @@ This file checks, scales and shares out the rows; it compiles nothing. The loops
 """
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -36,10 +37,10 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _ROOM = 224  # further centers that tables have room for at first
-_BLOCK = 256  # rows measured ahead at first
+_BLOCK = 256  # rows measured ahead at least
 _MAX_BLOCK = 16_384
-_CALM = 32  # rows for each change, at least, for measuring ahead to pay
-_ROWS_PER_TASK = 256  # fewer are not worth another thread
+_CALM = 16  # rows for each change, at least, for measuring ahead to pay
+_ROWS_PER_TASK = 512  # fewer are not worth another thread
 _UNLIMITED = 1 << 62
 # Beyond these the narrow numbers could overflow, vanish or bound nothing: all centers are measured.
 _MAX_FEATURES = 1 << 18
@@ -133,23 +134,24 @@ def evolve(
     rows, centers = _writable(x), _writable(centers)
     _check(rows, centers, radii)
     _check_terms(limit, max_centers, n_threads, ahead)
-    frame = _frame_of(rows, centers)
     n, n_outside, row = len(centers), 0, 0
-    state = _state_of(centers, radii, frame, room=_ROOM)
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
-    block, calm = ahead or _BLOCK, True
+    block, calm = ahead or _least_block(n_threads), True
     with _Threads(n_threads) as threads:
+        frame = _frame_of(rows, centers, threads)
+        state = _state_of(centers, radii, frame, room=_ROOM)
         while row < len(rows):
             last = min(len(rows), row + block)
             terms = Terms(float(limit), original, max_centers or _UNLIMITED, calm and n > 0)
             if terms.ahead:
-                threads.nearest(rows, row, last, n, state, frame, out)
+                among = n, state, frame, *out
+                threads.share(partial(_nearest_part, rows, among), row, last)
             begun = row
             row, n, n_changes, more = take(rows, row, last, n, terms, state, frame, *out)
             n_outside += more
             if ahead is None:
                 calm = n_changes * _CALM <= row - begun
-                block = _next_block(block, n_changes)
+                block = _next_block(block, n_changes, n_threads)
             if n == len(state.radii):
                 state = _state_of(state.centers, state.radii, frame, room=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
@@ -182,22 +184,34 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     _check(rows, centers, np.zeros(len(centers)))
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
-    frame = _frame_of(rows, centers)
-    state = _state_of(centers, np.zeros(len(centers)), frame, room=0)
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     with _Threads(n_threads) as threads:
-        threads.nearest(rows, 0, len(rows), len(centers), state, frame, out)
+        frame = _frame_of(rows, centers, threads)
+        state = _state_of(centers, np.zeros(len(centers)), frame, room=0)
+        among = len(centers), state, frame, *out
+        threads.share(partial(_nearest_part, rows, among), 0, len(rows))
     return out
 
 
-def _next_block(block: int, n_changes: int) -> int:
-    """Return how many rows to measure ahead: each change makes all that follow be looked at twice.
+def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, last: int) -> None:
+    """Write the nearest centers of some rows."""
+    nearest_rows(x, first, last, *among)
 
-    A change costs 30 ns for each row that waits, a block 15 us: about two changes a block are best.
+
+def _next_block(block: int, n_changes: int, n_threads: int) -> int:
+    """Return how many rows to measure ahead: those behind a change are looked at twice.
+
+    That costs 20 ns for each change and row behind it, and a block costs 6 us and more to share
+    out: one or two changes for each thread are best.
     """
-    if n_changes < 2:
+    if n_changes < n_threads:
         return min(2 * block, _MAX_BLOCK)
-    return max(block // 2, _BLOCK) if n_changes > 3 else block
+    return max(block // 2, _least_block(n_threads)) if n_changes > 2 * n_threads else block
+
+
+def _least_block(n_threads: int) -> int:
+    """Return how many rows are worth measuring ahead at least; several threads want a part each."""
+    return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
 def _writable(x: Floats) -> Floats:
@@ -227,7 +241,7 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _frame_of(x: Floats, centers: Floats) -> Frame:
+def _frame_of(x: Floats, centers: Floats, threads: "_Threads") -> Frame:
     """Return a frame in which all rows and centers are small, or where nothing can be ruled out.
 
     Raises
@@ -237,11 +251,16 @@ def _frame_of(x: Floats, centers: Floats) -> Frame:
     """
     n = x.shape[1]
     outermost = np.inf if len(x) + len(centers) else 0.0
-    low, high, odd = np.full(n, outermost), np.full(n, -outermost), np.zeros(n)
-    for table in (x, centers):
-        span(table, low, high, odd)
+    bounds = [
+        (np.full(n, outermost), np.full(n, -outermost), np.zeros(n))
+        for _ in range(threads.n_threads)
+    ]
+    span(centers, *bounds[0])
+    threads.share(lambda part, first, last: span(x[first:last], *bounds[part]), 0, len(x))
+    low, high, odd = (np.stack(each) for each in zip(*bounds, strict=True))
     if not (odd == 0).all():
         raise ValueError("expected finite numbers, got NaN or infinity; replace them first")
+    low, high = low.min(axis=0), high.max(axis=0)
     # |dot - exact| is below this times the squared norms: n + 1 roundings of the sum, two of each
     # product and one of the offset come to (1.04 (n + 1) + 1.6) 2**-24.
     error = 1.1 * (n + 12) * 2.0**-24
@@ -275,11 +294,11 @@ def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
 
 
 class _Threads:
-    """Measures rows ahead by several threads, each its own part of them."""
+    """Shares rows out to several threads, of which the caller's is one."""
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
 
     def __enter__(self) -> Self:
         return self
@@ -288,18 +307,15 @@ class _Threads:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def nearest(
-        self, x: Floats, first: int, last: int, n: int, state: State, frame: Frame, out: Any
-    ) -> None:
-        """Write labels and distances of rows ``first`` to ``last`` into the two arrays of out."""
-        if self._pool is None or last - first < 2 * _ROWS_PER_TASK:
-            nearest_rows(x, first, last, n, state, frame, *out)
-            return
-        n_parts = min(self._n_threads, (last - first) // _ROWS_PER_TASK)
+    def share(self, task: Callable[[int, int, int], None], first: int, last: int) -> None:
+        """Call ``task(part, start, end)`` for parts of the rows ``first`` to ``last``."""
+        n_parts = max(1, min(self.n_threads, (last - first) // _ROWS_PER_TASK))
         cuts = [first + (last - first) * part // n_parts for part in range(n_parts + 1)]
-        tasks = [
-            self._pool.submit(nearest_rows, x, start, end, n, state, frame, *out)
-            for start, end in pairwise(cuts)
+        waiting = [
+            self._pool.submit(task, part, *cuts[part : part + 2])
+            for part in range(1, n_parts)
+            if self._pool is not None
         ]
-        for task in tasks:
-            task.result()
+        task(0, *cuts[:2])
+        for other in waiting:
+            other.result()

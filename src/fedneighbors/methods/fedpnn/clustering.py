@@ -18,6 +18,9 @@ __all__ = ["EvolvingClustering"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+# whether all are finite the kernel says, which looks at every number anyway
+_NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
+
 
 class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Clusterer that reads every row once and grows balls up to a radius; how many, it finds out.
@@ -117,7 +120,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             If a parameter is senseless or a value is not finite.
         """
         self._check_settings()
-        x = validate_data(self, X, dtype=np.float64, order="C")
+        x = validate_data(self, X, **_NUMBERS)
         labels = _labels(y, len(x))
         self.classes_ = None if labels is None else np.unique(labels)
         self.n_outside_ = 0
@@ -135,7 +138,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """
         first = not hasattr(self, "centers_")
         self._check_settings()
-        x = validate_data(self, X, dtype=np.float64, order="C", reset=first)
+        x = validate_data(self, X, reset=first, **_NUMBERS)
         labels = _labels(y, len(x))
         if first:
             self.classes_ = None if labels is None else np.unique(labels)
@@ -160,7 +163,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         int64 array of shape (n_rows,)
         """
         check_is_fitted(self, "centers_")
-        x = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        x = validate_data(self, X, reset=False, **_NUMBERS)
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
     def _grow(self, x: Floats, labels: npt.NDArray[Any] | None, start: Clusters | None) -> None:
@@ -207,16 +210,19 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _warn(self, x: Floats) -> None:
         """Say so if the threshold made nothing of the rows, or everything."""
         n, n_rows = len(self.centers_), len(x)
+        single = n == 1 and self.max_centres != 1
+        if n_rows == 1 or not (single or n == n_rows):
+            return
         with np.errstate(over="ignore", invalid="ignore"):
             spread = float(np.sqrt(np.mean((x - x.mean(axis=0)) ** 2)))
-        if n == 1 and self.max_centres != 1 and n_rows > 1 and spread > 0:
+        if single and spread > 0:
             warnings.warn(
                 f"threshold={self.threshold!r} leaves one center for all {n_rows} rows; they lie "
                 f"about {spread:.3g} from their mean: lower the threshold below that, or scale the "
                 "columns up",
                 stacklevel=3,
             )
-        if n == n_rows > 1:
+        if n == n_rows:
             warnings.warn(
                 f"threshold={self.threshold!r} makes each of {n_rows} rows a center of its own, "
                 f"which sums up nothing and hides no row; they lie about {spread:.3g} from their "
