@@ -56,6 +56,8 @@ benchmark: $(VENV)/.test ## Speed of the training kernels against their peers, i
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/secagg.py
+	$(BIN)/python benchmarks/evolving.py
+	$(BIN)/python benchmarks/pnn.py
 
 .PHONY: benchmark-search
 benchmark-search: $(VENV)/.test ## Speed of nearest-neighbour search against its peers, in one run

@@ -6,8 +6,7 @@ The plain loop is Algorithm 2 as one would write it for numba; the same with sum
 may reorder is shown too. Compilation is excluded, checks of the estimator are included. Then the
 wall seconds of one and of two threads, and the CPU seconds of the calling thread: their ratio is
 that of the wall seconds where nothing else wants the two cores. Run
-``python benchmarks/evolving.py [--quick]`` with OMP_NUM_THREADS=1; FEDNEIGHBORS_DATA names the
-folder of real data.
+``python benchmarks/evolving.py [--quick]``; FEDNEIGHBORS_DATA names the folder of real data.
 """
 
 import argparse
@@ -21,6 +20,7 @@ from statistics import median
 import numpy as np
 from numba import njit
 from sklearn.cluster import MiniBatchKMeans
+from threadpoolctl import threadpool_limits
 
 from fedneighbors import EvolvingClustering
 from fedneighbors.kernels.evolving import evolve, nearest
@@ -163,7 +163,8 @@ def main():
     for name, table in {"groups": groups, "payments": payments}.items():
         x, threshold = table(n_rows)
         threshold = threshold or threshold_for(x[: n_rows // 4], N_GROUPS * 0.9)
-        compare(name, x, threshold, 1 if quick else 3)
+        with threadpool_limits(1):  # threads of k-means would spin
+            compare(name, x, threshold, 1 if quick else 3)
 
 
 if __name__ == "__main__":

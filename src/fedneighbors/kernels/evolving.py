@@ -151,7 +151,7 @@ def evolve(
             n_outside += more
             if ahead is None:
                 calm = n_changes * _CALM <= row - begun
-                block = _next_block(block, n_changes, n_threads)
+                block = _next_block(block, n_changes, _least_block(n_threads))
             if n == len(state.radii):
                 state = _state_of(state.centers, state.radii, frame, room=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
@@ -198,15 +198,14 @@ def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, las
     nearest_rows(x, first, last, *among)
 
 
-def _next_block(block: int, n_changes: int, n_threads: int) -> int:
+def _next_block(block: int, n_changes: int, least: int) -> int:
     """Return how many rows to measure ahead: those behind a change are looked at twice.
 
-    That costs 20 ns for each change and row behind it, and a block costs 6 us and more to share
-    out: one or two changes for each thread are best.
+    That costs 20 ns for each change and row behind it, a block 6 us: one or two changes are best.
     """
-    if n_changes < n_threads:
+    if n_changes == 0:
         return min(2 * block, _MAX_BLOCK)
-    return max(block // 2, _least_block(n_threads)) if n_changes > 2 * n_threads else block
+    return max(block // 2, least) if n_changes > 2 else block
 
 
 def _least_block(n_threads: int) -> int:
