@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def ask_all(federation, queries, **options):
     with OpenQueries(federation, map("q{}".format, itertools.count())) as open_queries:
         for query in queries:
             name = open_queries.new()
-            yield open_queries.run(baseline(query, 1, name=name, **options))
+            yield open_queries.run(name, baseline(query, 1, name=name, **options))
 
 
 def test_queries_are_closed_together_after_the_last_answer():
@@ -90,6 +91,32 @@ def test_who_is_missing_is_not_waited_for_once_more(allow_partial):
 
     assert providers[0].closed == [("q0",)]
     assert providers[1].closed == []
+
+
+def test_who_was_missing_once_is_told_of_its_other_queries():
+    providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
+
+    with connected(providers, deadline_s=0.1) as federation:
+        answers = ask_all(federation, [b"0.0", b"5.0", b"6.0"], allow_partial=True)
+        missing = []
+        for answer in answers:
+            missing.append(list(answer.result.missing))
+            time.sleep(0.6)  # p1 comes to itself
+
+    assert missing == [["p1"], [], []]
+    assert [provider.closed for provider in providers] == [[("q0", "q1", "q2")], [("q1", "q2")]]
+
+
+def test_an_interrupt_waits_for_no_farewell():
+    provider = Heard("p0", [1.0])
+
+    with connected([provider]) as federation:
+        answers = ask_all(federation, [b"0.0", b"1.0"])
+        next(answers)
+        with pytest.raises(KeyboardInterrupt):
+            answers.throw(KeyboardInterrupt)
+
+    assert provider.closed == []
 
 
 def test_no_query_stays_open_after_a_call_of_the_estimator():

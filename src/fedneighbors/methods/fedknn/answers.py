@@ -6,7 +6,7 @@ answer of the federation of those that answered.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,18 +156,18 @@ def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Par
     return result
 
 
-def farewell(names: Sequence[str], providers: Collection[str] | None = None) -> Coordinator[None]:
+def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
     """Close queries. No answer waits for it, and who does not reply has none to lose.
 
     Parameters
     ----------
-    names : sequence of str
-        Of the queries.
-    providers : collection of str, optional
-        Where; everywhere if None.
+    names : sequence of str, or mapping of str to sequence of str
+        Of the queries: to be closed everywhere, or by provider.
     """
-    request = FinishRequest(tuple(names))
-    yield gather(request if providers is None else dict.fromkeys(providers, request))
+    if isinstance(names, Mapping):
+        yield gather({provider: FinishRequest(tuple(own)) for provider, own in names.items()})
+    else:
+        yield gather(FinishRequest(tuple(names)))
 
 
 def finished(

@@ -379,7 +379,7 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     ) -> Answer:
         name = open_queries.new()
         began = time.perf_counter()
-        outcome = open_queries.run(coordinator_of(query[1], name))
+        outcome = open_queries.run(name, coordinator_of(query[1], name))
         answer = outcome.result
         require_known_ids(answer.merged, self._held)
         if self.check_distances:

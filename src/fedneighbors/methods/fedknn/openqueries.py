@@ -3,7 +3,7 @@
 Providers are told that a query is over after its answer is there, so that no answer waits for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -34,8 +34,7 @@ class OpenQueries:
     def __init__(self, federation: Connected, names: Iterator[str]) -> None:
         self._federation = federation
         self._names = names
-        self._open: list[str] = []
-        self._missing: set[str] = set()
+        self._open: dict[str, Mapping[str, str]] = {}  # and who was missing
 
     def __enter__(self) -> Self:
         return self
@@ -46,17 +45,26 @@ class OpenQueries:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._close()
+        if kind is None or issubclass(kind, Exception):
+            self._close()  # an interrupt waits for nobody
 
     def new(self) -> str:
         """Return the name of a new query; queries before it may be closed first."""
         if len(self._open) == MOST_OPEN:
             self._close()
-        self._open.append(next(self._names))
-        return self._open[-1]
+        name = next(self._names)
+        self._open[name] = {}
+        return name
 
-    def run(self, coordinator: Coordinator[Answer]) -> Outcome[Answer]:
+    def run(self, name: str, coordinator: Coordinator[Answer]) -> Outcome[Answer]:
         """Ask an open query.
+
+        Parameters
+        ----------
+        name : str
+            From :meth:`new`.
+        coordinator : generator
+            Asks it under this name.
 
         Raises
         ------
@@ -66,15 +74,19 @@ class OpenQueries:
         try:
             outcome = self._federation.run(coordinator)
         except PartyMissing as error:
-            self._missing |= set(error.missing)
+            self._open[name] = error.missing
             raise
-        self._missing |= set(outcome.result.missing)
+        self._open[name] = outcome.result.missing
         return outcome
 
     def _close(self) -> None:
-        """Close what is open, at whoever has not been missing."""
-        present = [name for name in self._federation.names if name not in self._missing]
-        over, self._open = self._open, []
-        if over and present:
+        """Close what is open; a party is told of the queries that it was there for."""
+        over, self._open = self._open, {}
+        told = {
+            party: [name for name, missing in over.items() if party not in missing]
+            for party in self._federation.names
+        }
+        told = {party: names for party, names in told.items() if names}
+        if told:
             with suppress(Exception):  # the answers stand whatever a party makes of it
-                self._federation.run(farewell(over, present))
+                self._federation.run(farewell(told))

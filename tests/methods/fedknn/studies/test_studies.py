@@ -169,7 +169,7 @@ def test_a_journal_takes_the_place_of_measuring_anew(tmp_path, monkeypatch):
     whole = measure(TASKS, Measuring(journal=journal))
     lines = journal.read_text().splitlines(keepends=True)
 
-    journal.write_text("".join(lines[:-1]))  # as if it had been interrupted
+    journal.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted in its last line
     again = measure(TASKS, Measuring(journal=journal))
 
     assert len(lines) == len(whole)
@@ -199,11 +199,14 @@ def test_a_journal_does_not_answer_for_another_seed_limit_or_place(tmp_path):
     assert Journal(tmp_path / "searches.jsonl", seed=4).of_query(task, 7, 10) == {}
 
 
-@pytest.mark.parametrize("line", ["", "{}", '{"seed": 0, "trial": {"k": 3}}', "no json", "[]"])
+@pytest.mark.parametrize(
+    "line", ["", "{}", '{"seed": 0, "trial": {"k": 3}}', "no json", "[]", "NO_SEED"]
+)
 def test_a_journal_that_is_none_is_refused_by_line(tmp_path, line):
     path = tmp_path / "searches.jsonl"
     Journal(path, seed=0).add(Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0))
-    path.write_text(path.read_text() + line + "\n")
+    first = path.read_text()
+    path.write_text(first + line.replace("NO_SEED", first.strip().replace("seed", "root")) + "\n")
 
     with pytest.raises(RecordError, match=r"searches\.jsonl, line 2"):
         measure(TASKS[:1], Measuring(journal=path))

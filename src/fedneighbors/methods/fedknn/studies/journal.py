@@ -1,6 +1,7 @@
 """A file of the searches that were measured, one on a line, so that none is measured twice."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,17 @@ class Journal:
         self._path = path
         self._seed = seed
 
+    def mend(self) -> None:
+        """Make the file ready for lines: there, and without the torn one of an interrupted run."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch()
+        whole = self._path.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end < len(whole):
+            os.truncate(self._path, end)
+
     def of_query(self, task: "Task", row: int, n_objects: int) -> dict[tuple[int, str], Trial]:
         """Return the trials of a query that a task wants, by neighbors and algorithm.
 
@@ -48,7 +60,7 @@ class Journal:
         }
 
     def add(self, trial: Trial) -> None:
-        """Write a trial down; a line is written whole or not at all."""
+        """Write a trial down, as a line of its own."""
         if self._path is None:
             return
         line = json.dumps({"seed": self._seed, "trial": json.loads(trial.to_bytes())}) + "\n"
@@ -59,15 +71,16 @@ class Journal:
         if self._path is None or not self._path.exists():
             return []
         found = []
-        for number, line in enumerate(self._path.read_bytes().splitlines(), start=1):
+        whole, _, _torn = self._path.read_bytes().rpartition(b"\n")  # another may be writing
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 entry = json.loads(line)
-                trial = Trial(**entry["trial"])
+                seed, trial = entry["seed"], Trial(**entry["trial"])
             except (ValueError, KeyError, TypeError) as error:
                 raise RecordError(
                     f"{self._path}, line {number}: expected a trial of an experiment; remove the "
                     "line, or begin a new journal"
                 ) from error
-            if entry["seed"] == self._seed:
+            if seed == self._seed:
                 found.append(trial)
         return found

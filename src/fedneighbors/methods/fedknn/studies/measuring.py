@@ -73,6 +73,7 @@ class Measuring:
 
 def measure(tasks: Sequence[Task], how: Measuring) -> list[Trial]:
     """Return a trial of every algorithm, k and query of every task."""
+    Journal(how.journal, how.seed).mend()
     jobs = [
         (task, how.seed, number, how.journal) for task in tasks for number in range(task.n_queries)
     ]
@@ -90,8 +91,9 @@ def _measured(task: Task, seed: int, number: int, journal: Path | None) -> list[
     row = collection.queries(task.n_queries, seed=seed)[number]
     book = Journal(journal, seed)
     known = book.of_query(task, row, len(collection.objects))
-    if len(known) == len(task.ks) * len(task.algorithms):
-        return list(known.values())
+    asked = _asked(task)
+    if all(each in known for each in asked):
+        return [known[each] for each in asked]
     return _of_query(_ready(task, seed), row, task, known, book)
 
 
@@ -130,23 +132,27 @@ def _of_query(
     cell.forget()
     found: list[Trial] = []
     late: set[str] = set()
-    for k in task.ks:
-        for algorithm in sorted(task.algorithms, key=_last_the_slow):
-            rivals = {algorithm, "dann"} if algorithm.startswith("hufu") else {algorithm}
-            if (k, algorithm) in known:
-                trial = known[k, algorithm]
-            elif late & rivals:
-                trial = cell.late_trial(row, k, algorithm)
-            elif cell.needs_a_process(algorithm):
-                trial = cell.trial_apart(row, k, algorithm)
-            else:
-                trial = cell.trial(row, k, algorithm)
-            if trial.late:
-                late.add(algorithm)
-            if (k, algorithm) not in known:
-                book.add(trial)
-            found.append(trial)
+    for k, algorithm in _asked(task):
+        rivals = {algorithm, "dann"} if algorithm.startswith("hufu") else {algorithm}
+        if (k, algorithm) in known:
+            trial = known[k, algorithm]
+        elif late & rivals:
+            trial = cell.late_trial(row, k, algorithm)
+        elif cell.needs_a_process(algorithm):
+            trial = cell.trial_apart(row, k, algorithm)
+        else:
+            trial = cell.trial(row, k, algorithm)
+        if trial.late:
+            late.add(algorithm)
+        if (k, algorithm) not in known:
+            book.add(trial)
+        found.append(trial)
     return found
+
+
+def _asked(task: Task) -> list[tuple[int, str]]:
+    """Return what is asked of a query, in order."""
+    return [(k, name) for k in task.ks for name in sorted(task.algorithms, key=_last_the_slow)]
 
 
 def _last_the_slow(algorithm: str) -> int:
