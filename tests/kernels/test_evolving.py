@@ -31,6 +31,8 @@ def columns(rng, shape):
         lambda: rng.integers(-3, 4, shape) * 5e-324,
         lambda: rng.choice([-0.0, 0.0, 1.0], shape),
         lambda: normal * 1e-30 + rng.integers(0, 2, shape),
+        lambda: normal * 10.0 ** rng.integers(-40, 40, shape),  # narrow numbers vanish or nearly so
+        lambda: rng.random(shape[1]) + normal * 1e-7,  # below the grain of float32
     ]
     return kinds[rng.integers(len(kinds))]()
 

@@ -280,8 +280,7 @@ def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
     table[n_columns] = NEVER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)
     state.centers[:n], state.radii[:n] = centers, radii
-    for j in range(n):
-        enter(state, frame, j)
+    enter(state, frame, n)
     return state
 
 

@@ -89,7 +89,7 @@ def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def enter(state: Any, frame: Any, j: Any) -> None:
+def _enter(state: Any, frame: Any, j: Any) -> None:
     """Write center ``j`` into its column of the table."""
     n = state.centers.shape[1]
     norm = 0.0
@@ -98,6 +98,13 @@ def enter(state: Any, frame: Any, j: Any) -> None:
         state.table[k, j] = value
         norm += value * value
     state.table[n, j] = frame.error * norm - 0.5 * norm
+
+
+@njit(cache=True, nogil=True)
+def enter(state: Any, frame: Any, n: Any) -> None:
+    """Write the first ``n`` centers into the table."""
+    for j in range(n):
+        _enter(state, frame, j)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -240,7 +247,7 @@ def _found(x: Any, i: Any, state: Any, frame: Any, j: Any) -> None:
     """Make row ``i`` center ``j``."""
     state.centers[j] = x[i]
     state.radii[j] = 0.0
-    enter(state, frame, j)
+    _enter(state, frame, j)
 
 
 @njit(cache=True, nogil=True)
@@ -252,7 +259,7 @@ def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, 
     for k in range(x.shape[1]):
         state.centers[j, k] += (x[i, k] - state.centers[j, k]) * share
     state.radii[j] = radius
-    enter(state, frame, j)
+    _enter(state, frame, j)
 
 
 @njit(cache=True, nogil=True)
