@@ -190,6 +190,7 @@ def test_one_row_is_refused_by_name():
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"batch_size": 5}, "batch_size=5 is less than pac=10"),
         ({"learning_rate": 0.0}, "learning_rate must lie in"),
+        ({"dropout": 1.0}, "dropout must lie in"),
         ({"generator": (8, 0)}, "a layer of generator must be at least 1"),
         ({"epochs": {"lives": 3}}, "epochs must name the classes"),
         ({"epochs": {"lives": 3}, "per_class": False}, "one generator for all rows"),
@@ -307,6 +308,17 @@ def test_an_informed_start_has_the_shares_of_the_rows_before_it_has_learned_anyt
 
     assert abs(found[True] - share) < 0.05
     assert abs(found[False] - share) > 0.1
+
+
+def test_columns_that_go_together_are_learned_to():
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(600, 1)) + 0.2 * rng.normal(size=(600, 2))
+    options = {"dropout": 0.0, "pac": 1, "learning_rate": 2e-3, "max_modes": 2, "batch_size": 200}
+
+    synthesizer = small(**{**options, "generator": (64,), "critic": (64,), "epochs": 250}).fit(x)
+
+    # 0.62 to 0.85 over five seeds; the real rows have 0.96
+    assert np.corrcoef(synthesizer.sample(600).T)[0, 1] > 0.4
 
 
 def test_longer_training_brings_rows_closer_to_the_real_ones():

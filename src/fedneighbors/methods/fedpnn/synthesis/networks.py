@@ -22,7 +22,6 @@ Singles = npt.NDArray[np.float32]
 
 _TEMPERATURE = 0.2
 _SLOPE = 0.2
-_DROPOUT = 0.5
 _PENALTY = 10.0
 _MOMENTUM = 0.1
 _EPSILON = 1e-5
@@ -190,6 +189,8 @@ class Critic:
         Units of the hidden layers.
     rng : numpy.random.Generator
         Source of the first weights and of the dropout.
+    dropout : float
+        Share of the hidden units that are left out, in [0, 1).
 
     References
     ----------
@@ -198,8 +199,16 @@ class Critic:
     .. [3] Lin et al., "PacGAN", NeurIPS 2018.
     """
 
-    def __init__(self, n_inputs: int, hidden: Sequence[int], rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        rng: np.random.Generator,
+        *,
+        dropout: float = 0.5,
+    ) -> None:
         self._rng = rng
+        self._dropout = dropout
         self.layers: list[Dense] = []
         for n_units in (*hidden, 1):
             self.layers.append(Dense.drawn(n_inputs, n_units, rng, trains=False))
@@ -254,9 +263,11 @@ class Critic:
         states: list[Tensor] = []
         slopes: list[Tensor] = []
         for layer in self.layers[1:]:
-            kept = self._rng.random(tuple(raw.shape), dtype=np.float32) >= _DROPOUT
-            factor = torch.where(raw > 0, 1.0, _SLOPE) / (1.0 - _DROPOUT)
-            slopes.append(factor * torch.from_numpy(kept))
+            slope = torch.where(raw > 0, 1.0, _SLOPE)
+            if self._dropout:
+                kept = self._rng.random(tuple(raw.shape), dtype=np.float32) >= self._dropout
+                slope = slope * torch.from_numpy(kept) / (1.0 - self._dropout)
+            slopes.append(slope)
             states.append(raw * slopes[-1])
             raw = layer(states[-1])
         return states, slopes

@@ -24,6 +24,8 @@ class TrainingSettings:
         Rows that the critic judges together.
     critic_steps : int
         Steps of the critic for each of the generator.
+    dropout : float
+        Share of the critic's hidden units that are left out at each step.
     embedding : int
         Entries of a noise vector.
     learning_rate : float
@@ -47,6 +49,7 @@ class TrainingSettings:
     batch_size: int = 500
     pac: int = 10
     critic_steps: int = 1
+    dropout: float = 0.5
     embedding: int = 128
     learning_rate: float = 2e-4
     noise: Noise = "mixture"
@@ -65,6 +68,8 @@ class TrainingSettings:
             )
         if not isinstance(self.learning_rate, Real) or not 0 < self.learning_rate < 1:
             raise ValueError(f"learning_rate must lie in (0, 1), got {self.learning_rate!r}")
+        if not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
         if self.noise not in NOISES:
             raise ValueError(f"noise must be one of {NOISES}, got {self.noise!r}")
 

@@ -105,7 +105,12 @@ class _Loop:
         if settings.informed:
             counts = rows.matrix[:, len(rows.layout.scalars) :].sum(0)
             self.generator.inform((counts + 0.5) / (len(rows.matrix) + 0.5))
-        self._critic = Critic(settings.pac * (rows.layout.width + extra), settings.critic, rng)
+        self._critic = Critic(
+            settings.pac * (rows.layout.width + extra),
+            settings.critic,
+            rng,
+            dropout=settings.dropout,
+        )
         self._generator_adam = _adam(self.generator.parameters, settings.learning_rate)
         self._critic_adam = _adam(self._critic.parameters, settings.learning_rate)
 
