@@ -56,6 +56,7 @@ benchmark: $(VENV)/.test ## Speed of the training kernels against their peers, i
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/secagg.py
+	$(BIN)/python benchmarks/synthesis.py
 	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/pnn.py
 

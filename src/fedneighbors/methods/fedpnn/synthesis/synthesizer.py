@@ -87,9 +87,10 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     mixtures are fitted to all rows by own updates, and that a column of whole numbers gives whole
     numbers. The same seed gives the same bits on one processor.
 
-    Distributions of single columns are learned soon, how columns go together late: with
-    ``dropout=0, pac=1, learning_rate=1e-3`` it takes about 1,000 steps, with the defaults, which
-    are those of [1]_, several thousand.
+    Distributions of single columns are learned soon, how columns go together late. Of a
+    correlation of 0.9 between two columns, 1,200 steps taught a generator 0.03 to 0.08 with the
+    defaults, which are those of [1]_, and 0.77 with ``dropout=0, pac=1, learning_rate=1e-3``. On
+    a few hundred rows a longer training may make rows worse: look at the measures.
 
     Nothing here is differentially private: a generator may repeat rows, and values that many rows
     share are kept as they are. Measure with :func:`~.quality.nearest_records` before rows leave
