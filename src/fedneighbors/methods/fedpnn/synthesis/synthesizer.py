@@ -88,9 +88,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     numbers. The same seed gives the same bits on one processor.
 
     Distributions of single columns are learned soon, how columns go together late. Of a
-    correlation of 0.9 between two columns, 1,200 steps taught a generator 0.03 to 0.08 with the
-    defaults, which are those of [1]_, and 0.77 with ``dropout=0, pac=1, learning_rate=1e-3``. On
-    a few hundred rows a longer training may make rows worse: look at the measures.
+    correlation of 0.9 between two columns, 1,200 steps taught networks of 128 and 128 units less
+    than 0.1 with the other defaults, which are those of [1]_, and 0.77 with ``dropout=0, pac=1,
+    learning_rate=1e-3``. On a few hundred rows a longer training may make rows worse: measure.
 
     Nothing here is differentially private: a generator may repeat rows, and values that many rows
     share are kept as they are. Measure with :func:`~.quality.nearest_records` before rows leave
