@@ -72,9 +72,17 @@ def test_probabilities_add_up_and_agree_with_their_logarithms():
     np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), shares, atol=1e-12)
 
 
-def test_a_row_far_from_everything_has_a_class_and_shares():
-    found = FedPNNClassifier(sigma=1e-3).fit(X, Y)
-    far = np.full((1, X.shape[1]), 1e30)
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        FedPNNClassifier(sigma=1e-3),
+        FedPNNClassifier.paper(0.2, 0.2),
+        FedPNNClassifier(normalize=None, metric=None, sigma=1e-3),
+    ],
+)
+def test_a_row_far_from_everything_has_a_class_and_shares(classifier):
+    found = classifier.fit(X, Y)
+    far = np.full((1, X.shape[1]), 1e200)
 
     assert found.predict(far)[0] in found.classes_
     np.testing.assert_allclose(found.predict_proba(far).sum(), 1)
@@ -134,6 +142,7 @@ def test_dealing_depends_on_the_seed_alone():
         ({"normalize": "ranks"}, "expected normalize among"),
         ({"activation": "relu"}, "expected activation among"),
         ({"frame": "local"}, "metric=None"),
+        ({"normalize": None}, "metric=None"),
         ({"min_count": 0}, "min_count as an integer of 1 or more"),
         ({"min_count": 2.5}, "min_count as an integer"),
         ({"factor": 0}, "factor above 0"),

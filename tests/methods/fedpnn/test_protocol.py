@@ -1,5 +1,7 @@
 """A federation of tables makes one model, whatever its order, and lets no single record out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.roles import Refuse
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.frame import column_constants, make_frame
 from fedneighbors.methods.fedpnn.messages import (
     CentersReply,
@@ -20,13 +23,18 @@ from fedneighbors.methods.fedpnn.messages import (
     read_frame,
 )
 from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, chosen_sigma, coordinate
+from fedneighbors.methods.fedpnn.protocol import (
+    DEFAULT_SIGMA,
+    FedPNNParty,
+    chosen_sigma,
+    coordinate,
+)
 from fedneighbors.methods.fedpnn.settings import FedPNNSettings
 
 KINDS = [
     FedPNNSettings(),
     FedPNNSettings(metric=None, normalize="minmax", server_threshold=0.1),
-    FedPNNSettings(0.2, 0.2, frame="local", metric=None, classwise=False, min_count=1),
+    FedPNNSettings(0.2, 0.2, frame="local", metric=None, classwise=False, min_count=1, means=False),
     FedPNNSettings(normalize=None, metric=None, sigma=0.5),
 ]
 
@@ -41,7 +49,7 @@ def table(seed=0, n=120, n_features=4, n_classes=3, missing=0.05):
 
 def parties(x, y, owner, **options):
     return [
-        FedPNNParty(str(name), x[owner == name], y[owner == name], **options)
+        FedPNNParty(str(name), x[owner == name], y[owner == name], min_count=1, **options)
         for name in np.unique(owner)
     ]
 
@@ -105,38 +113,45 @@ def test_nothing_that_leaves_stands_for_fewer_records_than_it_must(seed, kind, m
     kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
-    rare = Wire(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y))
-    other = FedPNNParty("usual", rng.normal(size=(60, 3)), np.arange(60) % 2)
+    rare = Wire(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
+    other = FedPNNParty("usual", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
 
-    run(coordinate(kind), [rare, other])
+    model = run(coordinate(kind), [rare, other]).result
 
     (constants,) = (reply for reply in rare.sent if isinstance(reply, ConstantsReply))
     (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
-    few = np.array([size < min_count for size in sizes] + [True, True])[: len(centers.silent)]
-    few = few if len(sizes) > 1 else np.array([sizes[0] < min_count, True])
+    held = np.bincount(y, minlength=10)[list(model.classes)]
+    told = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()
     assert (centers.counts.sum(axis=1) >= min_count).all()
-    assert centers.silent.tolist() == few.tolist()
-    assert not centers.counts[:, centers.silent].any()
+    assert centers.silent.tolist() == (held < min_count).tolist()
+    assert centers.counts.sum(axis=0).tolist() == np.where(held < min_count, 0, held).tolist()
+    assert (
+        constants.sizes.sum(axis=1).tolist() == [told.sum() if told.sum() >= min_count else 0] * 3
+    )
+    assert ((centers.counts == 0) | (centers.counts >= min_count)).all()
     records = rare._party._x
     assert not np.isin(constants.knots[constants.sizes > 0], records).any()
-    frame = run(coordinate(kind), [rare, other]).result.frame
-    points = frame.apply(records)
+    points = model.frame.apply(records)
     assert not any((points == center).all(axis=1).any() for center in centers.centers)
 
 
-def test_rows_of_a_rare_class_do_not_enter_the_moments():
+def test_rows_of_a_rare_class_enter_nothing_that_leaves():
     x, y = table(n_classes=2, missing=0.0)
     frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
     lonely = np.vstack([x, [9.0, 9, 9, 9]])
-    request = MomentsRequest(frame_bytes(frame), (0, 1, 2), 5)
 
-    usual = FedPNNParty("a", x, y).answer(request)
-    with_one = FedPNNParty("a", lonely, np.append(y, 2)).answer(request)
+    usual, with_one = FedPNNParty("a", x, y), FedPNNParty("a", lonely, np.append(y, 2))
 
-    assert with_one.counts.tolist() == usual.counts.tolist()
-    assert (with_one.sums == usual.sums).all()
-    assert (with_one.products == usual.products).all()
+    for request in (
+        MomentsRequest(frame_bytes(frame), (0, 1, 2), 5),
+        ConstantsRequest(20, 5),
+        CentersRequest(
+            frame_bytes(frame), "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
+            "gaussian", True,
+        ),
+    ):  # fmt: skip
+        assert with_one.answer(request) == usual.answer(request)
 
 
 def test_a_party_with_one_class_takes_part():
@@ -187,18 +202,20 @@ def test_columns_of_other_names_and_infinite_values_are_named():
         ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
+        ({"choice": 20}, "no such smoothing"),
         ({"sizes": np.array([[4], [5]])}, "fewer than 5 values"),
         ({"knots": np.zeros((2, 3)), "sizes": np.full((2, 3), 5)}, "1 knots"),
     ],
 )
 def test_centers_that_break_the_rules_are_refused(change, words):
-    request = CentersRequest(b"", "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian")
+    request = CentersRequest(
+        b"", "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
+    )
     usual = {
         "centers": np.zeros((1, 2)),
         "counts": np.array([[5, 0]]),
         "silent": np.array([False, True]),
-        "thresholds": np.ones(2),
-        "losses": np.zeros((2, 20), np.int64),
+        "choice": -1,
         "knots": np.zeros((2, 1)),
         "sizes": np.array([[5], [6]]),
         "n_missing": np.zeros(2, np.int64),
@@ -259,10 +276,59 @@ def test_frames_come_back_from_their_bytes():
         assert again.n_coordinates == 8
 
 
-def test_classes_weigh_alike_in_the_choice_of_smoothing():
-    losses = np.array([[900, 0, 900], [0, 5, 5], [0, 0, 0]])
+def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
+    assert chosen_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
+    assert chosen_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
+    assert chosen_sigma([9, 3], [5, 5]) == chosen_sigma([3, 9], [5, 5]) == SIGMAS[3]
+    assert chosen_sigma([-1, 7], [1000, 1]) == SIGMAS[7]
+    assert chosen_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
 
-    losses = np.pad(losses, ((0, 0), (0, 17)), constant_values=10**9)
 
-    assert chosen_sigma(losses, np.array([1000, 1, 0])) == chosen_sigma(losses[:, :1], np.ones(3))
-    assert chosen_sigma(losses, np.array([1, 1000, 0])) > chosen_sigma(losses[:, :1], np.ones(3))
+def test_parties_of_one_class_each_get_a_smoothing_that_is_no_extreme():
+    x, y = table(n_classes=2)
+
+    model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
+
+    assert model.sigma == DEFAULT_SIGMA
+
+
+@pytest.mark.parametrize("n_knots", [0, -1, 10_001])
+def test_numbers_of_groups_out_of_range_are_no_request(n_knots):
+    with pytest.raises(ValueError, match="1 to 10000 knots"):
+        ConstantsRequest(n_knots, 5)
+    with pytest.raises(ValueError, match="of 1 or more values"):
+        ConstantsRequest(5, 0)
+
+
+def test_a_party_does_not_go_below_its_own_least_count():
+    x, y = table()
+    careful = FedPNNParty("p0", x, y, min_count=5)
+
+    with pytest.raises(PartyRefused, match="fewer records for a number"):
+        run(coordinate(FedPNNSettings(min_count=4)), [careful])
+    assert run(coordinate(FedPNNSettings(min_count=5)), [careful]).result.centers.size
+
+
+def test_moments_that_no_table_has_are_refused():
+    class Liar(FedPNNParty):
+        def _moments(self, request):
+            reply = super()._moments(request)
+            return type(reply)(reply.counts, reply.sums, -reply.products)
+
+    x, y = table()
+
+    with pytest.raises(ProtocolError, match="below what any table has"):
+        run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
+
+
+def test_centers_of_other_dimensions_name_the_party():
+    class Liar(FedPNNParty):
+        def _centers(self, request):
+            reply = super()._centers(request)
+            return replace(reply, centers=reply.centers[:, :-1])
+
+    x, y = table()
+    members = [FedPNNParty("p0", x, y), Liar("p1", x, y)]
+
+    with pytest.raises(ProtocolError, match="party 'p1': centers of another number"):
+        run(coordinate(FedPNNSettings(metric=None)), members)

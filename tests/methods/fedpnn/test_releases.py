@@ -97,10 +97,11 @@ def test_rows_of_classes_that_are_told_are_all_counted(classwise):
         threshold=0.3, factor=2.0, classwise=classwise, min_count=5,
     )  # fmt: skip
 
-    assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
+    assert found.counts.sum() == 50
+    assert not found.counts[:, [1, 3]].any()
     assert found.silent.tolist() == [False, True, False, True]
-    assert np.isnan(found.thresholds).tolist() == [False, True, False, True]
     if classwise:
+        assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
         assert ((found.counts > 0).sum(axis=1) == 1).all()
 
 
@@ -116,7 +117,7 @@ def test_a_release_says_how_exposed_single_records_are():
     assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
     assert merged.largest_risk == 0.25
     assert (bare.n_clusters, bare.n_single, bare.n_centers, bare.fewest) == (3, 1, 3, 1)
-    assert "probability 1 at most" in str(bare)
+    assert "stand for 4 records or more" in str(merged)
     assert "2 records of rare classes are withheld" in str(merged)
 
 
@@ -128,3 +129,31 @@ def test_a_party_that_sends_nothing_says_so():
 
     assert (none.n_centers, none.fewest, none.largest_risk, none.n_withheld) == (0, 0, 0.0, 3)
     assert str(none).startswith("Nothing is sent")
+
+
+def test_centers_are_the_means_of_records_unless_they_are_to_lie_where_they_came():
+    rng = np.random.default_rng(3)
+    points, labels = rng.normal(size=(40, 2)), np.zeros(40, np.int64)
+    how = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
+
+    means = release_centers(points, labels, 1, **how)
+    evolved = release_centers(points, labels, 1, means=False, **how)
+
+    grown = evolve_rows(points, labels, 1, threshold=0.5, factor=2.0)
+    assert evolved.centers.tolist() == grown.centers.tolist()
+    expected = [points[grown.rows == j].mean(axis=0) for j in range(len(grown.centers))]
+    np.testing.assert_allclose(means.centers, expected, rtol=1e-12)
+    assert means.counts.tolist() == evolved.counts.tolist() == grown.counts.tolist()
+
+
+def test_counts_do_not_tell_of_few_records_of_a_class():
+    rng = np.random.default_rng(4)
+    labels = np.repeat([0, 1], [40, 6])
+
+    found = release_centers(
+        rng.normal(size=(46, 2)), labels, 2,
+        threshold=0.6, factor=2.0, classwise=False, min_count=5,
+    )  # fmt: skip
+
+    assert ((found.counts == 0) | (found.counts >= 5)).all()
+    assert found.counts.sum() == 46

@@ -9,12 +9,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn.algorithm import log_posteriors
 from fedneighbors.methods.fedpnn.model import FedPNNModel
 from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
 from fedneighbors.methods.fedpnn.settings import FedPNNSettings
@@ -62,6 +62,9 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Kernel of the network.
     factor : float
         Of the threshold, up to which a ball is stretched; 1 is the pseudo-code's literal reading.
+    means : bool
+        Send the means of the clusters' records. Where the centers came to lie, as in the paper, may
+        be halfway between two records.
     share : int, optional
         Deal the rows at random to so many parties, where ``fit`` is given no owners.
     holdout : float
@@ -119,6 +122,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sigma: float | Literal["loo"] = "loo",
         activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian",
         factor: float = 2.0,
+        means: bool = True,
         share: int | None = None,
         holdout: float = 0.0,
         random_state: int = 0,
@@ -133,6 +137,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma = sigma
         self.activation = activation
         self.factor = factor
+        self.means = means
         self.share = share
         self.holdout = holdout
         self.random_state = random_state
@@ -148,7 +153,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         client_threshold, server_threshold : float
-            Dthr of the parties and of the server (Table 3 of the paper).
+            Dthr of the parties and of the server (Table 4 of the paper).
         **changes
             Parameters that are to differ.
         """
@@ -158,6 +163,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classwise": False,
             "metric": None,
             "min_count": 1,
+            "means": False,
             "share": 2,
             "holdout": 0.1,
         }
@@ -203,7 +209,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             None if names is None else tuple(map(str, names)),
         )
         started, clock = datetime.now(UTC), time.perf_counter()
-        members = holdings.parties(FedPNNParty, n_threads=1)
+        members = holdings.parties(FedPNNParty, n_threads=1, min_count=self.min_count)
         outcome = run(coordinate(settings), members)
         self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
@@ -229,19 +235,16 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of the highest density for each row; ties go to the lower class."""
-        densities = self._log_densities(X)
-        return np.asarray(self.classes_[densities.argmax(axis=1)])
+        shares = self._log_shares(X)
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the shares of the densities, shape (n_rows, n_classes); classes weigh alike."""
-        found: Floats = softmax(self._log_densities(X), axis=1)
-        return found
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithms of :meth:`predict_proba`; -inf for a class without centers."""
-        densities = self._log_densities(X)
-        whole: Floats = densities - np.logaddexp.reduce(densities, axis=1, keepdims=True)
-        return whole
+        return self._log_shares(X)
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Give the columns names, which tables with names are then checked against.
@@ -292,6 +295,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sigma=self.sigma,
             activation=self.activation,
             factor=self.factor,
+            means=self.means,
         )
 
     def _set_model(self, model: FedPNNModel, *, like: npt.NDArray[Any]) -> None:
@@ -301,7 +305,9 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.counts_ = model.counts
         self.sigma_ = model.sigma
 
-    def _log_densities(self, X: Any) -> Floats:
+    def _log_shares(self, X: Any) -> Floats:
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        return self.model_.log_densities(x)
+        present = np.bincount(self.model_.center_labels, minlength=len(self.classes_)) > 0
+        log_priors = np.where(present, -np.log(present.sum()), -np.inf)
+        return log_posteriors(self.model_.log_densities(x), log_priors)

@@ -67,7 +67,7 @@ class Exposure:
 
     @property
     def largest_risk(self) -> float:
-        """The chance to pick the right record of the smallest center that is sent."""
+        """One over the records of the smallest center that is sent, 0 if none is."""
         return 1 / self.fewest if self.fewest else 0.0
 
     def __str__(self) -> str:
@@ -78,8 +78,7 @@ class Exposure:
             f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
         )
         return (
-            f"{self.n_centers} centers stand for {self.fewest} records or more each, so that a "
-            f"guess at one of them is right with probability {self.largest_risk:.3g} at most. Of "
+            f"{self.n_centers} centers stand for {self.fewest} records or more each. Of "
             f"{self.n_clusters} clusters {self.n_single} were single records and {self.n_small} "
-            f"too small; these went into others unless they were allowed.{withheld}"
+            f"too small; these went into others.{withheld}"
         )

@@ -29,7 +29,8 @@ class Constants:
     knots : float64 array of shape (n_features, n_knots)
         Ascending means of groups of neighboring values; NaN beyond a column's last.
     sizes : int64 array of shape (n_features, n_knots)
-        Values in each group; 0 beyond a column's last.
+        Values in each group, the first of which also counts missing cells that are too few to be
+        told; 0 beyond a column's last.
     n_missing : int64 array of shape (n_features,)
         Missing cells; 0 if they are fewer than ``min_count``.
     """
@@ -69,7 +70,9 @@ def column_constants(x: Floats, *, n_knots: int, min_count: int) -> Constants:
         knots[j, : len(groups)] = [group.mean() for group in groups]
         sizes[j, : len(groups)] = [len(group) for group in groups]
     gone = np.isnan(x).sum(axis=0)
-    return Constants(knots, sizes, np.where(gone >= min_count, gone, 0).astype(np.int64))
+    few = gone < min_count
+    sizes[few, 0] += np.where(sizes[few, 0] > 0, gone[few], 0)  # so that sums do not tell of few
+    return Constants(knots, sizes, np.where(few, 0, gone).astype(np.int64))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.frame import Frame
 from fedneighbors.tables.schema import Schema
 
@@ -25,6 +26,10 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+
+MOST_KNOTS = 10_000
+"""Groups of a column that a party tells of at most."""
 
 
 @message
@@ -104,6 +109,10 @@ class ConstantsRequest:
     n_knots: int
     min_count: int
 
+    def __post_init__(self) -> None:
+        if not (0 < self.n_knots <= MOST_KNOTS and self.min_count > 0):
+            raise ValueError(f"expected 1 to {MOST_KNOTS} knots of 1 or more values")
+
     def check(self, party: str, reply: ConstantsReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse groups that are too small, and those of another number."""
         if reply.knots.shape[1] != self.n_knots:
@@ -141,16 +150,15 @@ class CentersReply:
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
     n_classes). ``silent`` says of which classes there are fewer than ``min_count`` records, so that
-    nothing is sent. ``losses`` are leave-one-out log losses of each class for each smoothing, int64
-    in units of 2**-20 nats. The last three are the party's constants, empty where the frame was
+    nothing is sent. ``choice`` is the position of the smoothing that suits the party's rows best,
+    -1 if they cannot tell. The last three are the party's constants, empty where the frame was
     agreed before.
     """
 
     centers: Floats
     counts: Integers
     silent: npt.NDArray[np.bool_]
-    thresholds: Floats
-    losses: Integers
+    choice: int
     knots: Floats
     sizes: Integers
     n_missing: Integers
@@ -162,6 +170,8 @@ class CentersReply:
             raise ValueError("centers and counts differ in number")
         if (self.counts < 0).any():
             raise ValueError("a count is negative")
+        if not -1 <= self.choice < len(SIGMAS):
+            raise ValueError("there is no such smoothing")
         ConstantsReply(self.knots, self.sizes, self.n_missing)
 
     @property
@@ -189,6 +199,10 @@ class CentersRequest:
     classwise: bool
     min_count: int
     activation: str
+    means: bool
+
+    def __post_init__(self) -> None:
+        ConstantsRequest(self.n_knots, self.min_count)
 
     def check(self, party: str, reply: CentersReply) -> None:
         """Refuse centers that stand for too few records, and constants of too few values."""

@@ -6,7 +6,7 @@ apart. The first exchange of all compares what the tables look like, the last ha
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,12 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_LOSS_UNITS = float(1 << 20)
+DEFAULT_SIGMA = 0.5
+"""Where no party has rows of two classes, so that none can tell."""
 
 
 class FedPNNParty:
-    """One organisation's table and what it answers.
+    """One organization's table and what it answers.
 
     Parameters
     ----------
@@ -68,6 +69,8 @@ class FedPNNParty:
         Column names.
     label_name : str
         Name of the label, for error messages.
+    min_count : int
+        Fewest records that anything it sends stands for; it refuses to go below.
     n_threads : int
         Taken as other methods' parties take it; clusters evolve in one thread.
     model_path : path, optional
@@ -97,6 +100,7 @@ class FedPNNParty:
         *,
         feature_names: tuple[str, ...] | None = None,
         label_name: str = "target",
+        min_count: int = 5,
         n_threads: int = 1,  # noqa: ARG002 - all methods' parties are made alike
         model_path: str | Path | None = None,
     ) -> None:
@@ -109,10 +113,13 @@ class FedPNNParty:
         self._y = np.asarray(y)
         self._feature_names = feature_names
         self._label_name = label_name
+        self._min_count = min_count
         self._path = None if model_path is None else Path(model_path)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
+        if getattr(request, "min_count", self._min_count) < self._min_count:
+            raise Refuse("fewer records for a number are asked for than this party allows")
         match request:
             case SchemaRequest():
                 return describe(
@@ -132,9 +139,11 @@ class FedPNNParty:
         raise Refuse("unknown request")
 
     def _constants(self, n_knots: int, min_count: int) -> Constants:
-        return column_constants(
-            np.asarray(self._x, np.float64), n_knots=n_knots, min_count=min_count
-        )
+        """Return constants of the rows of classes that have enough of them."""
+        _, label, sizes = np.unique(self._y, return_inverse=True, return_counts=True)
+        told = sizes[label] >= min_count
+        x = np.asarray(self._x, np.float64)[told]
+        return column_constants(x, n_knots=n_knots, min_count=min_count)
 
     def _labels(self, classes: tuple[Label, ...]) -> Integers:
         return label_positions(self._y, classes, name=self._label_name)
@@ -171,47 +180,55 @@ class FedPNNParty:
             factor=request.factor,
             classwise=request.classwise,
             min_count=request.min_count,
+            means=request.means,
         )
         self.exposure = released.exposure
         log.info("party %s: %s", self.name, released.exposure)
-        losses = _own_losses(points, labels, released, request.activation)
         return CentersReply(
             released.centers,
             released.counts,
             released.silent,
-            released.thresholds,
-            losses,
+            _own_choice(points, labels, released, request.activation),
             sent.knots,
             sent.sizes,
             sent.n_missing,
         )
 
 
-def _own_losses(points: Floats, labels: Integers, released: Released, activation: str) -> Integers:
-    """Return the leave-one-out losses of the rows of each class that sends anything."""
-    losses = np.zeros((len(released.silent), len(SIGMAS)), np.int64)
-    for label in np.flatnonzero(~released.silent):
+def _own_choice(points: Floats, labels: Integers, released: Released, activation: str) -> int:
+    """Return which smoothing costs the rows of a party least, its classes weighing alike.
+
+    Its losses themselves would tell single records. -1 if it has rows of one class alone, which any
+    smoothing suits.
+    """
+    told = np.flatnonzero(~released.silent)
+    if len(told) < 2:
+        return -1
+    losses = np.zeros(len(SIGMAS))
+    for label in told:
         rows = labels == label
         own = leave_one_out_losses(
             points[rows], labels[rows], released.centers, released.counts, activation=activation
         )
-        losses[label] = np.rint(own * _LOSS_UNITS)
-    return losses
+        losses += own / rows.sum()
+    return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
 
 
-def chosen_sigma(losses: Integers, counts: Integers) -> float:
-    """Return the smoothing of least mean loss, all classes weighing alike.
+def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
+    """Return the smoothing in the middle of what the parties chose.
 
     Parameters
     ----------
-    losses : int64 array of shape (n_classes, n_sigmas)
-        Summed over the rows of all parties.
-    counts : int64 array of shape (n_classes,)
-        Those rows; classes without any do not count.
+    choices : sequence of int
+        Positions among the smoothings, -1 for none.
+    weights : sequence of int
+        Records that stand behind each choice.
     """
-    present = counts > 0
-    means = losses[present] / counts[present, None]
-    return float(SIGMAS[means.mean(axis=0).argmin()])
+    votes = sorted((c, w) for c, w in zip(choices, weights, strict=True) if c >= 0)
+    if not votes:
+        return DEFAULT_SIGMA
+    reached = np.cumsum([weight for _, weight in votes])
+    return float(SIGMAS[votes[int(np.searchsorted(reached, reached[-1] / 2))][0]])
 
 
 def _sent(constants: Constants) -> ConstantsReply:
@@ -284,6 +301,8 @@ def _checked_moments(reply: Message, frame: Frame, schema: Agreed) -> ClassMomen
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):
         raise ProtocolError(f"moments of other shapes came: {shapes}; a party sent another table's")
+    if (reply.counts < 0).any() or (np.diag(reply.products) < 0).any():
+        raise ProtocolError("moments are below what any table has; a party sent something else")
     if reply.counts.sum() < 1:
         raise _too_few()
     return ClassMoments(reply.counts, reply.sums, reply.products)
@@ -310,6 +329,7 @@ def _centers_request(
         classwise=settings.classwise,
         min_count=settings.min_count,
         activation=settings.activation,
+        means=settings.means,
     )
 
 
@@ -320,6 +340,9 @@ def _model(
     frame: Frame,
     metric: Floats,
 ) -> FedPNNModel:
+    for name in each:
+        if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
+            raise ProtocolError(f"party {name!r}: centers of another number of dimensions came")
     centers = np.concatenate([each[name].centers for name in each])
     counts = np.concatenate([each[name].counts for name in each])
     if len(centers) == 0:
@@ -333,8 +356,9 @@ def _model(
     )
     sigma = settings.sigma
     if sigma == "loo":
-        losses = np.sum([each[name].losses for name in each], axis=0)
-        sigma = chosen_sigma(losses, counts.sum(axis=0))
+        names = sorted(each)
+        weights = [int(each[name].counts.sum()) for name in names]
+        sigma = chosen_sigma([each[name].choice for name in names], weights)
     return FedPNNModel(
         frame=frame,
         metric=metric if len(metric) else np.eye(centers.shape[1]),

@@ -31,8 +31,6 @@ class Released:
         Records of each class that a center stands for.
     silent : bool array of shape (n_classes,)
         Classes of fewer records than a center needs: nothing of them is sent.
-    thresholds : float64 array of shape (n_classes,)
-        Used for each class; the same for all where classes are not kept apart, NaN for none.
     exposure : Exposure
         What it tells of single records.
     """
@@ -40,7 +38,6 @@ class Released:
     centers: Floats
     counts: Integers
     silent: npt.NDArray[np.bool_]
-    thresholds: Floats
     exposure: Exposure
 
 
@@ -53,6 +50,7 @@ def release_centers(
     factor: float,
     classwise: bool,
     min_count: int,
+    means: bool = True,
 ) -> Released:
     """Return the centers that a party sends.
 
@@ -73,6 +71,9 @@ def release_centers(
     min_count : int
         Records that a center stands for at least; smaller clusters go to the nearest of their
         class, and a class of fewer records sends nothing.
+    means : bool
+        Send the means of the clusters' records in place of where the centers came to lie, which
+        may be halfway between two records that others do not bear upon.
     """
     sizes = np.bincount(labels, minlength=n_classes)
     silent = sizes < min_count
@@ -81,19 +82,19 @@ def release_centers(
         parts = [(points[kept], labels[kept])]
     else:
         parts = [(points[labels == c], labels[labels == c]) for c in np.flatnonzero(~silent)]
-    thresholds = np.full(n_classes, np.nan)
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
     grown_sizes = [np.zeros(0, np.int64)]
     for own, classes in parts:
         if len(own) == 0:
             continue
         limit = chosen_threshold(own, factor=factor) if threshold is None else threshold
-        thresholds[np.unique(classes)] = limit
         grown = evolve_rows(own, classes, n_classes, threshold=limit, factor=factor)
-        grown_sizes.append(grown.counts.sum(axis=1))
-        some = merge_small(grown.centers, grown.counts, min_count=min_count)
+        sizes = grown.counts.sum(axis=1)
+        grown_sizes.append(sizes)
+        places = _means(own, grown.rows, sizes) if means else grown.centers
+        some = merge_small(places, grown.counts, min_count=min_count)
         centers.append(some[0])
-        counts.append(some[1])
+        counts.append(_without_few(some[1], min_count=min_count))
     sent = np.concatenate(counts)
     exposure = Exposure.of(
         n_records=len(points),
@@ -101,7 +102,26 @@ def release_centers(
         sent=sent.sum(axis=1),
         min_count=min_count,
     )
-    return Released(np.concatenate(centers), sent, silent, thresholds, exposure)
+    return Released(np.concatenate(centers), sent, silent, exposure)
+
+
+def _means(points: Floats, rows: Integers, sizes: Integers) -> Floats:
+    """Return the mean of the rows of each cluster."""
+    sums = np.zeros((len(sizes), points.shape[1]))
+    np.add.at(sums, rows, points)
+    return np.asarray(sums / sizes[:, None])
+
+
+def _without_few(counts: Integers, *, min_count: int) -> Integers:
+    """Return the counts without those that tell of few records of a class.
+
+    They are added to the most frequent class of the center, which they would not outvote.
+    """
+    top = counts.argmax(axis=1)
+    kept = np.where(counts < min_count, 0, counts)
+    kept[np.arange(len(counts)), top] = 0
+    kept[np.arange(len(counts)), top] = counts.sum(axis=1) - kept.sum(axis=1)
+    return np.asarray(kept, np.int64)
 
 
 def chosen_threshold(points: Floats, *, factor: float) -> float:

@@ -55,6 +55,8 @@ class FedPNNSettings:
         Of the threshold, up to which a ball is stretched.
     ridge, boost : float
         Of the metric, see :func:`~.metric.supervised_metric`.
+    means : bool
+        Parties send the means of their clusters' records, not where the centers came to lie.
     n_knots : int
         Groups of a column's values.
     classes : tuple of labels
@@ -74,6 +76,7 @@ class FedPNNSettings:
     ridge: float = 0.03
     boost: float = 3.0
     n_knots: int = 100
+    means: bool = True
     classes: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,10 +96,10 @@ class FedPNNSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
-        if self.metric is not None and self.frame == "local":
+        if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
-                "moments can be summed in a frame that all agree on only: use frame='global', or "
-                "metric=None"
+                "moments can be summed in a frame that all agree on only: use frame='global' and a "
+                "normalize, or metric=None"
             )
 
     @property
