@@ -57,7 +57,7 @@ def column_constants(x: Floats, *, n_knots: int, min_count: int) -> Constants:
     >>> x = np.array([[1.0], [2.0], [3.0], [4.0], [9.0], [np.nan]])
     >>> found = column_constants(x, n_knots=8, min_count=2)
     >>> found.knots[0, :2].tolist(), found.sizes[0, :2].tolist(), found.n_missing.tolist()
-    ([2.0, 6.5], [3, 2], [0])
+    ([2.0, 6.5], [4, 2], [0])
     """
     n_features = x.shape[1]
     knots = np.full((n_features, n_knots), np.nan)
