@@ -2,12 +2,12 @@ import _thread
 import multiprocessing
 import signal
 import threading
-import time
 
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
 from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.lines import Threads
 from fedneighbors.federation.messages import encode
 from fedneighbors.federation.roles import gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
@@ -129,13 +129,19 @@ def test_interrupt_ends_a_worker_that_never_answers():
 
 
 def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
-    before, start = threading.active_count(), threading.Thread.start
+    before, start, end = threading.active_count(), threading.Thread.start, Threads.end
+    ending = threading.Event()
 
     def interrupted(thread):
-        _thread.start_new_thread(lambda: (time.sleep(0.05), start(thread)), ())
+        _thread.start_new_thread(lambda: (ending.wait(), start(thread)), ())
         raise KeyboardInterrupt
 
+    def ended(threads, *, wait):
+        ending.set()
+        end(threads, wait=wait)
+
     monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(Threads, "end", ended)
     with pytest.raises(KeyboardInterrupt):
         run(_counted(), counters(), workers="processes")
 

@@ -4,6 +4,7 @@ All of them see rows in the same frame as FedPNN does: quantiles of all parties,
 for the missing cells of a column.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -37,7 +38,7 @@ Integers = npt.NDArray[np.int64]
 _KNOTS, _MIN_COUNT = 100, 5
 
 
-class _Framed(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """A classifier of rows in the frame that parties agree on."""
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
@@ -63,11 +64,13 @@ class _Framed(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._train(self.frame_.apply(x), np.asarray(labels, np.int64), owned)
         return self
 
+    @abstractmethod
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """Train on points and positions of classes, of which each party owns some."""
 
+    @abstractmethod
     def _shares(self, points: Floats) -> Floats:
-        raise NotImplementedError
+        """Return a share for each class."""
 
     def predict_proba(self, X: Any) -> Floats:
         """Return a share for each class, shape (n_rows, n_classes)."""
