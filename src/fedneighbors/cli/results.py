@@ -1,7 +1,9 @@
 """Shows and keeps what a run left: tables on the terminal, record and report in a folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -10,12 +12,15 @@ from rich.text import Text
 
 from fedneighbors.cli.console import complain, say
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.records import RunRecord, Table, write_record
+from fedneighbors.records import RunRecord, Table, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
 from fedneighbors.reports.chapters import grid
 from fedneighbors.reports.text import printable
 
-__all__ = ["keep", "print_grid", "print_tables"]
+if TYPE_CHECKING:
+    from fedneighbors.datasets import Dataset
+
+__all__ = ["keep", "keep_model", "print_grid", "print_tables"]
 
 _MOST_ROWS = 24
 _LONGEST_CELL = 60
@@ -81,3 +86,44 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
     say(f"report  {folder / 'report.html'}", "green")
     if saved:
         say(f"figures {folder / 'figures'}", "green")
+
+
+def keep_model(
+    model: Any,
+    record: RunRecord,
+    data: "Dataset",
+    path: Path,
+    *,
+    source: Mapping[str, str],
+    shown: Sequence[str],
+    encoded: str,
+) -> None:
+    """Print what a training reached; write its record, report, model and encoder.
+
+    Parameters
+    ----------
+    model : classifier with a method ``save``
+        What was trained.
+    record : RunRecord
+        What the run left.
+    data : Dataset
+        What it was trained on.
+    path : path
+        Of the model; the other files go into its folder.
+    source : mapping of str to str
+        Where the rows came from, for the record.
+    shown : sequence of str
+        Tables to print.
+    encoded : str
+        Note for the record where cells were encoded; empty for none.
+    """
+    notes = (*record.notes, encoded) if encoded else record.notes
+    record = replace(record, parameters={**source, **record.parameters}, notes=notes)
+    print_tables(record, shown)
+    keep(record, path.parent, name="record")
+    model.save(path)
+    say(f"model   {path}", "green")
+    if data.encoder is not None:
+        rules = path.with_name("encoder.json")
+        replace_file(rules, data.encoder.to_json().encode("utf-8"))
+        say(f"encoder {rules}", "green")

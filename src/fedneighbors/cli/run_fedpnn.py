@@ -1,6 +1,5 @@
 """``fedneighbors run fedpnn``: trains on a data set split over parties, in this process."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -60,10 +59,9 @@ def fedpnn(
     Reads one file and plays a federation of its rows in this process, to see
     what it would reach, and what its centers would tell of single records.
     """
-    from fedneighbors.cli.console import progress_bar, say
-    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.cli.console import progress_bar
+    from fedneighbors.cli.results import keep_model
     from fedneighbors.methods.fedpnn.training import run as run_fedpnn
-    from fedneighbors.records import replace_file
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
@@ -86,14 +84,13 @@ def fedpnn(
             progress=progress,
         )
     source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
-    notes = record.notes
-    if table.encoder is not None and table.encoder.nominal_names:
-        notes = (*notes, _ENCODED)
-    record = replace(record, parameters={**source, **record.parameters}, notes=notes)
-    print_tables(record, ["summary", "exposure"])
-    keep(record, out, name="record")
-    model.save(out / "model.fnp")
-    say(f"model   {out / 'model.fnp'}", "green")
-    if table.encoder is not None:
-        replace_file(out / "encoder.json", table.encoder.to_json().encode("utf-8"))
-        say(f"encoder {out / 'encoder.json'}", "green")
+    has_words = table.encoder is not None and bool(table.encoder.nominal_names)
+    keep_model(
+        model,
+        record,
+        table,
+        out / "model.fnp",
+        source=source,
+        shown=["summary", "exposure"],
+        encoded=_ENCODED if has_words else "",
+    )

@@ -1,8 +1,7 @@
 """``fedneighbors run flynn``: trains on a data set split over parties, in this process."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -27,11 +26,6 @@ from fedneighbors.cli.splits import (
     read_data,
     split_data,
 )
-
-if TYPE_CHECKING:
-    from fedneighbors.datasets import Dataset
-    from fedneighbors.methods.flynn import FlyNNClassifier
-    from fedneighbors.records import RunRecord
 
 __all__ = ["flynn"]
 
@@ -76,6 +70,7 @@ def flynn(
     app.
     """
     from fedneighbors.cli.console import progress_bar
+    from fedneighbors.cli.results import keep_model
     from fedneighbors.methods.flynn.experiment import run as run_flynn
 
     if party_column == label:
@@ -106,28 +101,12 @@ def flynn(
             progress=progress,
         )
     source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
-    _leave(model, record, table, source=source, out=out)
-
-
-def _leave(
-    model: "FlyNNClassifier",
-    record: "RunRecord",
-    table: "Dataset",
-    *,
-    source: dict[str, str],
-    out: Path,
-) -> None:
-    """Print what a run reached; write its record, report, model and encoder."""
-    from fedneighbors.cli.console import say
-    from fedneighbors.cli.results import keep, print_tables
-    from fedneighbors.records import replace_file
-
-    notes = record.notes if table.encoder is None else (*record.notes, _ENCODED)
-    record = replace(record, parameters={**source, **record.parameters}, notes=notes)
-    print_tables(record, ["summary"])
-    keep(record, out, name="record")
-    model.save(out / "model.fnn")
-    say(f"model   {out / 'model.fnn'}", "green")
-    if table.encoder is not None:
-        replace_file(out / "encoder.json", table.encoder.to_json().encode("utf-8"))
-        say(f"encoder {out / 'encoder.json'}", "green")
+    keep_model(
+        model,
+        record,
+        table,
+        out / "model.fnn",
+        source=source,
+        shown=["summary"],
+        encoded="" if table.encoder is None else _ENCODED,
+    )
