@@ -16,7 +16,7 @@ _IN_WORDS = {
     "SchemaRequest": "columns and labels",
     "ConstantsRequest": "constants of columns",
     "CentersRequest": "centers",
-    "MomentsRequest": "sums for scaling",
+    "MomentsRequest": "sums of columns",
     "CountRequest": "counts",
     "ModelRelease": "the model",
     "Finish": "calibration",
@@ -70,7 +70,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         x="round",
         y="bytes",
         hue="direction",
-        caption="Counts go up once and the model comes down once; rows stay where they are.",
+        caption="Summaries go up and the model comes down once; rows stay where they are.",
     )
     return table, figure
 

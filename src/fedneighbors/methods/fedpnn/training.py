@@ -163,6 +163,6 @@ def _exposures(exposures: Mapping[str, Exposure]) -> Table:
             for name, e in exposures.items()
         ),
         caption="Clusters of a single record or of too few go into the nearest of their class "
-        "before centers are sent. Fewest: records of the smallest center that is sent; risk: the "
-        "chance to pick the right one of them.",
+        "before centers are sent. Fewest: records of the smallest center that is sent; risk: one "
+        "over that.",
     )  # fmt: skip
