@@ -1,0 +1,1 @@
+"""kNN-Per: a shared model, and a memory of its own for each client."""

@@ -1,0 +1,196 @@
+"""The memory of one client: keys and labels that come, are asked, and go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.neighbors import Neighbors, nearest
+
+__all__ = ["STRATEGIES", "Datastore", "Strategy"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Strategy = Literal["concatenate", "fixed", "fifo", "reservoir"]
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+@dataclass
+class Datastore:
+    """Keys with labels, asked for their nearest (K_m and V_m, Eqs 3 to 5 of the paper).
+
+    Parameters
+    ----------
+    n_dimensions : int
+        Width of a key.
+    capacity : int, optional
+        Most keys that it holds. None: as many as come.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+        What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
+        are left out, with ``"fifo"`` they take the places of the oldest, with ``"reservoir"`` those
+        of random ones, so that it stays a uniform sample of all that came. ``"fixed"`` takes
+        nothing after the first rows.
+    random_state : int
+        Of the reservoir.
+
+    Attributes
+    ----------
+    ids : list of str
+        Name of each key, in the order of :attr:`keys`.
+    """
+
+    n_dimensions: int
+    capacity: int | None = None
+    strategy: Strategy = "concatenate"
+    random_state: int = 0
+    _keys: Floats = field(init=False, repr=False)
+    _labels: npt.NDArray[Any] = field(init=False, repr=False)
+    _ids: list[str] = field(init=False, repr=False, default_factory=list)
+    _n_seen: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"expected strategy among {STRATEGIES}, got {self.strategy!r}")
+        if self.capacity is not None and self.capacity < 1:
+            raise ValueError(f"expected a capacity of 1 or more, got {self.capacity}")
+        self._keys = np.empty((0, self.n_dimensions))
+        self._labels = np.empty(0, np.int64)
+        self._random = np.random.default_rng(self.random_state)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def keys(self) -> Floats:
+        """Keys, oldest first; read only. Shape (n_keys, n_dimensions)."""
+        return _read_only(self._keys)
+
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """Label or targets of each key; read only."""
+        return _read_only(self._labels)
+
+    @property
+    def ids(self) -> list[str]:
+        """Name of each key."""
+        return list(self._ids)
+
+    def add(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None = None
+    ) -> "Datastore":
+        """Let new keys in, as far as capacity and strategy allow.
+
+        Parameters
+        ----------
+        keys : array of shape (n, n_dimensions)
+            Embeddings, oldest first.
+        labels : array of shape (n,) or (n, n_outputs)
+            Their labels or targets.
+        ids : sequence of str, optional
+            Names by which they can be forgotten; by default ``"0"``, ``"1"`` and so on in the
+            order in which rows came.
+
+        Raises
+        ------
+        ValueError
+            If shapes disagree, or a name is taken.
+        DataError
+            If a key is not finite. Nothing was added then.
+        """
+        rows, values, names = self._checked(keys, labels, ids)
+        if self._n_seen == 0:
+            self._labels = np.empty((0, *values.shape[1:]), values.dtype)
+        kept, taken = self._places(len(rows))
+        self._keys = np.concatenate([self._keys[kept], rows[taken]])
+        self._labels = np.concatenate([self._labels[kept], values[taken]])
+        self._ids = [self._ids[i] for i in kept] + [names[i] for i in taken]
+        self._n_seen += len(rows)
+        return self
+
+    def forget(self, ids: Sequence[str]) -> "Datastore":
+        """Delete keys by their names; nothing of them stays.
+
+        Raises
+        ------
+        KeyError
+            If a name is not here; nothing was deleted then.
+        """
+        gone = set(ids)
+        unknown = sorted(gone - set(self._ids))
+        if unknown:
+            raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
+        return self.keep([i for i, name in enumerate(self._ids) if name not in gone])
+
+    def keep(self, places: Sequence[int]) -> "Datastore":
+        """Delete all keys but those at ``places``, which are to ascend."""
+        self._keys = self._keys[list(places)]
+        self._labels = self._labels[list(places)]
+        self._ids = [self._ids[i] for i in places]
+        return self
+
+    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+        """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest."""
+        return nearest(self._keys, queries, k, own=own)
+
+    def _places(self, n_new: int) -> tuple[list[int], list[int]]:
+        """Return which keys stay and which of the new ones come."""
+        n, everything = len(self), list(range(n_new))
+        if self.strategy == "fixed" and self._n_seen > 0:
+            return list(range(n)), []
+        free = n_new if self.capacity is None else self.capacity - n
+        if n_new <= free:
+            return list(range(n)), everything
+        if self.strategy == "fifo":
+            excess = n_new - free
+            return list(range(min(excess, n), n)), everything[max(excess - n, 0) :]
+        if self.strategy == "reservoir":
+            return self._sampled(n_new)
+        return list(range(n)), everything[:free]
+
+    def _sampled(self, n_new: int) -> tuple[list[int], list[int]]:
+        """Return a uniform sample of all that ever came, one new key after another."""
+        held = [(0, place) for place in range(len(self))]
+        for number in range(n_new):
+            if len(held) < (self.capacity or 0):
+                held.append((1, number))
+                continue
+            place = int(self._random.integers(self._n_seen + number + 1))
+            if place < len(held):
+                held[place] = (1, number)
+        return sorted(p for new, p in held if not new), sorted(p for new, p in held if new)
+
+    def _checked(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None
+    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+        rows = np.ascontiguousarray(keys, dtype=np.float64)
+        values = np.asarray(labels)
+        if rows.ndim != 2 or rows.shape[1] != self.n_dimensions or len(values) != len(rows):
+            raise ValueError(
+                f"expected keys of width {self.n_dimensions} and a label for each, got shapes "
+                f"{rows.shape} and {values.shape}"
+            )
+        if self._n_seen and values.shape[1:] != self._labels.shape[1:]:
+            raise ValueError(f"expected labels like those before, got shape {values.shape}")
+        if not np.isfinite(rows).all():
+            raise DataError("some keys are not finite; embed rows whose cells are all finite")
+        first = self._n_seen
+        names = [str(first + i) for i in range(len(rows))] if ids is None else list(map(str, ids))
+        if len(names) != len(rows):
+            raise ValueError(f"expected a name for each of {len(rows)} rows, got {len(names)}")
+        known = set(self._ids)
+        twice = [name for name in names if name in known] or (
+            [] if len(set(names)) == len(names) else ["the same name twice"]
+        )
+        if twice:
+            raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
+        return rows, values, names
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

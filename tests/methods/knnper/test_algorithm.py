@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.methods.knnper.algorithm import (
+    averaged,
+    best_mixture,
+    closeness,
+    local_means,
+    local_votes,
+    mixed,
+)
+from fedneighbors.methods.knnper.neighbors import Neighbors, nearest
+from tests.naive import knnper as naive
+
+DISTANCES = st.lists(
+    st.one_of(st.floats(0, 50), st.sampled_from([0.0, 1.0, 1e6, 1e300])), min_size=1, max_size=8
+).map(sorted)
+
+
+@given(DISTANCES, st.data(), st.sampled_from([0.01, 1.0, 100.0]))
+def test_votes_are_those_of_equation_6(distances, data, sigma):
+    labels = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(distances), max_size=len(distances))
+    )
+    found = Neighbors(np.arange(len(labels))[None], np.array([distances]))
+
+    shares = local_votes(found, np.array(labels), 4, sigma=sigma)
+
+    expected = naive.votes(labels, distances, 4, sigma)
+    np.testing.assert_allclose(shares[0], expected, rtol=1e-12, atol=1e-300)
+
+
+def test_a_neighbor_at_the_same_place_alone_counts_where_others_are_far():
+    found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 1e308]]))
+
+    assert local_votes(found, np.array([1, 0]), 2).tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("kernel", ["paper", "gaussian", "uniform"])
+def test_neighbors_too_far_to_tell_apart_weigh_alike(kernel):
+    weights = closeness(np.array([[np.inf, np.inf]]), kernel=kernel)
+
+    assert weights.tolist() == [[1.0, 1.0]]
+
+
+def test_the_gaussian_kernel_falls_with_the_square():
+    weights = closeness(np.array([[1.0, 3.0]]), kernel="gaussian", sigma=2.0)
+
+    np.testing.assert_allclose(weights, [[1.0, np.exp(-1.0)]], rtol=1e-15)
+
+
+def test_a_key_that_stands_for_three_rows_votes_as_three_keys_do():
+    keys, query = np.array([[0.0], [1.0]]), np.array([[0.4]])
+    thrice = nearest(np.repeat(keys, [1, 3], axis=0), query, 4)
+
+    one = local_votes(nearest(keys, query, 2), np.array([0, 1]), 2, counts=np.array([1.0, 3.0]))
+
+    assert np.allclose(one, local_votes(thrice, np.array([0, 1, 1, 1]), 2), rtol=1e-15)
+
+
+def test_means_of_equal_neighbors_are_their_value():
+    found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 2.0]]))
+
+    means = local_means(found, np.array([[3.0, -1.0], [3.0, -1.0]]))
+
+    np.testing.assert_allclose(means, [[3.0, -1.0]], rtol=1e-15)
+
+
+def test_a_memory_without_keys_has_no_vote():
+    with pytest.raises(ValueError, match="an empty memory has no vote"):
+        local_votes(nearest(np.empty((0, 2)), np.zeros((1, 2)), 3), np.empty(0, int), 2)
+
+
+@given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=2, max_size=2))
+def test_mixtures_are_those_of_equation_7(weight, local):
+    shared = [0.25, 0.75]
+
+    found = mixed(np.array([local]), np.array([shared]), weight)
+
+    assert found[0].tolist() == naive.mixed(local, shared, weight)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_is_a_share(weight):
+    with pytest.raises(ValueError, match="a weight from 0 to 1"):
+        mixed(np.zeros((1, 2)), np.zeros((1, 2)), weight)
+
+
+def test_the_weight_that_gets_most_rows_right_is_taken():
+    shared = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]])
+    local = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+
+    # the second row turns between .3 and .5, and all larger weights get all three right
+    assert best_mixture(local, shared, np.array([0, 1, 1])) == 0.7
+
+
+def test_without_rows_the_weight_is_the_middle_one():
+    empty = np.empty((0, 2))
+
+    assert best_mixture(empty, empty, np.empty(0, int)) == 0.5
+
+
+@given(
+    st.floats(-10, 10),
+    st.dictionaries(st.sampled_from("abcd"), st.floats(-10, 10)),
+    st.lists(st.integers(1, 9), min_size=4, max_size=4),
+)
+def test_the_average_is_that_of_equation_13(before, updates, rows):
+    shares = {name: n / sum(rows) for name, n in zip("abcd", rows, strict=True)}
+
+    found = averaged(
+        np.array([before]), {name: np.array([w]) for name, w in updates.items()}, shares
+    )
+
+    assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=1e-9, abs=1e-12)
+
+
+def test_clients_that_change_nothing_leave_the_shared_model_as_it_was():
+    before = np.random.default_rng(0).normal(size=100)
+
+    after = averaged(before, {"a": before.copy(), "b": before.copy()}, {"a": 0.1, "b": 0.3})
+
+    assert after.tobytes() == before.tobytes()

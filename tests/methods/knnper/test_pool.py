@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fedneighbors.methods.knnper.pool import (
+    fit_pool,
+    local_prior,
+    pool_terms,
+    pooled,
+    ridge_head,
+    ridge_held_out,
+    ridge_scores,
+    softened,
+)
+
+
+def experts(n=60, n_classes=4, n_experts=3, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(n_classes, size=n)
+    scores = random.normal(size=(n, n_classes, n_experts))
+    scores[np.arange(n), labels] += [1.5, 0.5, 0.0]
+    return scores, labels
+
+
+def test_gradient_and_hessian_are_those_of_the_loss():
+    scores, labels = experts()
+    weights, step = np.array([0.7, -0.2, 0.4]), 1e-5
+
+    terms = pool_terms(scores, labels, weights)
+
+    for j, unit in enumerate(np.eye(3) * step):
+        up, down = (pool_terms(scores, labels, weights + s * unit) for s in (1, -1))
+        slope = (up.loss - down.loss) / (2 * step)
+        assert terms.gradient[j] == pytest.approx(slope, rel=1e-6, abs=1e-6)
+        np.testing.assert_allclose(
+            terms.hessian[j], (up.gradient - down.gradient) / (2 * step), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_weights_are_those_of_most_likelihood():
+    scores, labels = experts()
+    start = np.array([1.0, 0.5, 0.5])
+
+    found = fit_pool(start, lambda w: pool_terms(scores, labels, w))
+
+    def loss(w):
+        return pool_terms(scores, labels, w).loss + ((w - start) ** 2).sum() / 2
+
+    expected = minimize(loss, start, method="BFGS", options={"gtol": 1e-8}).x
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_clients_that_sum_their_terms_find_what_their_pooled_rows_give():
+    scores, labels = experts()
+    clients = np.arange(60) % 7
+
+    def summed(w):
+        each = [pool_terms(scores[clients == c], labels[clients == c], w) for c in range(7)]
+        return sum(each[1:], start=each[0])
+
+    apart = fit_pool([1.0, 1.0, 1.0], summed)
+
+    together = fit_pool([1.0, 1.0, 1.0], lambda w: pool_terms(scores, labels, w))
+    np.testing.assert_allclose(apart, together, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_step_too_far_is_halved_until_the_loss_falls(scale):
+    scores, labels = experts()
+    losses = []
+
+    def summed(w):
+        terms = pool_terms(scale * scores, labels, w)
+        losses.append(terms.loss + ((w - 1) ** 2).sum() / 2)
+        return terms
+
+    found = fit_pool([1.0, 1.0, 1.0], summed)
+
+    ended = pool_terms(scale * scores, labels, found)
+    assert ended.loss + ((found - 1) ** 2).sum() / 2 == min(losses)
+    assert np.abs(ended.gradient + found - 1).max() < 1e-2 * max(scale, 1)
+
+
+def test_without_rows_the_weights_stay():
+    found = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
+
+    assert found.tolist() == [1.0, 0.5]
+
+
+def test_one_expert_of_weight_1_is_the_pool():
+    shares = np.array([[0.2, 0.8], [0.5, 0.5]])
+
+    np.testing.assert_allclose(pooled(np.log(shares)[:, :, None], np.ones(1)), shares, rtol=1e-15)
+
+
+def test_softened_votes_have_no_infinite_logarithm():
+    logs = softened(np.array([[1.0, 0.0, 0.0, 0.0]]))
+
+    np.testing.assert_allclose(np.exp(logs), [[0.985, 0.005, 0.005, 0.005]], rtol=1e-12)
+
+
+def test_a_prior_adds_one_row_of_the_overall_law():
+    overall = np.array([0.5, 0.25, 0.25])
+
+    assert local_prior(np.array([1, 1, 2]), overall).tolist() == [0.125, 0.5625, 0.3125]
+    assert local_prior(np.empty(0, int), overall).tolist() == overall.tolist()
+
+
+def test_held_out_scores_are_those_of_heads_fitted_without_the_row():
+    random = np.random.default_rng(1)
+    keys, labels = random.normal(size=(12, 5)), random.integers(3, size=12)
+
+    found = ridge_held_out(keys, labels, 3, penalty=0.5)
+
+    for row in range(12):
+        others = np.arange(12) != row
+        head = ridge_head(keys[others], labels[others], 3, penalty=0.5)
+        np.testing.assert_allclose(found[row], ridge_scores(head, keys[[row]])[0], rtol=1e-9)
