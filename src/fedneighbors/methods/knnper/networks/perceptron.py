@@ -1,0 +1,53 @@
+"""A perceptron of some hidden layers: the network for tables, and for small images."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fedneighbors.methods.knnper.networks.network import Network
+
+__all__ = ["Perceptron", "perceptron"]
+
+
+class Perceptron(nn.Module):
+    """Linear layers with rectifiers between them; the last hidden layer is the embedding.
+
+    Parameters
+    ----------
+    n_inputs, n_outputs : int
+        Width of a row, and number of scores.
+    hidden : sequence of int
+        Widths of the hidden layers, at least one.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, hidden: Sequence[int] = (256, 128)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width, following in pairwise([n_inputs, *hidden]):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(hidden[-1], n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+
+def perceptron(
+    n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
+) -> Network:
+    """Return a perceptron whose weights follow from the seed alone.
+
+    Raises
+    ------
+    ValueError
+        If there is no hidden layer.
+    """
+    if not hidden:
+        raise ValueError("expected at least one hidden layer, whose output is the embedding")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(Perceptron(n_inputs, n_outputs, hidden), embedding="body")

@@ -1,0 +1,1 @@
+"""Local training of networks, one client after another or all at once; needs extra ``torch``."""
