@@ -10,6 +10,8 @@ from fedneighbors.methods.knnper.algorithm import (
     local_means,
     local_votes,
     mixed,
+    scale_bits,
+    weighted_change,
 )
 from fedneighbors.methods.knnper.neighbors import Neighbors, nearest
 from tests.naive import knnper as naive
@@ -108,18 +110,36 @@ def test_without_rows_the_weight_is_the_middle_one():
     st.lists(st.integers(1, 9), min_size=4, max_size=4),
 )
 def test_the_average_is_that_of_equation_13(before, updates, rows):
-    shares = {name: n / sum(rows) for name, n in zip("abcd", rows, strict=True)}
+    n, bits = sum(rows), scale_bits(sum(rows))
+    own = dict(zip("abcd", rows, strict=True))
 
-    found = averaged(
-        np.array([before]), {name: np.array([w]) for name, w in updates.items()}, shares
-    )
+    total = np.zeros(1, np.int64)
+    for name, after in updates.items():
+        change = {"n_rows": own[name], "bits": bits}
+        total += weighted_change(np.array([before]), np.array([after]), **change)
+    found = averaged(np.array([before]), total, n_rows=n, bits=bits)
 
-    assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=1e-9, abs=1e-12)
+    shares = {name: rows / n for name, rows in own.items()}
+    assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=0, abs=1e-13)
 
 
-def test_clients_that_change_nothing_leave_the_shared_model_as_it_was():
-    before = np.random.default_rng(0).normal(size=100)
+def test_clients_that_change_nothing_leave_the_shared_weights_as_they_were():
+    before = np.random.default_rng(0).normal(size=100).astype(np.float32)
 
-    after = averaged(before, {"a": before.copy(), "b": before.copy()}, {"a": 0.1, "b": 0.3})
+    change = weighted_change(before, before.copy(), n_rows=30, bits=scale_bits(100))
 
-    assert after.tobytes() == before.tobytes()
+    assert averaged(before, change, n_rows=100, bits=20).tobytes() == before.tobytes()
+
+
+def test_the_largest_changes_of_all_clients_add_up_without_overflow():
+    n = 2**40
+
+    change = weighted_change(np.zeros(1), np.full(1, 64.0), n_rows=n, bits=scale_bits(n))
+
+    assert averaged(np.zeros(1), change, n_rows=n, bits=scale_bits(n)).tolist() == [64.0]
+
+
+@pytest.mark.parametrize("after", [np.nan, np.inf, 64.1])
+def test_training_that_diverged_is_not_averaged(after):
+    with pytest.raises(FloatingPointError, match="lower the learning rate"):
+        weighted_change(np.zeros(2), np.array([0.0, after]), n_rows=3, bits=20)

@@ -110,9 +110,11 @@ def test_held_out_scores_are_those_of_heads_fitted_without_the_row():
     random = np.random.default_rng(1)
     keys, labels = random.normal(size=(12, 5)), random.integers(3, size=12)
 
-    found = ridge_held_out(keys, labels, 3, penalty=0.5)
+    found = ridge_held_out(keys, labels, 3, penalties=(0.5, 10.0))
 
-    for row in range(12):
-        others = np.arange(12) != row
-        head = ridge_head(keys[others], labels[others], 3, penalty=0.5)
-        np.testing.assert_allclose(found[row], ridge_scores(head, keys[[row]])[0], rtol=1e-9)
+    for place, penalty in enumerate((0.5, 10.0)):
+        for row in range(12):
+            others = np.arange(12) != row
+            head = ridge_head(keys[others], labels[others], 3, penalty=penalty)
+            expected = ridge_scores(head, keys[[row]])[0]
+            np.testing.assert_allclose(found[place, row], expected, rtol=1e-9)

@@ -4,8 +4,8 @@ Equations are those of the paper: Marfoq, Neglia, Kameni and Vidal, "Personalize
 through Local Memorization", ICML 2022.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ __all__ = [
     "local_means",
     "local_votes",
     "mixed",
+    "scale_bits",
+    "weighted_change",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +32,9 @@ Kernel = Literal["paper", "gaussian", "uniform"]
 KERNELS: tuple[Kernel, ...] = ("paper", "gaussian", "uniform")
 GRID = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Weights of the memory among which each client chooses."""
+
+LARGEST_CHANGE_BITS = 6
+"""A weight that moves by more than two to this power in one round has diverged."""
 
 
 def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
@@ -185,28 +190,73 @@ def best_mixture(
     return best[(len(best) - 1) // 2]
 
 
-def averaged(before: Floats, updates: Mapping[str, Floats], shares: Mapping[str, float]) -> Floats:
-    """Return the next shared model when some clients took part (Eq 13).
-
-    Those who did not are taken to hold what they were sent: their share of the average is the
-    model before.
+def scale_bits(n_rows: int) -> int:
+    """Return with how many binary places changes of so many rows' weights add up within 63 bits.
 
     Parameters
     ----------
-    before : float64 array
-        Weights that the clients were sent.
-    updates : mapping of str to float64 array
-        Weights of those who took part.
-    shares : mapping of str to float
-        Of each client in all rows; of all clients they sum to 1.
+    n_rows : int
+        Rows of all clients together, 1 or more.
+    """
+    return 62 - LARGEST_CHANGE_BITS - n_rows.bit_length()
+
+
+def weighted_change(
+    before: npt.NDArray[np.floating[Any]],
+    after: npt.NDArray[np.floating[Any]],
+    *,
+    n_rows: int,
+    bits: int,
+) -> Integers:
+    """Return what a client adds to the sum from which the average is formed (Eq 13).
+
+    Parameters
+    ----------
+    before, after : float array of shape (n_weights,)
+        Weights that the client was sent, and its own after training.
+    n_rows : int
+        Its rows.
+    bits : int
+        Binary places, as :func:`scale_bits` gives them for all rows.
 
     Returns
     -------
-    float64 array
-        The same whatever the order of the mappings; ``before`` itself, bit for bit, where no client
-        changed it.
+    int64 array of shape (n_weights,)
+        ``n_rows`` times the change, rounded: sums of it do not depend on the order of clients.
+
+    Raises
+    ------
+    FloatingPointError
+        If a weight moved by more than 64 or is not finite: training has diverged.
     """
-    change = np.zeros_like(before)
-    for name in sorted(updates):
-        change += shares[name] * (updates[name] - before)
-    return before + change
+    change = after.astype(np.float64) - before.astype(np.float64)
+    if not (np.abs(change) <= 2.0**LARGEST_CHANGE_BITS).all():
+        raise FloatingPointError("training has diverged; lower the learning rate")
+    return np.rint(np.ldexp(n_rows * change, bits)).astype(np.int64)
+
+
+def averaged(
+    before: npt.NDArray[np.floating[Any]], total: Integers, *, n_rows: int, bits: int
+) -> npt.NDArray[np.floating[Any]]:
+    """Return the next shared weights when some clients took part (Eq 13).
+
+    Those who did not are taken to hold what they were sent: they count with no change.
+
+    Parameters
+    ----------
+    before : float array of shape (n_weights,)
+        Weights that the clients were sent.
+    total : int64 array of shape (n_weights,)
+        Sum of :func:`weighted_change` over those who took part.
+    n_rows : int
+        Rows of all clients, also of those who did not take part.
+    bits : int
+        Binary places of ``total``.
+
+    Returns
+    -------
+    float array of shape (n_weights,)
+        Of the type of ``before``, and equal to it where no client changed it.
+    """
+    change = np.ldexp(total.astype(np.float64), -bits) / n_rows
+    return (before.astype(np.float64) + change).astype(before.dtype)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve
+from scipy.linalg import solve, svd
 from scipy.special import logsumexp
 
 __all__ = [
@@ -80,8 +80,8 @@ def ridge_head(keys: Floats, labels: Integers, n_classes: int, *, penalty: float
     float64 array of shape (n_dimensions + 1, n_classes)
     """
     a = _with_ones(keys)
-    targets = np.eye(n_classes)[labels]
-    return np.asarray(solve(_gram(a, penalty), a.T @ targets, assume_a="pos"))
+    gram = a.T @ a + penalty * np.eye(a.shape[1])
+    return np.asarray(solve(gram, a.T @ np.eye(n_classes)[labels], assume_a="pos"))
 
 
 def ridge_scores(head: Floats, keys: Floats) -> Floats:
@@ -89,31 +89,35 @@ def ridge_scores(head: Floats, keys: Floats) -> Floats:
     return _with_ones(keys) @ head
 
 
-def ridge_held_out(keys: Floats, labels: Integers, n_classes: int, *, penalty: float) -> Floats:
+def ridge_held_out(
+    keys: Floats, labels: Integers, n_classes: int, *, penalties: Sequence[float]
+) -> Floats:
     """Return for each row what the head of all other rows gives, by the hat matrix.
 
     Parameters
     ----------
-    keys, labels, n_classes, penalty
+    keys, labels, n_classes
         As :func:`ridge_head` takes them.
+    penalties : sequence of float
+        Above 0; all of them share one decomposition.
 
     Returns
     -------
-    float64 array of shape (n_rows, n_classes)
+    float64 array of shape (n_penalties, n_rows, n_classes)
     """
-    a = _with_ones(keys)
     targets = np.eye(n_classes)[labels]
-    hat = a @ solve(_gram(a, penalty), a.T, assume_a="pos")
-    own = np.diag(hat)[:, None]
-    return np.asarray((hat @ targets - own * targets) / (1 - own))
+    left, lengths, _ = svd(_with_ones(keys), full_matrices=False)
+    inner = left.T @ targets
+    each = []
+    for penalty in penalties:
+        kept = lengths**2 / (lengths**2 + penalty)
+        own = (left**2 @ kept)[:, None]
+        each.append((left @ (kept[:, None] * inner) - own * targets) / (1 - own))
+    return np.array(each)
 
 
 def _with_ones(keys: Floats) -> Floats:
     return np.column_stack([keys, np.ones(len(keys))])
-
-
-def _gram(a: Floats, penalty: float) -> Floats:
-    return np.asarray(a.T @ a + penalty * np.eye(a.shape[1]))
 
 
 @dataclass(frozen=True)

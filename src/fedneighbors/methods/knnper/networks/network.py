@@ -86,7 +86,8 @@ class Network:
 
     def scores(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the module's output under a state."""
-        return functional_call(self.module, dict(state), (x,))
+        scores: Tensor = functional_call(self.module, dict(state), (x,))
+        return scores
 
     def seen(
         self, state: Mapping[str, Tensor], x: Tensor, *, batch_size: int = 1024
@@ -114,7 +115,7 @@ class Network:
         self.module.eval()
         try:
             with torch.no_grad():
-                scores = [self.scores(state, part) for part in x.split(batch_size)]
+                scores = [self.scores(state, part) for part in torch.split(x, batch_size)]
         finally:
             hook.remove()
             self.module.train(was_training)

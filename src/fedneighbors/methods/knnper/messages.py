@@ -1,0 +1,122 @@
+"""What travels in a kNN-Per training."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation.messages import message
+from fedneighbors.tables.labels import Label
+from fedneighbors.tables.schema import Schema
+
+__all__ = [
+    "CountsReply",
+    "CountsRequest",
+    "PoolReply",
+    "PoolRequest",
+    "Receipt",
+    "ReleaseRequest",
+    "SchemaRequest",
+    "TrainRequest",
+    "UpdateReply",
+]
+
+Integers = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.floating[Any]]
+
+
+@message
+class SchemaRequest:
+    """Asks what the client's rows look like."""
+
+    layout: str
+
+    reply: ClassVar[type] = Schema
+
+
+@message
+class CountsReply:
+    """Rows of each class, summed over the clients."""
+
+    counts: Integers
+
+
+@message
+class CountsRequest:
+    """Asks how many rows of each class the clients have; ``held_out`` leaves those out."""
+
+    classes: tuple[Label, ...]
+    held_out: bool
+
+    reply: ClassVar[type] = CountsReply
+
+
+@message
+class UpdateReply:
+    """What a client's training adds to the sum (Eq 13), in fixed point."""
+
+    change: Integers
+
+
+@message
+class TrainRequest:
+    """Asks for one round of local training.
+
+    ``held_out`` says that held-out rows are left out, ``bits`` how many binary places changes have.
+    """
+
+    number: int
+    held_out: bool
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    momentum: float
+    weight_decay: float
+    proximal: float
+    seed: int
+    bits: int
+    weights: Weights
+
+    reply: ClassVar[type] = UpdateReply
+
+
+@message
+class PoolReply:
+    """Loss, gradient and Hessian of the pool on held-out rows, summed over the clients.
+
+    All in units of 2 to the power of -32.
+    """
+
+    n_rows: int
+    loss: int
+    gradient: Integers
+    hessian: Integers
+
+
+@message
+class PoolRequest:
+    """Asks what the held-out rows say of a pool's weights, under the model handed out before."""
+
+    weights: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = PoolReply
+
+
+@message
+class Receipt:
+    """The client has what was sent."""
+
+
+@message
+class ReleaseRequest:
+    """Hands out the shared model; each client then builds its own memory.
+
+    ``final`` is false for the model on which mixtures are chosen, which has not seen held-out rows.
+    """
+
+    shared: Weights
+    overall: npt.NDArray[np.float64]
+    pool: npt.NDArray[np.float64]
+    final: bool
+
+    reply: ClassVar[type] = Receipt

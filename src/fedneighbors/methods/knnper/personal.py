@@ -1,0 +1,247 @@
+"""What a client makes of the shared model for itself: memory, mixture, prior and head."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
+from fedneighbors.methods.knnper.datastore import Datastore
+from fedneighbors.methods.knnper.pool import (
+    local_prior,
+    pooled,
+    ridge_head,
+    ridge_held_out,
+    ridge_scores,
+    softened,
+)
+from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.training.batches import row_order
+
+__all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "personalized"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+EXPERTS = ("shared model", "memory", "local prior", "ridge head")
+"""What a pool weighs, in order."""
+
+FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5)
+"""Where the weights of a pool begin."""
+
+PENALTIES = (0.1, 0.5, 2.0, 10.0)
+HEAD_SCALE, HEAD_REACH = 5.0, 3.0
+
+
+def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
+    """Return which rows of a client are held out; none if it has a single one.
+
+    Parameters
+    ----------
+    n_rows : int
+        Its rows.
+    settings : MemorySettings
+        Share and seed.
+    name : str
+        Of the client.
+    """
+    n = int(np.floor(settings.validation * n_rows + 0.5))
+    mask = np.zeros(n_rows, bool)
+    mask[row_order(n_rows, settings.seed, "held out", name)[: max(n, int(n_rows > 1))]] = n_rows > 1
+    return mask
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What a client's held-out rows say of each expert.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_classes, n_experts)
+        In the order of :data:`EXPERTS`.
+    labels : int64 array of shape (n_rows,)
+        Their classes.
+    weight : float
+        Of the memory by Eq 7, chosen on these rows alone (lambda).
+    """
+
+    experts: Floats
+    labels: Integers
+    weight: float
+
+    @classmethod
+    def of(
+        cls,
+        keys: Floats,
+        scores: Floats,
+        labels: Integers,
+        held: npt.NDArray[np.bool_],
+        overall: Floats,
+        settings: MemorySettings,
+    ) -> "HeldOut":
+        """Ask every expert for the held-out rows, none of which it has seen.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings of all rows of the client, under a model that has not seen those held out.
+        scores : float64 array of shape (n_rows, n_classes)
+            The same model's logarithms of shares.
+        labels : int64 array of shape (n_rows,)
+            Classes.
+        held : bool array of shape (n_rows,)
+            Which rows are held out.
+        overall : float64 array of shape (n_classes,)
+            Shares of the classes over all clients.
+        settings : MemorySettings
+            How the memory is asked.
+        """
+        n_classes, places = scores.shape[1], np.flatnonzero(held)
+        kept = _memory(keys[~held], labels[~held], settings)
+        local = _votes(kept, keys[held], n_classes, settings)
+        shared = np.exp(scores[held])
+        # The pool may count on more: for every row the memory of all others is asked.
+        whole = _memory(keys, labels, settings)
+        if settings.capacity is None:
+            others = _votes(whole, keys[held], n_classes, settings, own=places)
+        else:
+            others = local
+        head = _held_out_head(keys, labels, n_classes)[held]
+        prior = np.log(local_prior(labels[~held], overall))
+        experts = _experts(scores[held], shared if others is None else others, prior, head)
+        weight = 0.0 if local is None else best_mixture(local, shared, labels[held])
+        return cls(experts, labels[held], weight)
+
+
+@dataclass(eq=False)
+class Personal:
+    """A client's own part of the model.
+
+    Parameters
+    ----------
+    memory : Datastore
+        Its rows, as the shared model sees them.
+    weight : float
+        Of the memory by Eq 7 (lambda).
+    overall : float64 array of shape (n_classes,)
+        Shares of the classes over all clients.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts; None for the paper's mixture.
+    settings : MemorySettings
+        How the memory is asked.
+    """
+
+    memory: Datastore
+    weight: float
+    overall: Floats
+    pool: Floats | None
+    settings: MemorySettings
+
+    def __post_init__(self) -> None:
+        self._head: tuple[Floats, float] | None = None
+        self._refit()
+
+    def predict_proba(self, keys: Floats, scores: Floats) -> Floats:
+        """Return the shares of the classes.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings.
+        scores : float64 array of shape (n_rows, n_classes)
+            The shared model's logarithms of shares.
+        """
+        shared = np.exp(scores)
+        local = _votes(self.memory, keys, len(self.overall), self.settings)
+        if self.pool is None:
+            return shared if local is None else mixed(local, shared, self.weight)
+        prior = np.log(local_prior(self.memory.labels, self.overall))
+        head = np.zeros_like(scores)
+        if self._head is not None:
+            head = HEAD_SCALE * ridge_scores(self._head[0], keys * self._head[1])
+        return pooled(_experts(scores, shared if local is None else local, prior, head), self.pool)
+
+    def add(self, keys: Floats, labels: Integers, ids: Any = None) -> None:
+        """Let rows into the memory."""
+        self.memory.add(keys, labels, ids)
+        self._refit()
+
+    def forget(self, ids: Any) -> None:
+        """Delete rows from the memory and from all that was made of it."""
+        self.memory.forget(ids)
+        self._refit()
+
+    def _refit(self) -> None:
+        self._head = None
+        if self.pool is not None and len(self.memory):
+            self._head = _fitted_head(self.memory.keys, self.memory.labels, len(self.overall))
+
+
+def personalized(
+    keys: Floats,
+    labels: Integers,
+    *,
+    weight: float,
+    overall: Floats,
+    pool: Floats | None,
+    settings: MemorySettings,
+    ids: Any = None,
+) -> Personal:
+    """Return what a client with these rows makes of the shared model."""
+    memory = _memory(keys, labels, settings, ids)
+    return Personal(memory, weight, overall, pool, settings)
+
+
+def _memory(keys: Floats, labels: Integers, settings: MemorySettings, ids: Any = None) -> Datastore:
+    memory = Datastore(keys.shape[1], settings.capacity, settings.strategy, settings.seed)
+    return memory.add(keys, labels, ids)
+
+
+def _votes(
+    memory: Datastore,
+    keys: Floats,
+    n_classes: int,
+    settings: MemorySettings,
+    own: Integers | None = None,
+) -> Floats | None:
+    """Return Eq 6 for some rows; None where the memory has nothing to say."""
+    found = memory.nearest(np.ascontiguousarray(keys), settings.n_neighbors, own=own)
+    if found.positions.shape[1] == 0:
+        return None
+    return local_votes(
+        found, memory.labels, n_classes, kernel=settings.kernel, sigma=settings.sigma
+    )
+
+
+def _experts(scores: Floats, votes: Floats, prior: Floats, head: Floats) -> Floats:
+    """Return the experts' scores side by side."""
+    return np.stack([scores, softened(votes), np.broadcast_to(prior, scores.shape), head], axis=2)
+
+
+def _reach(keys: Floats) -> float:
+    """Return what brings keys to a root mean square length of :data:`HEAD_REACH`."""
+    length = float(np.sqrt((keys**2).sum(axis=1).mean()))
+    return HEAD_REACH / length if length > 0 else 1.0
+
+
+def _held_out_head(keys: Floats, labels: Integers, n_classes: int) -> Floats:
+    """Return what heads give for rows that they have not seen, under the best penalty."""
+    if len(keys) < 2:
+        return np.zeros((len(keys), n_classes))
+    each = ridge_held_out(keys * _reach(keys), labels, n_classes, penalties=PENALTIES)
+    return HEAD_SCALE * np.asarray(each[_best(each, labels)])
+
+
+def _best(each: Floats, labels: Integers) -> int:
+    """Return which penalty has the least squared error."""
+    targets = np.eye(each.shape[2])[labels]
+    return int(((each - targets) ** 2).sum(axis=(1, 2)).argmin())
+
+
+def _fitted_head(keys: Floats, labels: Integers, n_classes: int) -> tuple[Floats, float]:
+    """Return the head of the best penalty, and what keys are multiplied by before it."""
+    scale = _reach(keys)
+    each = ridge_held_out(keys * scale, labels, n_classes, penalties=PENALTIES)
+    penalty = PENALTIES[_best(each, labels)]
+    return ridge_head(keys * scale, labels, n_classes, penalty=penalty), scale

@@ -1,0 +1,254 @@
+"""kNN-Per's coordinator: a shared model by federated averaging, then memories (Algorithm 1).
+
+What the clients see of one another are sums: of class counts, of changes of weights, and of the
+terms from which a pool is weighed. Rows, embeddings, memories and mixtures never leave a client.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, total
+from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.client import FIXED_POINT, KNNPerParty
+from fedneighbors.methods.knnper.messages import (
+    CountsRequest,
+    PoolRequest,
+    ReleaseRequest,
+    SchemaRequest,
+    TrainRequest,
+)
+from fedneighbors.methods.knnper.personal import FIRST_WEIGHTS
+from fedneighbors.methods.knnper.pool import PoolTerms, pool_steps
+from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.tables.labels import Label
+from fedneighbors.tables.schema import Agreed, agree
+
+__all__ = ["KNNPerParty", "Shared", "Stage", "coordinate", "train_rounds"]
+
+Weights = npt.NDArray[np.floating[Any]]
+Steps = Generator[Ask, Replies, Weights]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What all clients have in common at the end.
+
+    Parameters
+    ----------
+    weights : float array of shape (n_weights,)
+        Of the network.
+    classes : tuple of labels
+        Ascending.
+    overall : float64 array of shape (n_classes,)
+        Shares of the classes over all clients, with one row of each class added.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts; None for the paper's mixture.
+    agreed : Agreed
+        What the clients' tables have in common.
+    """
+
+    weights: Weights
+    classes: tuple[Label, ...]
+    overall: npt.NDArray[np.float64]
+    pool: npt.NDArray[np.float64] | None
+    agreed: Agreed
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """How far a training has come, so that it can go on from there.
+
+    Parameters
+    ----------
+    number : int
+        Rounds that are done. The first stage leaves held-out rows out, the second does not.
+    weights : float array of shape (n_weights,)
+        Of the network after them.
+    chosen_on : float array of shape (n_weights,) or None
+        Weights on which mixtures are chosen, once they are there: those of the first stage.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts, once they are chosen.
+    """
+
+    number: int
+    weights: Weights
+    chosen_on: Weights | None = None
+    pool: npt.NDArray[np.float64] | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out rows are left out."""
+        return self.chosen_on is None
+
+
+Keep = Callable[[Stage], None]
+
+
+def coordinate(
+    rounds: RoundSettings,
+    layout: str,
+    initial: Weights,
+    names: Sequence[str],
+    *,
+    combine: str = "paper",
+    reserved: tuple[Label, ...] = (),
+    resumed: Stage | None = None,
+    keep: Keep = lambda _stage: None,
+) -> Coordinator[Shared]:
+    """Train a shared model, choose mixtures on held-out rows, and train it anew on all rows.
+
+    Parameters
+    ----------
+    rounds : RoundSettings
+        Of the shared model.
+    layout : str
+        Digest of the network, which all clients must have.
+    initial : float array of shape (n_weights,)
+        Where training begins.
+    names : sequence of str
+        The clients.
+    combine : {"paper", "pool"}
+        Each client's own lambda (Eq 7), or a log-linear pool with weights for all.
+    reserved : tuple of labels
+        Classes that may come later.
+    resumed : Stage, optional
+        Where an interrupted training had come to.
+    keep : callable
+        Told every stage that is reached.
+
+    Yields
+    ------
+    Ask
+        Schema; class counts; rounds of training on the rows that are not held out; the model, on
+        which clients choose; the pool's terms; rounds on all rows; the final model.
+
+    Returns
+    -------
+    Shared
+
+    Raises
+    ------
+    SchemaMismatch
+        If a client's rows differ from the others'.
+    PartyMissing
+        If a client does not answer; nothing is released.
+    DataError
+        If the clients hold no rows or fewer than two classes together.
+    """
+    replies = yield gather(SchemaRequest(layout))
+    agreed = agree(replies.complete("the schema").each, reserved)
+    stage = resumed or Stage(0, initial)
+    counts = yield from _counts(agreed.classes, held_out=True)
+    chosen_on = stage.chosen_on
+    if chosen_on is None:
+        stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
+        chosen_on = stage.weights
+        stage = Stage(0, initial, chosen_on)
+    yield from _released(chosen_on, _overall(counts), None, final=False)
+    if combine == "pool" and stage.pool is None:
+        stage = replace(stage, pool=(yield from _pool_weights()))
+    keep(stage)
+    counts = yield from _counts(agreed.classes, held_out=False)
+    stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
+    yield from _released(stage.weights, _overall(counts), stage.pool, final=True)
+    return Shared(stage.weights, agreed.classes, _overall(counts), stage.pool, agreed)
+
+
+def train_rounds(
+    rounds: RoundSettings, stage: Stage, names: Sequence[str], n_rows: int, *, keep: Keep
+) -> Generator[Ask, Replies, Stage]:
+    """Go on with federated averaging to its last round.
+
+    Parameters
+    ----------
+    rounds : RoundSettings
+        How.
+    stage : Stage
+        Where to go on.
+    names : sequence of str
+        All clients.
+    n_rows : int
+        Rows of all of them.
+    keep : callable
+        Told the stage after each round.
+    """
+    bits = scale_bits(n_rows)
+    for number in range(stage.number, rounds.n_rounds):
+        request = _training(rounds, stage, bits)
+        chosen = rounds.participants(names, number)
+        replies = yield total(dict.fromkeys(chosen, request))
+        change = replies.summed(f"the changes of round {number + 1}").change
+        weights = averaged(stage.weights, change, n_rows=n_rows, bits=bits)
+        stage = replace(stage, number=number + 1, weights=weights)
+        keep(stage)
+    return stage
+
+
+def _training(rounds: RoundSettings, stage: Stage, bits: int) -> TrainRequest:
+    regime = rounds.regime
+    return TrainRequest(
+        number=stage.number,
+        held_out=stage.held_out,
+        learning_rate=rounds.learning_rate(stage.number),
+        epochs=regime.epochs,
+        batch_size=regime.batch_size,
+        momentum=regime.momentum,
+        weight_decay=regime.weight_decay,
+        proximal=regime.proximal,
+        seed=rounds.seed,
+        bits=bits,
+        weights=stage.weights,
+    )
+
+
+def _counts(
+    classes: tuple[Label, ...], *, held_out: bool
+) -> Generator[Ask, Replies, npt.NDArray[np.int64]]:
+    replies = yield total(CountsRequest(classes, held_out))
+    counts: npt.NDArray[np.int64] = replies.summed("the class counts").counts
+    if counts.sum() < 1:
+        raise DataError("the clients hold no rows to train on; give them rows")
+    return counts
+
+
+def _overall(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    return np.asarray((counts + 1) / (counts.sum() + len(counts)))
+
+
+def _released(
+    weights: Weights,
+    overall: npt.NDArray[np.float64],
+    pool: npt.NDArray[np.float64] | None,
+    *,
+    final: bool,
+) -> Generator[Ask, Replies, None]:
+    sent = np.empty(0) if pool is None else pool
+    replies = yield gather(ReleaseRequest(weights, overall, sent, final))
+    replies.complete("the model")
+
+
+def _pool_weights() -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
+    """Find the weights of the experts, by sums of gradients and Hessians alone."""
+    steps = pool_steps(FIRST_WEIGHTS)
+    weights = next(steps)
+    while True:
+        replies = yield total(PoolRequest(weights))
+        try:
+            weights = steps.send(_terms(replies.summed("the pool's terms")))
+        except StopIteration as stop:
+            return np.asarray(stop.value)
+
+
+def _terms(reply: Message) -> PoolTerms:
+    return PoolTerms(
+        n_rows=int(reply.n_rows),
+        loss=float(np.ldexp(float(reply.loss), -FIXED_POINT)),
+        gradient=np.ldexp(reply.gradient.astype(np.float64), -FIXED_POINT),
+        hessian=np.ldexp(reply.hessian.astype(np.float64), -FIXED_POINT),
+    )

@@ -1,0 +1,126 @@
+"""What a kNN-Per training is told, checked before any client is asked."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+
+from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
+from fedneighbors.methods.knnper.datastore import STRATEGIES, Strategy
+from fedneighbors.methods.knnper.training.batches import row_order
+from fedneighbors.methods.knnper.training.regime import Regime
+
+__all__ = ["MemorySettings", "RoundSettings"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _refuse_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How the shared model is trained (federated averaging).
+
+    Parameters
+    ----------
+    n_rounds : int
+        Rounds.
+    participation : float
+        Share of the clients that take part in a round, in (0, 1]; one at least.
+    regime : Regime
+        How a client trains.
+    milestones : tuple of float
+        Shares of the rounds after which the learning rate falls.
+    decay : float
+        What it is multiplied by then.
+    seed : int
+        Of the orders of rows and of who takes part. Public.
+    """
+
+    n_rounds: int = 50
+    participation: float = 1.0
+    regime: Regime = field(default_factory=Regime)
+    milestones: tuple[float, ...] = (0.6, 0.85)
+    decay: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_count("n_rounds", self.n_rounds)
+        if not (_is_number(self.participation) and 0 < self.participation <= 1):
+            raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
+        if not all(_is_number(share) and 0 < share <= 1 for share in self.milestones):
+            raise ValueError(f"expected milestones above 0 up to 1, got {self.milestones!r}")
+        if not (_is_number(self.decay) and 0 < self.decay <= 1):
+            raise ValueError(f"expected decay above 0 up to 1, got {self.decay!r}")
+
+    def learning_rate(self, number: int) -> float:
+        """Return the learning rate of a round, from 0."""
+        passed = sum(number >= share * self.n_rounds for share in self.milestones)
+        return self.regime.learning_rate * self.decay**passed
+
+    def participants(self, names: Sequence[str], number: int) -> tuple[str, ...]:
+        """Return who takes part in a round, in the order of the names."""
+        n = max(1, math.floor(self.participation * len(names) + 0.5))
+        if n >= len(names):
+            return tuple(sorted(names))
+        order = row_order(len(names), self.seed, "participants", number)
+        return tuple(sorted(sorted(names)[place] for place in order[:n]))
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """How the memories of the clients are built and asked.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Keys that vote (k).
+    kernel : {"paper", "gaussian", "uniform"}
+        What a vote weighs.
+    sigma : float
+        Unit of the distances.
+    capacity : int, optional
+        Most keys of a memory.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+        What a full memory does with more.
+    combine : {"paper", "pool"}
+        How memory and shared model are put together.
+    validation : float
+        Share of each client's rows that is held out to choose the mixture, in (0, 1).
+    seed : int
+        Of the held-out rows and of the reservoirs. Public.
+    """
+
+    n_neighbors: int = 10
+    kernel: Kernel = "paper"
+    sigma: float = 1.0
+    capacity: int | None = None
+    strategy: Strategy = "concatenate"
+    combine: Literal["paper", "pool"] = "paper"
+    validation: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_count("n_neighbors", self.n_neighbors)
+        choices: dict[str, tuple[str, ...]] = {
+            "kernel": KERNELS,
+            "strategy": STRATEGIES,
+            "combine": ("paper", "pool"),
+        }
+        for name, words in choices.items():
+            if getattr(self, name) not in words:
+                raise ValueError(f"expected {name} among {words}, got {getattr(self, name)!r}")
+        if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
+            raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
+        if self.capacity is not None:
+            _refuse_count("capacity", self.capacity)
+        if not (_is_number(self.validation) and 0 < self.validation < 1):
+            raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")
