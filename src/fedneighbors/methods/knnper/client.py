@@ -13,6 +13,8 @@ from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.messages import (
     CountsReply,
     CountsRequest,
+    MomentsReply,
+    MomentsRequest,
     PoolReply,
     PoolRequest,
     Receipt,
@@ -29,9 +31,10 @@ from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.training.regime import Regime
 from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
 from fedneighbors.tables.labels import Label, label_positions
+from fedneighbors.tables.moments import column_moments
 from fedneighbors.tables.schema import describe
 
-__all__ = ["FIXED_POINT", "KNNPerParty", "regime_of", "shared_log_shares"]
+__all__ = ["FIXED_POINT", "KNNPerParty", "as_tensor", "regime_of", "shared_log_shares"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,8 +49,9 @@ class KNNPerParty:
     ----------
     name : str
         Its name in the federation.
-    x : Tensor of shape (n_rows, ...)
-        Its rows, as the network takes them.
+    x : array of shape (n_rows, ...)
+        Its rows: numbers, which become those of the network's weights, or whole numbers that stand
+        for tokens.
     y : array of shape (n_rows,)
         Labels: strings, integers, floats or booleans.
     network : Network
@@ -59,6 +63,8 @@ class KNNPerParty:
 
     Attributes
     ----------
+    x : Tensor of shape (n_rows, ...)
+        Its rows as the network takes them, once training has begun.
     classes : tuple of labels
         Of the federation, once training has begun.
     personal : Personal or None
@@ -67,6 +73,7 @@ class KNNPerParty:
 
     accepts: tuple[type[Any], ...] = (
         SchemaRequest,
+        MomentsRequest,
         CountsRequest,
         TrainRequest,
         ReleaseRequest,
@@ -76,7 +83,7 @@ class KNNPerParty:
     def __init__(
         self,
         name: str,
-        x: Tensor,
+        x: npt.NDArray[Any],
         y: npt.NDArray[Any],
         network: Network,
         *,
@@ -92,7 +99,8 @@ class KNNPerParty:
         self.settings = settings or MemorySettings()
         self.layout = Layout(network)
         self.held_out = held_out_rows(len(y), self.settings, name)
-        self.x = x
+        self.x = torch.empty(0)
+        self._raw = np.asarray(x)
         self._y = np.asarray(y)
         self._feature_names = feature_names
         self._labels = np.empty(0, np.int64)
@@ -104,13 +112,13 @@ class KNNPerParty:
             case SchemaRequest():
                 if request.layout != self.layout.digest:
                     raise Refuse("the network is not the one of the coordinator")
-                table = self.x.reshape(len(self.x), -1).numpy()
+                table = self._raw.reshape(len(self._raw), -1)
                 return describe(table, self._y, self._feature_names, "target")
+            case MomentsRequest():
+                moments = column_moments(self._raw)
+                return MomentsReply(moments.n_rows, moments.sums, moments.squares)
             case CountsRequest():
-                self.classes = request.classes
-                self._labels = label_positions(self._y, request.classes, name="target")
-                own = self._labels[self.rows(held_out=request.held_out)]
-                return CountsReply(np.bincount(own, minlength=len(request.classes)))
+                return self._counts(request)
             case TrainRequest():
                 task = self.task(request)
                 trainer = Trainer(self.network, self.x, self.targets, method="reuse")
@@ -153,6 +161,13 @@ class KNNPerParty:
         except FloatingPointError:
             raise Refuse("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
+
+    def _counts(self, request: CountsRequest) -> CountsReply:
+        self.classes = request.classes
+        self._labels = label_positions(self._y, request.classes, name="target")
+        self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+        own = self._labels[self.rows(held_out=request.held_out)]
+        return CountsReply(np.bincount(own, minlength=len(request.classes)))
 
     def _seen(self, weights: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         return shared_log_shares(self.network, self.layout, weights, self.x)
@@ -202,6 +217,25 @@ def regime_of(request: TrainRequest) -> Regime:
         weight_decay=request.weight_decay,
         proximal=request.proximal,
     )
+
+
+def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:
+    """Return rows as a network takes them.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, ...)
+        Numbers, or whole numbers that stand for tokens.
+    center, scale : float64 array of shape (n_features,)
+        Of the columns; empty if they are left as they are.
+    layout : Layout
+        Of the network, whose type numbers get.
+    """
+    if len(center):
+        x = (x - center) / scale
+    if x.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
+    return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
 
 
 def shared_log_shares(

@@ -12,6 +12,8 @@ from fedneighbors.tables.schema import Schema
 __all__ = [
     "CountsReply",
     "CountsRequest",
+    "MomentsReply",
+    "MomentsRequest",
     "PoolReply",
     "PoolRequest",
     "Receipt",
@@ -35,6 +37,22 @@ class SchemaRequest:
 
 
 @message
+class MomentsReply:
+    """Exact sums of the columns and of their squares, summed over the clients."""
+
+    n_rows: int
+    sums: Integers
+    squares: Integers
+
+
+@message
+class MomentsRequest:
+    """Asks for the sums from which all clients' columns are standardized alike."""
+
+    reply: ClassVar[type] = MomentsReply
+
+
+@message
 class CountsReply:
     """Rows of each class, summed over the clients."""
 
@@ -43,10 +61,15 @@ class CountsReply:
 
 @message
 class CountsRequest:
-    """Asks how many rows of each class the clients have; ``held_out`` leaves those out."""
+    """Asks how many rows of each class the clients have; ``held_out`` leaves those out.
+
+    ``center`` and ``scale`` say how columns are standardized; both are empty where they are not.
+    """
 
     classes: tuple[Label, ...]
     held_out: bool
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
 
     reply: ClassVar[type] = CountsReply
 

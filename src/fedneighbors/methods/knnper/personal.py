@@ -19,7 +19,7 @@ from fedneighbors.methods.knnper.pool import (
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.training.batches import row_order
 
-__all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "personalized"]
+__all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "joined", "personalized"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -107,9 +107,10 @@ class HeldOut:
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
             others = local
-        head = _held_out_head(keys, labels, n_classes)[held]
+        pools = settings.combine == "pool"
+        head = _held_out_head(keys, labels, n_classes) if pools else np.zeros_like(scores)
         prior = np.log(local_prior(labels[~held], overall))
-        experts = _experts(scores[held], shared if others is None else others, prior, head)
+        experts = _experts(scores[held], shared if others is None else others, prior, head[held])
         weight = 0.0 if local is None else best_mixture(local, shared, labels[held])
         return cls(experts, labels[held], weight)
 
@@ -191,6 +192,30 @@ def personalized(
     """Return what a client with these rows makes of the shared model."""
     memory = _memory(keys, labels, settings, ids)
     return Personal(memory, weight, overall, pool, settings)
+
+
+def joined(
+    name: str,
+    keys: Floats,
+    scores: Floats,
+    labels: Integers,
+    *,
+    overall: Floats,
+    pool: Floats | None,
+    settings: MemorySettings,
+    ids: Any = None,
+) -> Personal:
+    """Return what a client makes of a shared model that has seen none of its rows.
+
+    Its mixture is chosen on a share of them, and its memory is then built from all.
+    """
+    weight = 0.0
+    if pool is None:
+        held = held_out_rows(len(labels), settings, name)
+        weight = HeldOut.of(keys, scores, labels, held, overall, settings).weight
+    return personalized(
+        keys, labels, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
+    )
 
 
 def _memory(keys: Floats, labels: Integers, settings: MemorySettings, ids: Any = None) -> Datastore:

@@ -18,6 +18,7 @@ from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.client import FIXED_POINT, KNNPerParty
 from fedneighbors.methods.knnper.messages import (
     CountsRequest,
+    MomentsRequest,
     PoolRequest,
     ReleaseRequest,
     SchemaRequest,
@@ -27,6 +28,7 @@ from fedneighbors.methods.knnper.personal import FIRST_WEIGHTS
 from fedneighbors.methods.knnper.pool import PoolTerms, pool_steps
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.tables.labels import Label
+from fedneighbors.tables.moments import Moments, mean_and_deviation
 from fedneighbors.tables.schema import Agreed, agree
 
 __all__ = ["KNNPerParty", "Shared", "Stage", "coordinate", "train_rounds"]
@@ -49,6 +51,8 @@ class Shared:
         Shares of the classes over all clients, with one row of each class added.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
+    center, scale : float64 array of shape (n_features,)
+        Of the columns of a table; empty if they are left as they are.
     agreed : Agreed
         What the clients' tables have in common.
     """
@@ -57,6 +61,8 @@ class Shared:
     classes: tuple[Label, ...]
     overall: npt.NDArray[np.float64]
     pool: npt.NDArray[np.float64] | None
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
     agreed: Agreed
 
 
@@ -97,6 +103,7 @@ def coordinate(
     names: Sequence[str],
     *,
     combine: str = "paper",
+    standardize: bool = False,
     reserved: tuple[Label, ...] = (),
     resumed: Stage | None = None,
     keep: Keep = lambda _stage: None,
@@ -115,6 +122,8 @@ def coordinate(
         The clients.
     combine : {"paper", "pool"}
         Each client's own lambda (Eq 7), or a log-linear pool with weights for all.
+    standardize : bool
+        Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums.
     reserved : tuple of labels
         Classes that may come later.
     resumed : Stage, optional
@@ -125,8 +134,9 @@ def coordinate(
     Yields
     ------
     Ask
-        Schema; class counts; rounds of training on the rows that are not held out; the model, on
-        which clients choose; the pool's terms; rounds on all rows; the final model.
+        Schema; sums of columns, to standardize; class counts; rounds of training on the rows that
+        are not held out; the model, on which clients choose; the pool's terms; rounds on all rows;
+        the final model.
 
     Returns
     -------
@@ -143,8 +153,10 @@ def coordinate(
     """
     replies = yield gather(SchemaRequest(layout))
     agreed = agree(replies.complete("the schema").each, reserved)
+    center, scale = (yield from _columns()) if standardize else (np.empty(0), np.empty(0))
+    request = CountsRequest(agreed.classes, True, center, scale)
+    counts = yield from _counts(request)
     stage = resumed or Stage(0, initial)
-    counts = yield from _counts(agreed.classes, held_out=True)
     chosen_on = stage.chosen_on
     if chosen_on is None:
         stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
@@ -154,10 +166,11 @@ def coordinate(
     if combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights()))
     keep(stage)
-    counts = yield from _counts(agreed.classes, held_out=False)
+    counts = yield from _counts(replace(request, held_out=False))
     stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
     yield from _released(stage.weights, _overall(counts), stage.pool, final=True)
-    return Shared(stage.weights, agreed.classes, _overall(counts), stage.pool, agreed)
+    overall = _overall(counts)
+    return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed)
 
 
 def train_rounds(
@@ -207,10 +220,18 @@ def _training(rounds: RoundSettings, stage: Stage, bits: int) -> TrainRequest:
     )
 
 
-def _counts(
-    classes: tuple[Label, ...], *, held_out: bool
-) -> Generator[Ask, Replies, npt.NDArray[np.int64]]:
-    replies = yield total(CountsRequest(classes, held_out))
+def _columns() -> Generator[Ask, Replies, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+    """Find mean and deviation of each column; constant columns are left at 0."""
+    replies = yield total(MomentsRequest())
+    found = replies.summed("the sums of columns")
+    if found.n_rows < 1:
+        raise DataError("the clients hold no rows to train on; give them rows")
+    mean, deviation = mean_and_deviation(Moments(found.n_rows, found.sums, found.squares))
+    return mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def _counts(request: CountsRequest) -> Generator[Ask, Replies, npt.NDArray[np.int64]]:
+    replies = yield total(request)
     counts: npt.NDArray[np.int64] = replies.summed("the class counts").counts
     if counts.sum() < 1:
         raise DataError("the clients hold no rows to train on; give them rows")

@@ -28,6 +28,8 @@ class Layout:
     ----------
     names : tuple of str
         Parameters and floating-point buffers, in the module's order.
+    dtype : torch.dtype
+        Of the weights.
     digest : str
         The same for networks of the same names, shapes and types.
     """
@@ -38,10 +40,10 @@ class Layout:
         self.names = tuple(floats)
         self._shapes = tuple(tuple(tensor.shape) for tensor in floats.values())
         self._sizes = [tensor.numel() for tensor in floats.values()]
-        self._dtype = next(iter(floats.values())).dtype
-        if any(tensor.dtype != self._dtype for tensor in floats.values()):
+        self.dtype = next(iter(floats.values())).dtype
+        if any(tensor.dtype != self.dtype for tensor in floats.values()):
             raise ValueError("expected a model whose weights are all of one type")
-        words = repr((self.names, self._shapes, str(self._dtype)))
+        words = repr((self.names, self._shapes, str(self.dtype)))
         self.digest = hashlib.sha256(words.encode()).hexdigest()
 
     @property
@@ -73,7 +75,7 @@ class Layout:
                 f"expected {self.n_weights} weights, got an array of shape {vector.shape}; it is "
                 "of another network"
             )
-        parts = torch.split(torch.from_numpy(np.array(vector)).to(self._dtype), self._sizes)
+        parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), self._sizes)
         named = zip(self.names, parts, self._shapes, strict=True)
         given = {name: part.reshape(shape).clone() for name, part, shape in named}
         return {**{k: t.clone() for k, t in self._whole.items()}, **given}

@@ -1,6 +1,6 @@
 """Owns `Network`: a module, where in it the embedding comes out, and which part is its head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,8 @@ class Network:
         Takes a batch and returns scores of shape (n_rows, n_outputs). Its own weights are where
         training begins; they are never changed.
     embedding : str
-        Name of the submodule whose output is phi(x), such as ``"body"``. Where that gives several
-        tensors, as recurrent layers do, they are put side by side.
+        Name of the submodule whose output is phi(x), such as ``"body"``. Of a recurrent layer its
+        last hidden and cell states are put side by side.
     head : tuple of str
         Names of the submodules that turn the embedding into scores.
 
@@ -110,7 +110,7 @@ class Network:
         """
         caught: list[Tensor] = []
         layer = self.module.get_submodule(self.embedding)
-        hook = layer.register_forward_hook(lambda _m, _x, out: caught.append(_flat(out)))
+        hook = layer.register_forward_hook(lambda own, _x, out: caught.append(_flat(own, out)))
         was_training = self.module.training
         self.module.eval()
         try:
@@ -122,10 +122,14 @@ class Network:
         return torch.cat(caught), torch.cat(scores)
 
 
-def _flat(output: Any) -> Tensor:
-    """Return what a layer gave as one row for each input."""
+def _flat(layer: nn.Module, output: Any) -> Tensor:
+    """Return what a layer gave as one row for each input.
+
+    Of a recurrent layer its last states: hidden, and cell where it has them, of all its layers.
+    """
+    if isinstance(layer, nn.RNNBase):
+        states = output[1] if isinstance(output[1], tuple) else (output[1],)
+        return torch.cat([state.detach().transpose(0, 1).flatten(1) for state in states], dim=1)
     if isinstance(output, Tensor):
         return output.detach().flatten(1)
-    if isinstance(output, Sequence):
-        return torch.cat([_flat(part) for part in output], dim=1)
-    raise TypeError(f"an embedding layer gives tensors, this one gave {type(output).__name__}")
+    raise TypeError(f"an embedding layer gives a tensor, this one gave {type(output).__name__}")

@@ -33,14 +33,14 @@ class BatchPlan:
     ----------
     rows : list of int64 array of shape (n_active, batch_size)
         For each step the rows of the clients that are not through, 0 where a batch is short.
-    weights : list of float32 array of shape (n_active, batch_size)
+    weights : list of float64 array of shape (n_active, batch_size)
         One over the rows of the batch, 0 where it is short: sums are means.
     order : int64 array of shape (n_clients,)
         Which client stands where.
     """
 
     rows: list[Integers]
-    weights: list[npt.NDArray[np.float32]]
+    weights: list[npt.NDArray[np.float64]]
     order: Integers
 
 
@@ -64,7 +64,7 @@ def batch_plan(passes: list[list[Integers]], batch_size: int) -> BatchPlan:
     for step in range(n_steps):
         active = [each[client][step] for client in order if step < len(each[client])]
         index = np.zeros((len(active), batch_size), np.int64)
-        weight = np.zeros((len(active), batch_size), np.float32)
+        weight = np.zeros((len(active), batch_size), np.float64)
         for place, batch in enumerate(active):
             index[place, : len(batch)] = batch
             weight[place, : len(batch)] = 1 / len(batch)

@@ -1,0 +1,105 @@
+"""A training on disk: where it is, so that one that was killed goes on from its last round."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.federation.messages import encode, message
+from fedneighbors.methods.knnper.protocol import Stage
+from fedneighbors.records.files import replace_file
+from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
+
+__all__ = ["Checkpoint", "fingerprint"]
+
+MAGIC = b"FNKC\x01"
+
+
+@message
+class StageParts:
+    """The fields of a stage, and the fingerprint of what is trained."""
+
+    fingerprint: str
+    number: int
+    weights: npt.NDArray[np.floating[Any]]
+    chosen_on: npt.NDArray[np.floating[Any]]
+    pool: npt.NDArray[np.float64]
+
+
+@message
+class Told:
+    """What a fingerprint is of."""
+
+    words: tuple[str, ...]
+    arrays: tuple[npt.NDArray[Any], ...]
+
+
+def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
+    """Return what tells a training from others: its settings, clients and rows.
+
+    Parameters
+    ----------
+    *words : objects
+        Whose ``repr`` says what they are.
+    arrays : tuple of arrays
+        Rows, labels, owners.
+    """
+    return hashlib.sha256(encode(Told(tuple(map(repr, words)), arrays))).hexdigest()
+
+
+class Checkpoint:
+    """One file that holds the last stage of a training; a reader sees a whole one or none.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    mark : str
+        :func:`fingerprint` of the training.
+    """
+
+    def __init__(self, path: str | Path, mark: str) -> None:
+        self._path, self._mark = Path(path), mark
+
+    def keep(self, stage: Stage) -> None:
+        """Write a stage over the one before."""
+        empty = np.empty(0)
+        parts = StageParts(
+            fingerprint=self._mark,
+            number=stage.number,
+            weights=stage.weights,
+            chosen_on=empty if stage.chosen_on is None else stage.chosen_on,
+            pool=empty if stage.pool is None else stage.pool,
+        )
+        replace_file(self._path, sealed_model(MAGIC, parts))
+
+    def resumed(self) -> Stage | None:
+        """Return the stage on disk, or None if there is no file.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is damaged, of another version, or of another training.
+        """
+        if not self._path.exists():
+            return None
+        raw = read_model_file(self._path)
+        parts = open_model(MAGIC, raw, StageParts, lambda kept: kept, source=str(self._path))
+        if parts.fingerprint != self._mark:
+            raise ModelFileError(
+                f"{self._path} holds another training: its settings, clients or rows differ; give "
+                "another path, or delete the file to begin anew"
+            )
+        return Stage(
+            parts.number,
+            parts.weights,
+            parts.chosen_on if len(parts.chosen_on) else None,
+            parts.pool if len(parts.pool) else None,
+        )
+
+    def done(self) -> None:
+        """Delete the file: the training has ended."""
+        self._path.unlink(missing_ok=True)

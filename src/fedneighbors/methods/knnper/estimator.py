@@ -1,0 +1,283 @@
+"""kNN-Per as a scikit-learn classifier over the clients that own the rows."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from fedneighbors.methods.knnper.membership import Owners, Personalized, needs_torch
+from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.metrics import accuracy
+from fedneighbors.records import RunRecord, environment
+from fedneighbors.tables.labels import label_array, reserved_labels
+from fedneighbors.tables.owners import Holdings, rows_by_party
+from fedneighbors.tables.seeds import public_seed
+
+__all__ = ["KNNPerClassifier"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A network trained by all clients, and for each client a memory of its own rows.
+
+    The clients train one network by federated averaging. Each then keeps the embeddings of its rows
+    and mixes what the k nearest of them say with what the network says [1]_. How much each weighs
+    is chosen on rows that are held out inside :meth:`fit`, and on nothing else; after that network
+    and memories are built anew from all rows.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, callable or None
+        The network; a function of (shape of a row, number of classes) that makes it; or None for a
+        perceptron, which suits tables.
+    embedding : str
+        Name of the layer of ``model`` whose output is memorized.
+    head : str or tuple of str
+        Name of the layers that come after it.
+    hidden : tuple of int
+        Widths of the perceptron's layers, where ``model`` is None.
+    n_neighbors : int
+        Neighbors that vote (k).
+    sigma : float
+        Unit of the distances in the kernel.
+    kernel : {"paper", "gaussian", "uniform"}
+        What a neighbor's vote weighs: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
+    combine : {"paper", "pool"}
+        ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a log-linear pool of
+        network, memory, the client's class shares and a ridge head, with weights for all clients.
+    capacity : int, optional
+        Most rows that a client memorizes.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+        What a full memory does with more rows.
+    n_rounds : int
+        Rounds of federated averaging.
+    participation : float
+        Share of the clients that take part in a round.
+    local_epochs : int
+        Passes over its rows that a client makes in a round.
+    batch_size : int
+        Rows of a step.
+    learning_rate, momentum, weight_decay : float
+        Of the steps; the rate falls to a third after 60 and 85 % of the rounds.
+    validation : float
+        Share of each client's rows that is held out to choose the mixture.
+    standardize : bool
+        Bring the columns of a table to mean 0 and deviation 1, by sums over all clients. Rows of
+        other shapes are left as they are.
+    trainer : {"auto", "stacked", "reuse"}
+        All clients as one batched product, or one after another; the same up to rounding.
+    classes : sequence, optional
+        All labels that may ever come, also from clients that are not here yet.
+    checkpoint : path, optional
+        File from which an interrupted :meth:`fit` goes on; deleted at the end.
+    random_state : int, RandomState or None
+        Of first weights, orders of rows, who takes part, and what is held out. Public.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Labels, ascending.
+    clients_ : dict of str to Personal
+        Each client's memory and mixture.
+    weights_ : float32 array of shape (n_weights,)
+        Of the network.
+    pool_ : dict of str to float
+        Weights of the pool's experts; empty for the paper's mixture.
+    run_record_ : RunRecord
+        Rounds, bytes up and down, seconds.
+
+    References
+    ----------
+    .. [1] Marfoq, Neglia, Kameni and Vidal, "Personalized Federated Learning through Local
+       Memorization", ICML 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> cellar = ["north" if row % 3 else "south" for row in range(len(y))]
+    >>> found = KNNPerClassifier(n_rounds=10).fit(X, y, parties=cellar)
+    >>> found.score(X, y, parties=cellar) > 0.95
+    True
+    """
+
+    classes_: npt.NDArray[Any]
+    clients_: dict[str, Personal]
+    run_record_: RunRecord
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        embedding: str = "body",
+        head: str | tuple[str, ...] = "head",
+        hidden: tuple[int, ...] = (256, 128),
+        n_neighbors: int = 10,
+        sigma: float = 1.0,
+        kernel: Literal["paper", "gaussian", "uniform"] = "paper",
+        combine: Literal["paper", "pool"] = "paper",
+        capacity: int | None = None,
+        strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate",
+        n_rounds: int = 50,
+        participation: float = 1.0,
+        local_epochs: int = 1,
+        batch_size: int = 32,
+        learning_rate: float = 0.02,
+        momentum: float = 0.9,
+        weight_decay: float = 5e-4,
+        validation: float = 0.2,
+        standardize: bool = True,
+        trainer: Literal["auto", "stacked", "reuse"] = "auto",
+        classes: Sequence[Any] | None = None,
+        checkpoint: str | Path | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.model = model
+        self.embedding = embedding
+        self.head = head
+        self.hidden = hidden
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.kernel = kernel
+        self.combine = combine
+        self.capacity = capacity
+        self.strategy = strategy
+        self.n_rounds = n_rounds
+        self.participation = participation
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.validation = validation
+        self.standardize = standardize
+        self.trainer = trainer
+        self.classes = classes
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, parties: Owners = None) -> Self:
+        """Train the network over all clients, and build each client's memory.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n_rows, ...)
+            Rows: numbers, or whole numbers that stand for tokens.
+        y : array of shape (n_rows,)
+            Labels.
+        parties : sequence of shape (n_rows,), optional
+            Which client owns each row. None means a single one.
+
+        Raises
+        ------
+        MissingExtraError
+            If torch is not installed.
+        ValueError
+            If a parameter is out of range, or there is not one owner for each row.
+        DataError
+            If there are fewer than two classes.
+        """
+        x, labels = self._validated(X, y)
+        seed = public_seed(self.random_state)
+        rounds, self._memory_settings = self._rounds(seed), self._memories(seed)
+        owned = rows_by_party(parties, len(labels))
+        reserved = () if self.classes is None else reserved_labels(self.classes, labels)
+        needs_torch()
+        from fedneighbors.methods.knnper.federation import federated
+
+        started, clock = datetime.now(UTC), time.perf_counter()
+        trained = federated(
+            self, Holdings(x, labels, owned, self._names()), rounds, self._memory_settings, reserved
+        )
+        outcome, self._network, self._layout, members = trained
+        self._shared = shared = outcome.result
+        self.classes_ = label_array(shared.classes, like=labels)
+        self.weights_ = shared.weights
+        self.clients_ = {member.name: member.personal for member in members}
+        self.pool_ = (
+            {} if shared.pool is None else dict(zip(EXPERTS, shared.pool.tolist(), strict=True))
+        )
+        self.run_record_ = RunRecord(
+            name="knnper.fit",
+            parameters={
+                "combine": self.combine,
+                "n_rounds": rounds.n_rounds,
+                "participation": rounds.participation,
+                "n_neighbors": self.n_neighbors,
+                "clients": len(owned),
+            },
+            rounds=outcome.rounds,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+            environment=environment(),
+        )
+        return self
+
+    def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
+        """Return the likeliest class of each row for the client that asks; ties to the lower."""
+        shares = self.predict_proba(X, parties)
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
+
+    def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
+        """Return the shares of the classes, shape (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, ...)
+            Rows.
+        parties : sequence of shape (n_rows,), optional
+            Which client asks for each row. A client that is not known, and None where there are
+            several, get what the shared network says, with a warning.
+        """
+        keys, scores = self.embed(X)
+        shares = np.exp(scores)
+        for name, rows in self._askers(parties, len(keys)).items():
+            shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
+        return shares
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
+        """Return the accuracy of :meth:`predict`."""
+        found = self.predict(X, parties)
+        if sample_weight is None:
+            return accuracy(np.asarray(y), found)
+        return float(np.average(found == np.asarray(y), weights=sample_weight))
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return rows and labels as arrays; rows may have any shape."""
+        x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
+        check_classification_targets(labels)
+        return x, labels
+
+    def _rounds(self, seed: int) -> RoundSettings:
+        regime = Regime(
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+        return RoundSettings(
+            n_rounds=self.n_rounds, participation=self.participation, regime=regime, seed=seed
+        )
+
+    def _memories(self, seed: int) -> MemorySettings:
+        return MemorySettings(
+            n_neighbors=self.n_neighbors,
+            kernel=self.kernel,
+            sigma=self.sigma,
+            capacity=self.capacity,
+            strategy=self.strategy,
+            combine=self.combine,
+            validation=self.validation,
+            seed=seed,
+        )

@@ -1,0 +1,105 @@
+"""One training over clients of this process, from a table and who owns its rows."""
+
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.federation.loop import Outcome
+from fedneighbors.methods.knnper.checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper.networks.choice import chosen_network
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.protocol import KNNPerParty, Shared, coordinate
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.simulation import Cohort, simulate
+from fedneighbors.methods.knnper.training.threads import one_thread
+from fedneighbors.tables.labels import Label
+from fedneighbors.tables.owners import Holdings
+
+__all__ = ["federated"]
+
+Trained = tuple[Outcome[Shared], Network, Layout, list[KNNPerParty]]
+
+
+def federated(
+    asked: Any,
+    holdings: Holdings,
+    rounds: RoundSettings,
+    settings: MemorySettings,
+    reserved: tuple[Label, ...],
+) -> Trained:
+    """Train what an estimator asks for.
+
+    Parameters
+    ----------
+    asked : estimator
+        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``
+        and ``checkpoint`` are read.
+    holdings : Holdings
+        The table and its owners.
+    rounds : RoundSettings
+        Of the shared network.
+    settings : MemorySettings
+        Of the clients' memories.
+    reserved : tuple of labels
+        Classes that may come later.
+
+    Returns
+    -------
+    outcome : Outcome of Shared
+    network : Network
+    layout : Layout
+    members : list of KNNPerParty
+        The clients, with what they made of the network.
+    """
+    shape = holdings.x.shape[1:]
+    n_classes = len(set(np.unique(holdings.y).tolist()) | set(reserved))
+    network = chosen_network(
+        asked.model,
+        shape,
+        n_classes,
+        embedding=asked.embedding,
+        head=asked.head,
+        hidden=tuple(asked.hidden),
+        seed=rounds.seed,
+    )
+    layout = Layout(network)
+    members = [
+        KNNPerParty(
+            name,
+            holdings.x[rows],
+            holdings.y[rows],
+            network,
+            settings=settings,
+            feature_names=holdings.feature_names,
+        )
+        for name, rows in holdings.owned.items()
+    ]
+    keeper = None
+    if asked.checkpoint is not None:
+        keeper = Checkpoint(asked.checkpoint, _mark(layout, holdings, rounds, settings))
+    coordinator = coordinate(
+        rounds,
+        layout.digest,
+        layout.initial,
+        tuple(holdings.owned),
+        combine=settings.combine,
+        standardize=bool(asked.standardize) and len(shape) == 1,
+        reserved=reserved,
+        resumed=None if keeper is None else keeper.resumed(),
+        keep=(lambda _stage: None) if keeper is None else keeper.keep,
+    )
+    with one_thread():
+        outcome = simulate(coordinator, Cohort(members, method=asked.trainer))
+    if keeper is not None:
+        keeper.done()
+    return outcome, network, layout, members
+
+
+def _mark(
+    layout: Layout, holdings: Holdings, rounds: RoundSettings, settings: MemorySettings
+) -> str:
+    owned = {name: np.arange(len(holdings.y))[rows] for name, rows in holdings.owned.items()}
+    labels = tuple(map(str, holdings.y.tolist()))
+    arrays = (layout.initial, holdings.x, *owned.values())
+    return fingerprint(layout.digest, rounds, settings, tuple(owned), labels, arrays=arrays)

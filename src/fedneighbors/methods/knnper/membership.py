@@ -1,0 +1,176 @@
+"""Clients of a trained model: who asks, who joins, whose rows come and go."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.knnper.personal import Personal, joined
+from fedneighbors.tables.labels import label_index
+from fedneighbors.tables.owners import rows_by_party
+
+__all__ = ["Owners", "Personalized", "needs_torch"]
+
+Floats = npt.NDArray[np.float64]
+Owners = Sequence[Any] | npt.NDArray[Any] | None
+
+
+def needs_torch() -> None:
+    """Raise :class:`MissingExtraError` if torch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("torch", "torch") from None
+
+
+class Personalized:
+    """What estimators with a memory for each client have in common, once they are fitted."""
+
+    clients_: dict[str, Personal]
+    classes_: npt.NDArray[Any]
+    _shared: Any
+    _network: Any
+    _layout: Any
+    _memory_settings: Any
+
+    def embed(self, X: Any) -> tuple[Floats, Floats]:
+        """Return what the network makes of rows, and what it says of them.
+
+        Returns
+        -------
+        keys : float64 array of shape (n_rows, n_dimensions)
+        scores : float64 array of shape (n_rows, n_classes)
+            Logarithms of the shares.
+        """
+        from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares
+
+        check_is_fitted(self)
+        x = self._rows(X)
+        shared = self._shared
+        tensor = as_tensor(x, shared.center, shared.scale, self._layout)
+        return shared_log_shares(self._network, self._layout, shared.weights, tensor)
+
+    def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
+        """Take in a client that did not take part in training, by one pass over its rows.
+
+        How much its memory weighs is chosen on a share of its rows; the network is not changed.
+
+        Parameters
+        ----------
+        name : str
+            Its name, which must be new.
+        X, y : arrays of shape (n_rows, ...) and (n_rows,)
+            Its rows and labels.
+        ids : sequence of str, optional
+            Names of the rows, by which :meth:`forget` finds them.
+
+        Raises
+        ------
+        ValueError
+            If the name is taken, or a label is none of the classes.
+        """
+        check_is_fitted(self)
+        if name in self.clients_:
+            raise ValueError(f"client {name!r} is here already; use update to add rows")
+        (keys, scores), labels = self.embed(X), self._positions(y)
+        _refuse_lengths(keys, labels)
+        self.clients_[name] = joined(
+            name,
+            keys,
+            scores,
+            labels,
+            overall=self._shared.overall,
+            pool=self._shared.pool,
+            settings=self._memory_settings,
+            ids=ids,
+        )
+        return self
+
+    def update(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
+        """Add rows to the memory of a client, as its capacity and strategy allow.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known, a label is none of the classes, or a row's name is taken.
+        """
+        keys, _ = self.embed(X)
+        labels = self._positions(y)
+        _refuse_lengths(keys, labels)
+        self._known(name).add(keys, labels, ids)
+        return self
+
+    def forget(self, name: str, ids: Sequence[str]) -> Self:
+        """Delete rows from the memory of a client.
+
+        The shared network, which may have been trained on them, is not changed.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        KeyError
+            If a row is not in its memory; nothing is deleted then.
+        """
+        check_is_fitted(self)
+        self._known(name).forget(ids)
+        return self
+
+    def _rows(self, X: Any) -> npt.NDArray[Any]:
+        return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
+    def _positions(self, y: Any) -> npt.NDArray[np.int64]:
+        """Return the place of each label among the classes."""
+        index = label_index(tuple(self.classes_.tolist()))
+        labels = np.asarray(y)
+        unknown = sorted({str(label) for label in labels.tolist() if label not in index})
+        if labels.ndim != 1 or unknown:
+            raise ValueError(
+                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
+                "labels that may ever come in classes= before training"
+            )
+        return np.array([index[label] for label in labels.tolist()], np.int64)
+
+    def _known(self, name: str) -> Personal:
+        if name not in self.clients_:
+            raise ValueError(
+                f"client {name!r} is not known; add_client takes it in. Known are "
+                f"{sorted(self.clients_)[:5]}"
+            )
+        return self.clients_[name]
+
+    def _askers(self, parties: Owners, n_rows: int) -> Mapping[str, Any]:
+        """Return the rows of each known client that asks; warn of all others."""
+        if parties is None and len(self.clients_) == 1:
+            return {next(iter(self.clients_)): slice(None)}
+        if parties is None:
+            warnings.warn(
+                f"no client asks: rows get what the shared network says, which is the same for all "
+                f"{len(self.clients_)} clients; name one for each row in parties=",
+                stacklevel=4,
+            )
+            return {}
+        rows = rows_by_party(parties, n_rows)
+        unknown = sorted(set(rows) - set(self.clients_))
+        if unknown:
+            warnings.warn(
+                f"clients {unknown[:5]} are not known and get what the shared network says; "
+                "add_client takes them in",
+                stacklevel=4,
+            )
+        return {name: rows[name] for name in rows if name in self.clients_}
+
+
+def _refuse_lengths(keys: Floats, labels: npt.NDArray[np.int64]) -> None:
+    if len(keys) != len(labels):
+        raise ValueError(f"expected one label for each of {len(keys)} rows, got {len(labels)}")
+    if not np.isfinite(keys).all():
+        raise DataError("the network gives embeddings that are not finite; train it anew")

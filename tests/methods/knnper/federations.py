@@ -1,0 +1,40 @@
+"""Small federations of digits, for tests."""
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fedneighbors.methods.knnper.client import KNNPerParty
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.protocol import coordinate
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.partition import dirichlet
+
+DIGITS, LABELS = load_digits(return_X_y=True)
+ROWS = 240
+OWNER = dirichlet(LABELS[:ROWS], 5, alpha=0.5, min_rows=8, seed=0)
+ROUNDS = RoundSettings(n_rounds=3, regime=Regime(batch_size=16))
+
+
+def network():
+    return perceptron(64, 10, hidden=(16, 8), seed=1)
+
+
+def members(net=None, *, settings=None, owner=OWNER):
+    """Return a client for each owner of the first digits."""
+    net = net or network()
+    x, y = DIGITS[:ROWS] / 16, LABELS[:ROWS]
+    settings = settings or MemorySettings()
+    return [
+        KNNPerParty(name, x[owner == name], y[owner == name], net, settings=settings)
+        for name in np.unique(owner).tolist()
+    ]
+
+
+def training(parties, *, rounds=ROUNDS, **options):
+    """Return a coordinator for these clients."""
+    layout = Layout(parties[0].network)
+    names = tuple(party.name for party in parties)
+    options.setdefault("combine", parties[0].settings.combine)
+    return coordinate(rounds, layout.digest, layout.initial, names, **options)

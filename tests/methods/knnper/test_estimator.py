@@ -1,0 +1,230 @@
+"""KNNPerClassifier in scikit-learn's manner, and over the life of its clients."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_wine
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from fedneighbors.errors import DataError, ModelFileError
+from fedneighbors.methods.knnper import KNNPerClassifier
+from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+
+QUICK = {"hidden": (16, 8), "n_rounds": 3}
+
+# Checks that cannot hold, each with its reason.
+CANNOT_HOLD = {}
+
+
+@parametrize_with_checks(
+    [KNNPerClassifier(hidden=(32,), n_rounds=20, learning_rate=0.1)],
+    expected_failed_checks=lambda _: CANNOT_HOLD,
+)
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return KNNPerClassifier(n_rounds=30, combine="pool").fit(X, Y, parties=CELLAR)
+
+
+def test_wine_is_told_apart(fitted):
+    assert fitted.score(X, Y, parties=CELLAR) > 0.95
+    assert set(fitted.pool_) == {"shared model", "memory", "local prior", "ridge head"}
+
+
+def test_shares_add_up_and_agree_with_the_predicted_class(fitted):
+    shares = fitted.predict_proba(X, CELLAR)
+
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
+    assert (fitted.classes_[shares.argmax(axis=1)] == fitted.predict(X, CELLAR)).all()
+
+
+def test_the_same_seed_gives_the_same_bits():
+    once, again = (
+        KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR).predict_proba(X, CELLAR) for _ in "ab"
+    )
+
+    assert once.tobytes() == again.tobytes()
+
+
+def test_who_asks_for_nobody_gets_the_shared_network_and_is_told(fitted):
+    _, scores = fitted.embed(X)
+
+    with pytest.warns(UserWarning, match="no client asks"):
+        shares = fitted.predict_proba(X)
+
+    assert shares.tolist() == np.exp(scores).tolist()
+
+
+def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
+    _, scores = fitted.embed(X[:2])
+
+    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known"):
+        shares = fitted.predict_proba(X[:2], parties=["moon", "north"])
+
+    alone = fitted.predict_proba(X[1:2], parties=["north"])[0]
+    assert shares[0].tolist() == np.exp(scores[0]).tolist()
+    np.testing.assert_allclose(shares[1], alone, rtol=1e-5)  # products of one row round otherwise
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+def test_a_client_that_comes_later_is_served_and_changes_nobody_else(combine):
+    kept = np.arange(ROWS) < 200
+    found = KNNPerClassifier(**QUICK, combine=combine, standardize=False)
+    found.fit(DIGITS[:200], LABELS[:200], parties=OWNER[:200])
+    before = found.predict_proba(DIGITS[:200], OWNER[:200])
+
+    found.add_client("new", DIGITS[:ROWS][~kept], LABELS[:ROWS][~kept])
+
+    assert len(found.clients_["new"].memory) == 40
+    assert found.predict_proba(DIGITS[:200], OWNER[:200]).tobytes() == before.tobytes()
+    with pytest.raises(ValueError, match="is here already"):
+        found.add_client("new", DIGITS[:5], LABELS[:5])
+
+
+def test_rows_come_and_go_by_their_names():
+    found = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=CELLAR)
+    before = found.predict_proba(X, CELLAR)
+
+    found.update("north", X[:3], Y[:3], ids=["a", "b", "c"])
+    changed = found.predict_proba(X, CELLAR)
+    found.forget("north", ["a", "b", "c"])
+
+    assert changed.tobytes() != before.tobytes()
+    assert found.predict_proba(X, CELLAR).tobytes() == before.tobytes()
+    with pytest.raises(KeyError, match="no rows named"):
+        found.forget("north", ["a"])
+    with pytest.raises(ValueError, match="client 'moon' is not known; add_client takes it in"):
+        found.update("moon", X[:1], Y[:1])
+
+
+def test_a_memory_emptied_by_its_client_leaves_the_shared_network():
+    found = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    found.forget("north", found.clients_["north"].memory.ids)
+
+    shares = found.predict_proba(X[:4], ["north"] * 4)
+
+    assert shares.tolist() == np.exp(found.embed(X[:4])[1]).tolist()
+
+
+def test_labels_that_may_come_later_are_announced():
+    some = Y != 2
+    without = KNNPerClassifier(**QUICK).fit(X[some], Y[some])
+    announced = KNNPerClassifier(**QUICK, classes=[0, 1, 2]).fit(X[some], Y[some])
+
+    with pytest.raises(ValueError, match=r"among \[0, 1\], got \['2'\]; name all"):
+        without.update("all", X[~some], Y[~some])
+    announced.clients_["all"].weight = 1.0  # what its memory alone says
+    announced.update("all", X[~some], Y[~some])
+
+    assert announced.score(X[~some], Y[~some]) > 0.9
+
+
+def test_text_labels_come_back():
+    names = np.array(["red", "rose", "white"])
+
+    found = KNNPerClassifier(**QUICK).fit(X, names[Y])
+
+    assert found.classes_.tolist() == names.tolist()
+    assert set(found.predict(X)) <= set(names)
+
+
+class Tiny(nn.Module):
+    """A convolution over small images."""
+
+    def __init__(self, channels, n_classes):
+        super().__init__()
+        self.seen = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.Flatten())
+        self.last = nn.Linear(4 * 36, n_classes)
+
+    def forward(self, x):
+        return self.last(self.seen(x))
+
+
+def test_a_network_of_the_users_own_is_trained_by_the_names_of_its_layers():
+    images = (DIGITS[:ROWS] / 16).reshape(-1, 1, 8, 8)
+
+    found = KNNPerClassifier(
+        lambda shape, n: Tiny(shape[0], n), embedding="seen", head="last", n_rounds=3
+    ).fit(images, LABELS[:ROWS], parties=OWNER)
+
+    keys, _ = found.embed(images[:2])
+    assert keys.shape == (2, 144)
+    assert found.predict(images[:3], parties=OWNER[:3]).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"n_neighbors": 0}, "expected n_neighbors as an integer of 1 or more, got 0"),
+        ({"sigma": 0.0}, "expected sigma above 0"),
+        ({"kernel": "cubic"}, "expected kernel among"),
+        ({"combine": "vote"}, "expected combine among"),
+        ({"strategy": "lifo"}, "expected strategy among"),
+        ({"validation": 1.0}, "expected validation between 0 and 1"),
+        ({"participation": 0.0}, "expected participation above 0"),
+        ({"n_rounds": 0}, "expected n_rounds"),
+        ({"capacity": 0}, "expected capacity"),
+        ({"hidden": ()}, "at least one hidden layer"),
+        ({"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
+        ({"model": nn.Linear(13, 3)}, "no layer named 'body'"),
+        ({"classes": [0, 1]}, "not among classes"),
+    ],
+)
+def test_parameters_are_checked_with_the_way_out(changed, words):
+    with pytest.raises(ValueError, match=words):
+        KNNPerClassifier(**changed).fit(X, Y)
+
+
+def test_something_that_is_no_network_is_refused():
+    with pytest.raises(TypeError, match=r"expected model as a torch\.nn\.Module"):
+        KNNPerClassifier(model="resnet").fit(X, Y)
+
+
+def test_a_single_class_is_refused():
+    with pytest.raises(DataError, match="at least two classes"):
+        KNNPerClassifier(**QUICK).fit(X[:5], np.zeros(5))
+
+
+def test_a_fit_that_was_interrupted_goes_on_from_its_file(tmp_path, monkeypatch):
+    import fedneighbors.methods.knnper.checkpoint as on_disk
+
+    whole = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    keep, kept = on_disk.Checkpoint.keep, []
+
+    def kept_twice(self, stage):
+        keep(self, stage)
+        kept.append(stage)
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "training"
+    monkeypatch.setattr(on_disk.Checkpoint, "keep", kept_twice)
+    with pytest.raises(KeyboardInterrupt):
+        KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
+    with pytest.raises(ModelFileError, match="holds another training"):
+        KNNPerClassifier(**QUICK, checkpoint=path).fit(X + 1, Y, parties=CELLAR)
+    again = KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
+
+    assert again.weights_.tobytes() == whole.weights_.tobytes()
+    assert not path.exists()
+
+
+def test_fitting_leaves_the_users_module_and_torchs_randomness_alone():
+    torch.manual_seed(5)
+    module = nn.Sequential()
+    module.add_module("body", nn.Linear(13, 6))
+    module.add_module("head", nn.Linear(6, 3))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    state = torch.random.get_rng_state()
+
+    KNNPerClassifier(module, n_rounds=2).fit(X, Y)
+
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,0 +1,173 @@
+"""The training of a federation: one result over every way to its clients."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import PartyRefused
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.simulation import Cohort, simulate
+from fedneighbors.methods.knnper.training.regime import Regime
+from tests.methods.knnper.federations import DIGITS, members, network, training
+
+
+def asked(coordinator, parties):
+    """Return all that a coordinator asks for."""
+    seen = []
+    cohort = Cohort(parties, method="reuse")
+    try:
+        ask = next(coordinator)
+        while True:
+            seen.append(ask)
+            ask = coordinator.send(cohort.replies(ask)[0])
+    except StopIteration:
+        return seen
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(combine):
+    settings = MemorySettings(combine=combine)
+    apart, together = members(settings=settings), members(settings=settings)
+
+    framed = run(training(apart), apart)
+    direct = simulate(training(together), Cohort(together, method="reuse"))
+
+    assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
+    if combine == "pool":
+        assert framed.result.pool.tobytes() == direct.result.pool.tobytes()
+    for one, other in zip(framed.rounds, direct.rounds, strict=True):
+        assert one.upload_bytes == other.upload_bytes
+        assert one.download_bytes == other.download_bytes
+    for one, other in zip(apart, together, strict=True):
+        assert one.personal.weight == other.personal.weight
+
+
+def test_one_batched_product_gives_the_same_up_to_rounding():
+    one, other = members(), members()
+
+    stacked = simulate(training(one), Cohort(one, method="stacked"))
+    reused = simulate(training(other), Cohort(other, method="reuse"))
+
+    np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
+
+
+def test_the_order_of_clients_does_not_matter():
+    ahead, behind = members(), members()[::-1]
+
+    one = simulate(training(ahead), Cohort(ahead, method="reuse"))
+    other = simulate(training(behind), Cohort(behind, method="reuse"))
+
+    assert one.result.weights.tobytes() == other.result.weights.tobytes()
+
+
+def test_weights_are_formed_from_sums_alone():
+    parties = members()
+
+    asks = asked(training(parties), parties)
+
+    kinds = {
+        type(ask.for_parties(("party-0",)).popitem()[1]) for ask in asks if ask.reduce != "sum"
+    }
+    assert {kind.__name__ for kind in kinds} == {"SchemaRequest", "ReleaseRequest"}
+    for reply in (SchemaRequest.reply, TrainRequest.reply):
+        assert "personal" not in reply.__dataclass_fields__
+
+
+def test_only_those_who_are_chosen_are_asked_and_every_round_others():
+    parties = members()
+    rounds = RoundSettings(n_rounds=6, participation=0.4, regime=Regime(batch_size=64))
+
+    asks = asked(training(parties, rounds=rounds), parties)
+
+    trained = [
+        tuple(ask.requests)
+        for ask in asks
+        if isinstance(ask.requests, dict)
+        and isinstance(next(iter(ask.requests.values())), TrainRequest)
+    ]
+    assert len(trained) == 12
+    assert {len(names) for names in trained} == {2}
+    assert len(set(trained)) > 2
+
+
+def test_held_out_rows_choose_and_take_no_part_in_the_first_training():
+    parties = members()
+    altered = members()
+    for party in altered:
+        party._raw = party._raw.copy()
+        party._raw[party.held_out] = 0.5  # seen by the first training, this would change it
+    stages = {}
+
+    simulate(
+        training(parties, keep=lambda s: stages.setdefault("a", []).append(s)), Cohort(parties)
+    )
+    simulate(
+        training(altered, keep=lambda s: stages.setdefault("b", []).append(s)), Cohort(altered)
+    )
+
+    first = [(a, b) for a, b in zip(stages["a"], stages["b"], strict=True) if a.held_out]
+    assert len(first) == 3
+    assert all(a.weights.tobytes() == b.weights.tobytes() for a, b in first)
+    assert stages["a"][-1].weights.tobytes() != stages["b"][-1].weights.tobytes()
+
+
+def test_a_training_goes_on_where_it_was_to_the_same_bits():
+    whole, stages = members(settings=MemorySettings(combine="pool")), []
+    expected = simulate(training(whole, keep=stages.append), Cohort(whole))
+
+    for stage in stages[:-1]:
+        again = members(settings=MemorySettings(combine="pool"))
+        found = simulate(training(again, resumed=stage), Cohort(again))
+
+        assert found.result.weights.tobytes() == expected.result.weights.tobytes()
+        assert found.result.pool.tobytes() == expected.result.pool.tobytes()
+
+
+def test_a_memory_holds_exactly_the_rows_of_its_client():
+    parties = members()
+
+    simulate(training(parties), Cohort(parties))
+
+    for party in parties:
+        assert len(party.personal.memory) == party.n_rows
+        assert party.personal.memory.labels.tolist() == party._labels.tolist()
+
+
+def test_a_client_with_another_network_is_named():
+    parties = members()
+    parties[2] = members(perceptron(64, 10, hidden=(16, 9)))[2]
+
+    with pytest.raises(PartyRefused, match=r"party-2.*the network is not the one"):
+        simulate(training(parties), Cohort(parties))
+
+
+def test_training_that_diverges_is_refused_with_the_way_out():
+    parties = members()
+    rounds = RoundSettings(n_rounds=3, regime=Regime(learning_rate=1e6))
+
+    with pytest.raises(PartyRefused, match="lower the learning rate"):
+        simulate(training(parties, rounds=rounds), Cohort(parties, method="reuse"))
+
+
+def test_a_client_of_one_row_takes_part():
+    owner = np.array(["big"] * 239 + ["tiny"])
+    parties = members(network(), owner=owner)
+
+    simulate(training(parties), Cohort(parties))
+
+    tiny = next(party for party in parties if party.name == "tiny")
+    assert len(tiny.personal.memory) == 1
+    assert not tiny.held_out.any()
+
+
+def test_standardized_columns_are_those_of_the_pooled_table():
+    parties = members()
+
+    outcome = simulate(training(parties, standardize=True), Cohort(parties))
+
+    pooled = DIGITS[:240] / 16
+    np.testing.assert_allclose(outcome.result.center, pooled.mean(axis=0), rtol=1e-12)
+    spread = pooled.std(axis=0)
+    np.testing.assert_allclose(outcome.result.scale, np.where(spread > 0, spread, 1.0), rtol=1e-9)

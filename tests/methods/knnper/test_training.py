@@ -1,0 +1,221 @@
+"""Local training: the same by one batched product as client after client."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedneighbors.methods.knnper.networks.network import Network, copied, state_of
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.training.batches import batch_plan, row_order
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
+
+RANDOM = np.random.default_rng(0)
+SIZES = (7, 0, 33, 1, 16)
+ENDS = np.concatenate([[0], np.cumsum(SIZES)])
+X = torch.tensor(RANDOM.normal(size=(ENDS[-1], 5)))
+Y = torch.tensor(RANDOM.integers(3, size=ENDS[-1]))
+
+
+def network():
+    made = perceptron(5, 3, hidden=(6, 4), seed=2)
+    return Network(made.module.double(), "body")
+
+
+def tasks(net, start=None):
+    start = start or state_of(net.module)
+    return [
+        LocalTask(np.arange(ENDS[i], ENDS[i + 1]), start, ("seed", i)) for i in range(len(SIZES))
+    ]
+
+
+def by_hand(net, task, regime, only=None, anchor=None):
+    """Train one client with torch's own optimizer, a model and a loop of its own."""
+    module = perceptron(5, 3, hidden=(6, 4), seed=2).module.double()
+    module.load_state_dict(task.start)
+    moving = [p for name, p in module.named_parameters() if only is None or name in only]
+    steps = torch.optim.SGD(
+        moving, regime.learning_rate, regime.momentum, weight_decay=regime.weight_decay
+    )
+    for number in range(regime.epochs):
+        rows = task.rows[row_order(len(task.rows), *task.words, number)]
+        for first in range(0, len(rows), regime.batch_size):
+            batch = rows[first : first + regime.batch_size]
+            steps.zero_grad()
+            loss = nn.functional.cross_entropy(module(X[batch]), Y[batch])
+            if regime.proximal:
+                named = dict(module.named_parameters())
+                gaps = [((named[k] - anchor[k]) ** 2).sum() for k in named]
+                loss = loss + regime.proximal / 2 * sum(gaps)
+            loss.backward()
+            steps.step()
+    return module.state_dict()
+
+
+@pytest.mark.parametrize("method", ["stacked", "reuse"])
+@pytest.mark.parametrize(
+    "regime", [Regime(batch_size=4), Regime(epochs=3, batch_size=8, momentum=0.0, weight_decay=0.1)]
+)
+def test_clients_train_as_torch_would_one_by_one(method, regime):
+    net = network()
+
+    found = Trainer(net, X, Y, method=method).train(tasks(net), regime)
+
+    for state, task in zip(found, tasks(net), strict=True):
+        expected = by_hand(net, task, regime)
+        for name in expected:
+            np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["stacked", "reuse"])
+def test_a_proximal_term_pulls_to_the_anchor(method):
+    net, regime = network(), Regime(batch_size=8, proximal=0.7)
+    anchor = {name: tensor + 0.1 for name, tensor in state_of(net.module).items()}
+    pulled = [LocalTask(t.rows, t.start, t.words, anchor) for t in tasks(net)]
+
+    found = Trainer(net, X, Y, method=method).train(pulled, regime)
+
+    for state, task in zip(found, pulled, strict=True):
+        expected = by_hand(net, task, regime, anchor=anchor)
+        for name in expected:
+            np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["stacked", "reuse"])
+def test_what_is_not_to_move_stays_bit_for_bit(method):
+    net = network()
+    before = state_of(net.module)
+
+    found = Trainer(net, X, Y, method=method).train(tasks(net), Regime(), only=net.head_names)
+
+    for state, size in zip(found, SIZES, strict=True):
+        assert all(torch.equal(state[name], before[name]) for name in net.body_names)
+        moved = not all(torch.equal(state[name], before[name]) for name in net.head_names)
+        assert moved == (size > 0)
+
+
+def test_training_changes_neither_the_start_nor_the_network():
+    net = network()
+    start = state_of(net.module)
+    kept, own = copied(start), state_of(net.module)
+
+    Trainer(net, X, Y).train(tasks(net, start), Regime())
+
+    assert all(torch.equal(start[name], kept[name]) for name in kept)
+    assert all(torch.equal(state_of(net.module)[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize("method", ["stacked", "reuse"])
+def test_the_same_words_give_the_same_bits(method):
+    net = network()
+
+    once, again = (Trainer(net, X, Y, method=method).train(tasks(net), Regime()) for _ in "ab")
+
+    for one, other in zip(once, again, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_batch_plan_shows_every_client_its_rows_in_order():
+    passes = [[row_order(n, "s", i, p) + 100 * i for p in range(2)] for i, n in enumerate(SIZES)]
+
+    plan = batch_plan(passes, 8)
+
+    seen = [[] for _ in SIZES]
+    for rows, weights in zip(plan.rows, plan.weights, strict=True):
+        for place, (row, weight) in enumerate(zip(rows, weights, strict=True)):
+            batch = row[weight > 0].tolist()
+            assert weight.sum() == pytest.approx(1)
+            seen[plan.order[place]] += batch
+    assert seen == [[row for part in parts for row in part.tolist()] for parts in passes]
+
+
+def normalized():
+    """A network with running averages, which one batched product cannot keep."""
+
+    class Normalized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU())
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.body(x))
+
+    torch.manual_seed(0)
+    return Network(Normalized().double(), "body")
+
+
+def test_running_averages_are_those_of_a_client_of_its_own():
+    net = normalized()
+    task = LocalTask(np.arange(16), state_of(net.module), ("a",))
+
+    [found] = Trainer(net, X, Y).train([task], Regime(batch_size=8, learning_rate=1e-9))
+
+    order = row_order(16, "a", 0)
+    mean = torch.zeros(4, dtype=torch.float64)
+    for first in (0, 8):
+        with torch.no_grad():
+            inner = net.module.body[0](X[order[first : first + 8]])
+        mean = 0.9 * mean + 0.1 * inner.mean(dim=0)
+    np.testing.assert_allclose(found["body.1.running_mean"], mean, rtol=1e-6)
+    assert int(found["body.1.num_batches_tracked"]) == 2
+    assert int(task.start["body.1.num_batches_tracked"]) == 0
+
+
+def test_networks_that_cannot_be_stacked_are_trained_one_after_another():
+    assert Trainer(normalized(), X, Y).method == "reuse"
+    assert Trainer(network(), X, Y).method == "stacked"
+    with pytest.raises(ValueError, match="cannot be stacked; take method='reuse'"):
+        Trainer(normalized(), X, Y, method="stacked")
+
+
+def test_a_layer_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(ValueError, match=r"no layer named 'trunk'; its layers are: body, body\.0"):
+        Network(network().module, "trunk")
+    with pytest.raises(ValueError, match="has no parameters"):
+        Network(network().module, "body", ("body.2",))
+
+
+def test_embeddings_are_what_the_named_layer_gives_in_batches_of_any_size():
+    net = network()
+
+    keys, scores = net.seen(state_of(net.module), X, batch_size=10)
+
+    whole, _ = net.seen(state_of(net.module), X)
+    np.testing.assert_allclose(keys, whole, rtol=1e-12)
+    np.testing.assert_allclose(scores, net.module(X).detach(), rtol=1e-12)
+    assert keys.shape == (len(X), 4)
+
+
+def test_states_of_a_recurrent_layer_lie_side_by_side():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.LSTM(5, 3, batch_first=True)
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(self.body(x)[0][:, -1])
+
+    net = Network(Recurrent(), "body")
+
+    keys, _ = net.seen(state_of(net.module), torch.randn(4, 6, 5))
+
+    assert keys.shape == (4, 2 * 3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"epochs": 0}, "epochs"),
+        ({"batch_size": True}, "batch_size"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"proximal": -1.0}, "proximal"),
+    ],
+)
+def test_a_regime_is_checked_before_anything_runs(changed, words):
+    with pytest.raises(ValueError, match=f"expected {words}"):
+        Regime(**changed)
