@@ -203,10 +203,9 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         self._shared = shared = outcome.result
         self.classes_ = label_array(shared.classes, like=labels)
         self.weights_ = shared.weights
-        self.clients_ = {member.name: member.personal for member in members}
-        self.pool_ = (
-            {} if shared.pool is None else dict(zip(EXPERTS, shared.pool.tolist(), strict=True))
-        )
+        self.clients_ = {m.name: m.personal for m in members if m.personal is not None}
+        weights = () if shared.pool is None else shared.pool.tolist()
+        self.pool_ = dict(zip(EXPERTS, weights, strict=False))
         self.run_record_ = RunRecord(
             name="knnper.fit",
             parameters={
