@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartitionError
-from fedneighbors.partition import dirichlet, pathological
+from fedneighbors.partition import dirichlet, pathological, pathological_v2
 
 
 def counts_by_class(parties, y):
@@ -162,3 +162,35 @@ def test_recorded_pathological_partition_is_found_again():
     found = pathological(["a"] * 6 + ["b"] * 6, 3, classes_per_party=1, seed=7)
 
     assert "".join(name[-1] for name in found) == "002022111111"
+
+
+@pytest.mark.parametrize(("n_classes", "n_parties", "each"), [(10, 20, 2), (10, 7, 3), (4, 4, 1)])
+def test_parties_hold_exactly_their_number_of_classes_and_classes_go_round(
+    n_classes, n_parties, each
+):
+    y = np.repeat(np.arange(n_classes), 60)
+
+    parties = pathological_v2(y, n_parties, classes_per_party=each, seed=0)
+
+    holds = np.array(
+        [
+            [(y[parties == f"party-{p}"] == c).sum() for c in range(n_classes)]
+            for p in range(n_parties)
+        ]
+    )
+    assert ((holds > 0).sum(axis=1) == each).all()
+    holders = (holds > 0).sum(axis=0)
+    assert holders.max() - holders.min() <= 1
+    assert holds.sum() == len(y)
+    shared = holds[:, holders > 1]
+    weights = [column[column > 0] for column in shared.T]
+    assert all(w.max() <= 1.5 * w.min() + 3 for w in weights)  # .6 over .4
+
+
+def test_classes_that_nobody_would_hold_or_with_too_few_rows_are_refused():
+    with pytest.raises(PartitionError, match="cannot hold the 10 classes"):
+        pathological_v2(np.arange(10).repeat(9), 4, classes_per_party=2, seed=0)
+    with pytest.raises(PartitionError, match="rows of one class"):
+        pathological_v2([0, 1, 1, 1, 1, 1, 1, 1], 4, classes_per_party=2, seed=0)
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        pathological_v2([0, 1], 1, classes_per_party=0, seed=0)

@@ -14,7 +14,7 @@ from fedneighbors.partition.assignment import (
     refuse_too_few_rows,
 )
 
-__all__ = ["dirichlet", "pathological"]
+__all__ = ["dirichlet", "pathological", "pathological_v2"]
 
 
 def dirichlet(
@@ -152,6 +152,81 @@ def pathological(
     shard_classes = np.repeat(np.arange(len(class_sizes)), shards_of_class)
     np.add.at(counts, (shard_classes, owner), _shard_sizes(class_sizes, shards_of_class))
     return _deal(classes, counts, rng=rng)
+
+
+def pathological_v2(
+    y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
+) -> Parties:
+    """Give each party exactly a few classes, of unequal sizes, as personalization is compared on.
+
+    Classes go round: each is held by equally many parties up to one, at least by one. The rows of a
+    class are divided among its parties by weights that are uniform between .4 and .6 [1]_.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels.
+    n_parties : int
+        Parties.
+    classes_per_party : int, default=2
+        Classes of a party, all where there are fewer; two for ten classes, ten for a hundred.
+    seed : int
+        Of who holds what, and of the weights.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If some class would be held by nobody, or a class has fewer rows than parties.
+
+    References
+    ----------
+    .. [1] Achituve et al., "Personalized Federated Learning with Gaussian Processes", NeurIPS 2021,
+       appendix C.
+    """
+    classes = checked_labels(y)
+    sizes = np.bincount(classes)
+    if classes_per_party < 1:
+        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
+    rng, classes_per_party = generator(seed), min(classes_per_party, len(sizes))
+    refuse_too_few_rows(len(classes), n_parties, min_rows=classes_per_party)
+    if n_parties * classes_per_party < len(sizes):
+        raise PartitionError(
+            f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
+            f"{len(sizes)} classes; ask for more parties or more classes_per_party"
+        )
+    holds = _held_classes(len(sizes), n_parties, classes_per_party, rng=rng)
+    counts = np.zeros((len(sizes), n_parties), np.int64)
+    for label, holders in enumerate(holds.T):
+        who = np.flatnonzero(holders)
+        if len(who) > sizes[label]:
+            raise PartitionError(
+                f"{len(who)} parties would share the {sizes[label]} rows of one class; ask for "
+                "fewer parties or fewer classes_per_party"
+            )
+        weights = rng.uniform(0.4, 0.6, size=len(who))
+        more = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(who)))
+        more[-1] = sizes[label] - len(who)
+        counts[label, who] = 1 + np.diff(more, prepend=0).astype(np.int64)
+    return _deal(classes, counts, rng=rng)
+
+
+def _held_classes(
+    n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """Return which party holds which class; a party takes what fewest parties hold so far."""
+    holds = np.zeros((n_parties, n_classes), bool)
+    for party in range(n_parties):
+        luck = rng.permutation(n_classes)
+        rarest = np.lexsort((luck, holds.sum(axis=0)))
+        holds[party, rarest[:classes_per_party]] = True
+    return holds
 
 
 def _dirichlet_counts(

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors.partition.assignment import Parties
 from fedneighbors.partition.dealing import iid, quantity_skew
-from fedneighbors.partition.labels import dirichlet, pathological
+from fedneighbors.partition.labels import dirichlet, pathological, pathological_v2
 
 __all__ = ["KINDS", "split"]
 
@@ -16,7 +16,7 @@ _BY_ROWS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
     {"iid": iid, "quantity_skew": quantity_skew}
 )
 _BY_LABELS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
-    {"dirichlet": dirichlet, "pathological": pathological}
+    {"dirichlet": dirichlet, "pathological": pathological, "pathological_v2": pathological_v2}
 )
 KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS]))
 
@@ -29,7 +29,8 @@ def split(
     Parameters
     ----------
     kind : str
-        One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pathological"``, ``"quantity_skew"``.
+        One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pathological"``, ``"pathological_v2"``,
+        ``"quantity_skew"``.
     y : array-like of shape (n_rows,)
         Labels.
     n_parties : int

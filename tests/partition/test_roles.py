@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.partition import row_roles, unseen_parties
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=80),
+    st.sampled_from([0.0, 0.1, 0.25, 0.4]),
+    st.sampled_from([0.0, 0.2, 0.5]),
+)
+def test_every_row_is_for_one_thing_and_every_party_can_train(parties, validation, test):
+    roles = row_roles(parties, validation=validation, test=test, seed=1)
+
+    together = roles.train.astype(int) + roles.validation + roles.test
+    assert (together == 1).all()
+    for party in set(parties):
+        own = np.array(parties) == party
+        n = own.sum()
+        assert roles.train[own].any()
+        assert roles.test[own].sum() == min(int(test * n + 0.5), n - 1)
+        held = roles.test[own].sum() + roles.validation[own].sum()
+        assert held == max(min(int((validation + test) * n + 0.5), n - 1), roles.test[own].sum())
+
+
+def test_the_same_seed_gives_the_same_roles():
+    parties = ["a"] * 20
+
+    once, again, other = (row_roles(parties, seed=seed).test.tolist() for seed in (1, 1, 2))
+
+    assert once == again != other
+
+
+@pytest.mark.parametrize(("validation", "test"), [(0.5, 0.5), (-0.1, 0.2), (0.0, 1.0)])
+def test_shares_leave_rows_to_train_on(validation, test):
+    with pytest.raises(ValueError, match="leave rows to train on"):
+        row_roles(["a"], validation=validation, test=test, seed=0)
+
+
+def test_a_share_of_parties_comes_later_and_one_is_always_seen():
+    parties = [f"p{i}" for i in range(10)] * 3
+
+    assert len(unseen_parties(parties, 0.2, seed=0)) == 2
+    assert unseen_parties(["only"] * 4, 0.9, seed=0) == ()
+    with pytest.raises(ValueError, match="share of parties"):
+        unseen_parties(parties, 1.0, seed=0)
