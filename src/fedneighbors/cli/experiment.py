@@ -15,6 +15,7 @@ HOMES = {
     "flynn": "fedneighbors.methods.flynn.experiment",
     "fedknn": "fedneighbors.methods.fedknn.experiment",
     "fedpnn": "fedneighbors.methods.fedpnn.experiment",
+    "knnper": "fedneighbors.methods.knnper.experiment",
 }
 """The module of each method that holds its experiments by name; a name begins with its method."""
 
