@@ -45,7 +45,7 @@ def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 def _owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None, seed: int) -> Any:
     if alpha is None:
         return iid(len(y), n_parties, seed=seed)
-    return dirichlet(y, n_parties, alpha=alpha, seed=seed, min_rows=10)
+    return dirichlet(y, n_parties, alpha=alpha, seed=seed)
 
 
 def score_split(
@@ -165,7 +165,7 @@ def _label(name: str, seed: int, fold: int, n_parties: int, _alpha: float | None
 def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = list(SETS)[:1] if quick else list(SETS)[:2]
     parties = (2, 5) if quick else (2, 5, 10, 20)
-    n_repeats = 1 if quick else 5
+    n_repeats = 1 if quick else 3
     splits = [(draw, fold) for draw in range(seed, seed + n_repeats) for fold in (0, 1)]
     jobs = [(name, draw, fold, m, 0.3) for name in names for m in parties for draw, fold in splits]
     scores = run_each(score_split, jobs, n_jobs=n_jobs, progress=progress, label=_label)
@@ -184,7 +184,9 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
                 title="Label skew, Dirichlet .3",
                 columns=("set", "parties", *_COLUMNS),
                 rows=tuple(rows),
-                caption="Means over repeated stratified halves.",
+                caption="Means over repeated stratified halves, dealt so that every party has a row "
+                "at least; 95 % intervals of what a method has more than FedPNN, corrected for "
+                "overlapping training sets.",
             ),
         ),
         figures=(
