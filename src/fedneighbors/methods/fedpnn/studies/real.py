@@ -184,8 +184,8 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
                 title="Label skew, Dirichlet .3",
                 columns=("set", "parties", *_COLUMNS),
                 rows=tuple(rows),
-                caption="Means over repeated stratified halves, dealt so that every party has a row "
-                "at least; 95 % intervals of what a method has more than FedPNN, corrected for "
+                caption="Means over repeated stratified halves, dealt so that every party has a "
+                "row at least; 95 % intervals of what a method has more than FedPNN, corrected for "
                 "overlapping training sets.",
             ),
         ),
