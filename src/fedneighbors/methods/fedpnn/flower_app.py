@@ -1,0 +1,90 @@
+"""FedPNN as a Flower app: ``flwr run examples/flower-fedpnn``.
+
+The run's configuration holds the settings of the coordinator, a node's configuration names the
+party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count`` of a node
+is the fewest records that anything its party sends stands for; a run that asks for fewer is
+refused.
+"""
+
+import logging
+
+from fedneighbors.federation.flower import Config, client_app, server_app
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Coordinator, Refuse
+from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.tables.appconfig import (
+    check_model_path,
+    keep_model,
+    party_table,
+    reserved_classes,
+    typed,
+    unless,
+)
+
+__all__ = ["client", "server", "settings_from"]
+
+FEWEST = 5
+"""Records that a number stands for where a node does not say otherwise."""
+
+
+def settings_from(config: Config) -> FedPNNSettings:
+    """Return the settings that the configuration of a run describes.
+
+    Parameters
+    ----------
+    config : mapping
+        One key per setting, with ``-`` for ``_``. ``client-threshold = "auto"`` lets each party
+        choose, ``server-threshold = "none"`` keeps every center, ``"none"`` for ``normalize`` or
+        ``metric`` does without, ``classes`` is a JSON list.
+
+    Raises
+    ------
+    ValueError
+        If a value is of another type than its setting, or out of range.
+    """
+    loo = config.get("sigma") == "loo"
+    return FedPNNSettings(
+        client_threshold=unless(config, "client-threshold", "auto", float),
+        server_threshold=unless(config, "server-threshold", "none", float),
+        normalize=unless(config, "normalize", "none", str),
+        frame=typed(config, "frame", str),
+        classwise=typed(config, "classwise", bool),
+        metric=unless(config, "metric", "none", str),
+        min_count=typed(config, "min-count", int),
+        sigma="loo" if loo else typed(config, "sigma", float),
+        activation=typed(config, "activation", str),
+        factor=typed(config, "factor", float),
+        ridge=typed(config, "ridge", float),
+        boost=typed(config, "boost", float),
+        n_knots=typed(config, "n-knots", int),
+        means=typed(config, "means", bool),
+        classes=reserved_classes(config),
+    )
+
+
+def _coordinate(config: Config) -> Coordinator[FedPNNModel]:
+    check_model_path(config)
+    return coordinate(settings_from(config))
+
+
+class _Party(FedPNNParty):
+    """A party that writes into the log of its node what its centers tell of single records."""
+
+    def answer(self, request: Message) -> Message:
+        reply = super().answer(request)
+        if self.exposure is not None:
+            logging.getLogger("flwr").info("fedneighbors: its centers: %s", self.exposure)
+        return reply
+
+
+def _party(node: Config) -> FedPNNParty:
+    fewest = node.get("min-count", FEWEST)
+    if type(fewest) is not int or fewest < 1:
+        raise Refuse("min-count of the node is not a whole number of 1 or more")
+    return _Party(**party_table(node, keep_missing=True), min_count=fewest)
+
+
+server = server_app(_coordinate, keep_model)
+client = client_app(_party)
