@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,9 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
                 where = f"column {list(kinds)[place]!r} of {path}, from line {first}"
                 read = _numbers(cells, gone, where) if numeric[place] else _words(cells, gone)
                 parts[place].append(read)
-    columns = [np.concatenate(part) if part else np.empty(0) for part in parts]
+    columns: list[npt.NDArray[Any]] = [
+        np.concatenate(part) if part else np.empty(0) for part in parts
+    ]
     return Table(dict(zip(kinds, columns, strict=True)), str(path))
 
 
