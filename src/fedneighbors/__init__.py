@@ -19,6 +19,7 @@ _HOME = {
     "Privacy": "fedneighbors.privacy.policy",
     "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn",
     "SimHashBloomClassifier": "fedneighbors.methods.flynn",
+    "TabularSynthesizer": "fedneighbors.methods.fedpnn",
 }
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Privacy",
     "ProbabilisticNeuralNetwork",
     "SimHashBloomClassifier",
+    "TabularSynthesizer",
 ]
 
 

@@ -21,6 +21,7 @@ from fedneighbors.cli.predict import predict
 from fedneighbors.cli.preflight import preflight
 from fedneighbors.cli.report import report
 from fedneighbors.cli.run import run
+from fedneighbors.cli.synthesize import synthesize
 from fedneighbors.cli.warmup import warmup
 from fedneighbors.errors import FedneighborsError
 
@@ -90,6 +91,11 @@ app.command(epilog=_example("demo --out results"))(demo)
 app.add_typer(run, name="run")
 app.command(epilog=_example("explain --data titles.txt --metric edit --query graph"))(explain)
 app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
+app.command(
+    epilog=_example("synthesize --data loans.csv --label default --report quality.html")
+    + "\n\nMore rows of a saved model: "
+    "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]"
+)(synthesize)
 app.command(epilog=_example("experiment --list"))(experiment)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
 app.add_typer(data, name="data")

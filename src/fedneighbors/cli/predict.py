@@ -1,7 +1,5 @@
 """``fedneighbors predict``: classifies the rows of a file with a saved model."""
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +27,7 @@ def predict(
 ) -> None:
     """Classify the rows of a file, in its order."""
     from fedneighbors.cli.console import say
+    from fedneighbors.datasets.writing import delimited
     from fedneighbors.methods.flynn import FlyNNClassifier
     from fedneighbors.records import replace_file
 
@@ -36,7 +35,7 @@ def predict(
     rows = _read_rows(data, classifier, encoder or _beside(model))
     columns = _classify(classifier, rows, proba=proba)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, _csv(columns))
+    replace_file(out, delimited(columns))
     for label in classifier.classes_.tolist():
         say(f"{columns['prediction'].count(label):>8} rows are {label}")
     say(f"predictions {out}", "green")
@@ -93,11 +92,3 @@ def _read_rows(
             f"{path} has {len(found)}; give exactly these columns, in the same order"
         )
     return read_features(path, found)
-
-
-def _csv(columns: dict[str, list[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode("utf-8")
