@@ -137,7 +137,7 @@ def test_node_writes_into_its_own_log_what_its_centers_tell(folder, caplog):
     with caplog.at_level(logging.INFO, logger="flwr"):
         train(folder, grid)
 
-    told = [line for line in caplog.messages if "centers stand for 5 records or more" in line]
+    told = [line for line in caplog.messages if "records or more each" in line]
     assert len(told) == 3
 
 
@@ -179,6 +179,7 @@ def test_every_setting_can_be_set():
         "n-knots": 50,
         "means": False,
         "classes": '["a", 1]',
+        "n-features-to-select": 3,
     }
 
     settings = flower_app.settings_from({**DEFAULTS, **config})

@@ -14,6 +14,7 @@ __all__ = ["holdings", "reliability_curves", "traffic"]
 Chapter = tuple[Table, Figure]
 _IN_WORDS = {
     "SchemaRequest": "columns and labels",
+    "SelectionRequest": "sums of each class",
     "ConstantsRequest": "constants of columns",
     "CentersRequest": "centers",
     "MomentsRequest": "sums of columns",

@@ -37,7 +37,8 @@ def settings_from(config: Config) -> FedPNNSettings:
     config : mapping
         One key per setting, with ``-`` for ``_``. ``client-threshold = "auto"`` lets each party
         choose, ``server-threshold = "none"`` keeps every center, ``"none"`` for ``normalize`` or
-        ``metric`` does without, ``classes`` is a JSON list.
+        ``metric`` does without, ``n-features-to-select = "all"`` keeps all columns, ``classes`` is
+        a JSON list.
 
     Raises
     ------
@@ -61,6 +62,7 @@ def settings_from(config: Config) -> FedPNNSettings:
         n_knots=typed(config, "n-knots", int),
         means=typed(config, "means", bool),
         classes=reserved_classes(config),
+        n_features_to_select=unless(config, "n-features-to-select", "all", int),
     )
 
 

@@ -108,7 +108,7 @@ def supervised_metric(moments: ClassMoments, *, ridge: float, boost: float) -> F
     """
     means, within = covariance_within(moments)
     spread, directions = np.linalg.eigh(within)
-    unit = max(float(np.trace(within)) / len(within), np.finfo(np.float64).tiny)
+    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
     whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
     apart = (means - means.mean(axis=0)) @ whiten
     _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
