@@ -73,8 +73,8 @@ def test_few_genes_tell_the_positive_rows():
 
     apart = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
 
-    # means of 77 rows spread by .14; 8 genes of a shift of their own, 40 of their tissue
-    assert 10 <= np.sum(np.abs(apart) > 0.6) <= 48
+    # means of 77 rows spread by .14; 6 genes of a shift of their own, 40 of their tissue
+    assert 10 <= np.sum(np.abs(apart) > 0.6) <= 46
 
 
 def test_no_gene_is_no_table():

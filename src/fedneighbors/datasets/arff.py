@@ -64,16 +64,17 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
         kinds = _header(lines, path)
         gone = {*missing, "?"}
         numeric = [kind.lower() in _NUMERIC and name not in words for name, kind in kinds.items()]
-        parts: list[list[Column]] = [[] for _ in kinds]
-        for first, block in _blocks(lines, len(kinds), path):
+        names = list(kinds)
+        parts: list[list[Column]] = [[] for _ in names]
+        for first, block in _blocks(lines, len(names), path):
             for place, cells in enumerate(zip(*block, strict=True)):
-                where = f"column {list(kinds)[place]!r} of {path}, from line {first}"
+                where = f"column {names[place]!r} of {path}, from line {first}"
                 read = _numbers(cells, gone, where) if numeric[place] else _words(cells, gone)
                 parts[place].append(read)
     columns: list[npt.NDArray[Any]] = [
         np.concatenate(part) if part else np.empty(0) for part in parts
     ]
-    return Table(dict(zip(kinds, columns, strict=True)), str(path))
+    return Table(dict(zip(names, columns, strict=True)), str(path))
 
 
 @contextmanager

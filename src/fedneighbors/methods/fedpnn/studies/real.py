@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from fedneighbors.datasets import load_columns
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.methods.fedpnn.rivals import RIVALS
+from fedneighbors.methods.fedpnn.studies.printed import PRINTED
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import dirichlet, iid
 from fedneighbors.records import Figure, Scalar, Table
@@ -21,20 +22,20 @@ from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["NONIID", "REAL", "SETS", "load_set", "score_split"]
 
-SETS: Mapping[str, tuple[str, tuple[float, float]]] = {
-    "Breast Cancer Wisconsin": ("breast-cancer-wisconsin-original", (0.19, 0.17)),
-    "Polish bankruptcy, year 1": ("polish-bankruptcy-1year", (0.11, 0.05)),
-    "Credit card, subset": ("creditcard-subset-14240", (0.17, 0.13)),
+SETS: Mapping[str, str] = {
+    "Breast Cancer Wisconsin": "breast-cancer-wisconsin-original",
+    "Polish bankruptcy, year 1": "polish-bankruptcy-1year",
+    "Credit card, subset": "creditcard-subset-14240",
 }
-"""File of each set, and Dthr of parties and server as in Table 4 of the paper."""
+"""File of each set."""
 
-OURS, PRINTED = "FedPNN", "FedPNN, the paper's settings"
+OURS, THEIRS = "FedPNN", "FedPNN, the paper's settings"
 SCORES = ("balanced accuracy", "ROC-AUC")
 
 
 def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return rows with NaN where a cell is missing, and 1 for the rarer class."""
-    table = load_columns(SETS[name][0])
+    table = load_columns(SETS[name])
     y = np.asarray(table.columns["target"])
     labels, sizes = np.unique(y.astype(str), return_counts=True)
     features = table.without(["target"]).columns.values()
@@ -70,10 +71,10 @@ def score_split(
     halves = StratifiedKFold(2, shuffle=True, random_state=seed).split(x, y)
     train, test = list(halves)[fold]
     owners = _owners(y[train], n_parties, alpha, seed)
-    client, server = SETS[name][1]
+    client, server = PRINTED[name].thresholds
     methods: dict[str, Any] = {
-        OURS: FedPNNClassifier(),
-        PRINTED: FedPNNClassifier.paper(client, server, holdout=0.0),
+        OURS: FedPNNClassifier(classes=(0, 1)),
+        THEIRS: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
         **{rival: make() for rival, make in RIVALS.items()},
     }
     found = {}
