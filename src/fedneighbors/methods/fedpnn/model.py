@@ -102,6 +102,11 @@ class FedPNNModel:
         """The class of each center: the most frequent among its records, ties to the lower."""
         return majority(self.counts)
 
+    @property
+    def has_centers(self) -> npt.NDArray[np.bool_]:
+        """Whether there is a center of each class."""
+        return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
+
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:
         """Return log f_k of each row for each class, shape (n_rows, n_classes).
 
