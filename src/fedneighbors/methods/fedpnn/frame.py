@@ -151,6 +151,12 @@ class Frame:
         points[:, last:] = gone[:, self.pooled].any(axis=1, keepdims=True)
         return points
 
+    def nothing_known(self) -> Floats:
+        """Return where a row lies of which nothing is known, not even what is missing."""
+        point: Floats = self.apply(np.full((1, self.n_features), np.nan))[0]
+        point[self.n_features :] = 0.0
+        return point
+
     def _scaled(self, x: Floats) -> Floats:
         if self.kind == "none":
             return x

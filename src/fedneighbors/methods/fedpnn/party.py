@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from fedneighbors.methods.fedpnn.messages import (
     SelectionRequest,
     read_frame,
 )
-from fedneighbors.methods.fedpnn.metric import class_moments
+from fedneighbors.methods.fedpnn.metric import class_moments, without_few_pairs
 from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.releases import Released, release_centers
+from fedneighbors.methods.fedpnn.releases import Released, group_means, release_centers
 from fedneighbors.methods.fedpnn.selection import class_sums
 from fedneighbors.methods.fedpnn.smoothing import leave_one_out_losses
 from fedneighbors.methods.fedpnn.withholding import (
@@ -159,16 +159,14 @@ class FedPNNParty:
     def _told(
         self, min_count: int, columns: Integers | None, n_features: int | None = None
     ) -> tuple[Floats, npt.NDArray[Any]]:
-        """Return the rows and labels that anything may leave of, without cells that are few."""
+        """Return the rows and labels of classes that have enough of them."""
         if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
             raise Refuse("a column is asked for that the table does not have")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
             raise Refuse("the number of columns is not the announced one")
         usual = in_usual_classes(self._y, min_count=min_count)
-        x, y = self._x[usual], self._y[usual]
-        x = np.asarray(x if columns is None else x[:, columns], np.float64)
-        _, own = np.unique(y, return_inverse=True)
-        return without_few_cells(x, own.astype(np.int64), min_count=min_count), y
+        x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
+        return np.asarray(x, np.float64), self._y[usual]
 
     def _positions(self, y: npt.NDArray[Any], classes: tuple[Any, ...]) -> Integers:
         return label_positions(y, classes, name=self._label_name)
@@ -189,20 +187,25 @@ class FedPNNParty:
             labels=labels.astype(np.int64),
         )
 
-    def _points(
-        self, request: MomentsRequest | CentersRequest, frame: Frame
-    ) -> tuple[Floats, Integers]:
-        """Return the points of rows that anything may leave of, and positions of their classes."""
+    def _points(self, request: MomentsRequest | CentersRequest, frame: Frame) -> "_Points":
+        """Return the points of rows that anything may leave of."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
-        points, labels = frame.apply(x), self._positions(y, request.classes)
-        told = points[:, frame.n_features :]
-        points[:, frame.n_features :] = without_few_told(told, labels, min_count=request.min_count)
-        return points, labels
+        labels = self._positions(y, request.classes)
+        return _Points.of(x, labels, frame, min_count=request.min_count)
 
     def _moments(self, request: MomentsRequest) -> MomentsReply:
         frame = read_frame(request.frame)
-        points, labels = self._points(request, frame)
-        moments = class_moments(points, labels, len(request.classes))
+        points = self._points(request, frame)
+        moments = class_moments(points.points, points.labels, len(request.classes))
+        if np.isnan(points.x).any():
+            moments = without_few_pairs(
+                moments,
+                points.points,
+                frame.nothing_known(),
+                np.hstack([~np.isnan(points.x), points.points[:, frame.n_features :] > 0]),
+                n_columns=frame.n_features,
+                min_count=request.min_count,
+            )
         return MomentsReply(moments.counts, moments.sums, moments.products)
 
     def _centers(self, request: CentersRequest) -> CentersReply:
@@ -213,9 +216,8 @@ class FedPNNParty:
             constants = self._constants(request)
             frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
             frame, sent = frame.without_indicators(), _sent(constants)
-        points, labels = self._points(request, frame)
-        if len(request.metric):
-            points = points @ request.metric
+        rows = self._points(request, frame)
+        points, labels = _measured(rows.points, request.metric), rows.labels
         released = release_centers(
             points,
             labels,
@@ -227,6 +229,10 @@ class FedPNNParty:
             means=request.means,
             n_threads=self._n_threads,
         )
+        if request.means and np.isnan(rows.x).any():
+            again = _Points.of(rows.x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_measured(again.points, request.metric), released.rows)
+            released = replace(released, centers=means)
         self.exposure = released.exposure.beside(len(self._y) - len(labels))
         log.info("party %s: %s", self.name, self.exposure)
         if released.advice:
@@ -271,6 +277,28 @@ class FedPNNParty:
             )
             losses += own / rows.sum()
         return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Rows without cells that are few in their group, and where they lie in a frame."""
+
+    x: Floats
+    labels: Integers
+    points: Floats
+
+    @classmethod
+    def of(cls, x: Floats, groups: Integers, frame: Frame, *, min_count: int) -> "_Points":
+        """Return the points of rows in groups of at least ``min_count``: classes, or clusters."""
+        kept = without_few_cells(x, groups, min_count=min_count)
+        points, n = frame.apply(kept), frame.n_features
+        points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
+        return cls(kept, groups, points)
+
+
+def _measured(points: Floats, metric: Floats) -> Floats:
+    """Return points in a metric; the empty one is the unit metric."""
+    return points @ metric if len(metric) else points
 
 
 def _sent(constants: Constants) -> ConstantsReply:

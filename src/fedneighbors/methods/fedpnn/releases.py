@@ -9,7 +9,7 @@ from fedneighbors.methods.fedpnn.algorithm import evolve_rows
 from fedneighbors.methods.fedpnn.exposure import Exposure
 from fedneighbors.methods.fedpnn.thresholds import advice_on, chosen_threshold
 
-__all__ = ["Released", "merge_small", "release_centers"]
+__all__ = ["Released", "group_means", "merge_small", "release_centers"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -25,6 +25,8 @@ class Released:
         Points.
     counts : int64 array of shape (n_centers, n_classes)
         Records of each class that a center stands for.
+    rows : int64 array of shape (n_rows,)
+        Center that stands for each row, -1 for none.
     silent : bool array of shape (n_classes,)
         Classes of fewer records than a center needs: nothing of them is sent.
     exposure : Exposure
@@ -35,6 +37,7 @@ class Released:
 
     centers: Floats
     counts: Integers
+    rows: Integers
     silent: npt.NDArray[np.bool_]
     exposure: Exposure
     advice: str
@@ -79,7 +82,8 @@ def release_centers(
     """
     silent = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
-    grown_sizes, clustered = [np.zeros(0, np.int64)], []
+    grown_sizes, clustered, n_sent = [np.zeros(0, np.int64)], [], 0
+    center_of = np.full(len(points), -1)
     for rows in _together(labels, silent, classwise=classwise):
         own = points[rows]
         limit = threshold or chosen_threshold(own, factor=factor, n_threads=n_threads)
@@ -89,10 +93,12 @@ def release_centers(
         sizes = grown.counts.sum(axis=1)
         grown_sizes.append(sizes)
         clustered.append((own, len(sizes)))
-        places = _means(own, grown.rows, sizes) if means else grown.centers
-        some = merge_small(places, grown.counts, min_count=min_count)
-        centers.append(some[0])
-        counts.append(_without_few(some[1], min_count=min_count))
+        places = group_means(own, grown.rows) if means else grown.centers
+        kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
+        center_of[rows] = n_sent + into[grown.rows]
+        n_sent += len(kept)
+        centers.append(kept)
+        counts.append(_without_few(merged, min_count=min_count))
     sent = np.concatenate(counts)
     exposure = Exposure.of(
         n_records=len(points),
@@ -103,7 +109,7 @@ def release_centers(
     advice = ""
     if threshold is not None:
         advice = advice_on(clustered, threshold=threshold, factor=factor)
-    return Released(np.concatenate(centers), sent, silent, exposure, advice)
+    return Released(np.concatenate(centers), sent, center_of, silent, exposure, advice)
 
 
 def _together(
@@ -116,8 +122,17 @@ def _together(
     return [rows] if len(rows) else []
 
 
-def _means(points: Floats, rows: Integers, sizes: Integers) -> Floats:
-    """Return the mean of the rows of each cluster."""
+def group_means(points: Floats, rows: Integers) -> Floats:
+    """Return the mean of the points of each group, of shape (n_groups, n_dimensions).
+
+    Parameters
+    ----------
+    points : float64 array of shape (n_rows, n_dimensions)
+        Points.
+    rows : int64 array of shape (n_rows,)
+        Group of each, from 0 on, none of them empty.
+    """
+    sizes = np.bincount(rows)
     sums = np.zeros((len(sizes), points.shape[1]))
     np.add.at(sums, rows, points)
     return np.asarray(sums / sizes[:, None])
@@ -135,7 +150,9 @@ def _without_few(counts: Integers, *, min_count: int) -> Integers:
     return np.asarray(kept, np.int64)
 
 
-def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[Floats, Integers]:
+def merge_small(
+    centers: Floats, counts: Integers, *, min_count: int
+) -> tuple[Floats, Integers, Integers]:
     """Return the centers after those of few records have gone into the nearest of their class.
 
     The smallest goes first, the earlier of two; two centers become the mean of both, weighted by
@@ -150,9 +167,16 @@ def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[F
         Records of each class.
     min_count : int
         Fewer records are few.
+
+    Returns
+    -------
+    centers, counts : arrays of shapes (n_left, n_dimensions) and (n_left, n_classes)
+        In the order in which they were given.
+    into : int64 array of shape (n_centers,)
+        Where each of the given centers went.
     """
     centers, counts = centers.copy(), counts.copy()
-    alive = np.ones(len(centers), bool)
+    alive, into = np.ones(len(centers), bool), np.arange(len(centers))
     sizes = counts.sum(axis=1)
     while alive.sum() > 1:
         small = int(np.argmin(np.where(alive, sizes, np.iinfo(np.int64).max)))
@@ -166,7 +190,8 @@ def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[F
         centers[near] += (centers[small] - centers[near]) * (sizes[small] / both)
         counts[near] += counts[small]
         sizes[near], alive[small] = both, False
-    return centers[alive], counts[alive]
+        into[into == small] = near
+    return centers[alive], counts[alive], np.asarray(np.cumsum(alive)[into] - 1, np.int64)
 
 
 def _nearest(centers: Floats, own: int, among: npt.NDArray[np.bool_]) -> int | None:
