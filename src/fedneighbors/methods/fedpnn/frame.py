@@ -209,7 +209,8 @@ def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     known = sizes > 0
     if not known.any():
         return np.zeros(1), np.full(1, 0.5)
-    values, place = np.unique(knots[known], return_inverse=True)
+    tiny = np.abs(knots) < 1 / MAX_MAGNITUDE  # between which a slope could overflow
+    values, place = np.unique(np.where(tiny, 0.0, knots)[known], return_inverse=True)
     weights = np.bincount(place, weights=sizes[known])
     ranks = (np.cumsum(weights) - weights / 2) / weights.sum()
     return values, ranks
