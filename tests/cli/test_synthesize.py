@@ -85,6 +85,16 @@ def test_a_saved_model_makes_the_rows_of_its_training_again_and_more(loans, tmp_
     assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was kept out of the training
 
 
+def test_predict_says_what_a_synthesizer_is_read_with(loans, tmp_path):
+    model = tmp_path / "loans.syn"
+    call("--data", loans, "--epochs", 1, "--model", model, "--out", tmp_path / "rows.csv")
+
+    result = CliRunner().invoke(app, ["predict", "--model", str(model), "--data", str(loans)])
+
+    assert result.exit_code == 1
+    assert "read it with fedneighbors synthesize --model" in result.stderr
+
+
 @pytest.mark.parametrize("noise", ["normal", "concat"])
 def test_one_generator_learns_all_classes_with_the_noise_that_is_asked_for(loans, tmp_path, noise):
     model = tmp_path / "loans.syn"

@@ -4,6 +4,8 @@ Exit codes: 0 all went well; 1 the run failed, with one line on standard error t
 2 the command line was not understood.
 """
 
+import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import click
@@ -29,12 +31,15 @@ __all__ = ["app", "main"]
 
 
 class OneLineFailures(TyperGroup):
-    """Turns the failures that a user can mend into one line and exit code 1."""
+    """Turns what a user can mend into one line: a warning, or a failure with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; let every failure through if tracebacks are wanted."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                if not ctx.params["traceback"]:
+                    warnings.showwarning = _note_once()
+                return super().invoke(ctx)
         except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
             raise
         except (FedneighborsError, ValueError, OSError) as error:
@@ -44,6 +49,21 @@ class OneLineFailures(TyperGroup):
 
             complain(f"error: {error}")
             raise typer.Exit(1) from error
+
+
+def _note_once() -> Callable[..., None]:
+    """Return what shows a warning in one line, without the place in the code, the first time."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from fedneighbors.cli.console import note
+
+        text = " ".join(str(message).split())
+        if text not in told:
+            note(text)
+        told.add(text)
+
+    return show
 
 
 def _print_version(wanted: bool) -> None:

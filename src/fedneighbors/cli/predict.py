@@ -8,13 +8,19 @@ import typer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+
+    Classifier = FedPNNClassifier | FlyNNClassifier
 
 __all__ = ["predict"]
 
+_FEDPNN = b"FNPNNET"
+_SYNTHESIZER = b"FNSYNTH"
+
 
 def predict(
-    model: Annotated[Path, typer.Option(help="Model file, such as model.fnn.")],
+    model: Annotated[Path, typer.Option(help="Model of a run, such as model.fnn or model.fnp.")],
     data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to classify.")],
     out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
@@ -28,10 +34,9 @@ def predict(
     """Classify the rows of a file, in its order."""
     from fedneighbors.cli.console import say
     from fedneighbors.datasets.writing import delimited
-    from fedneighbors.methods.flynn import FlyNNClassifier
     from fedneighbors.records import replace_file
 
-    classifier = FlyNNClassifier.load(model)
+    classifier = _load(model)
     rows = _read_rows(data, classifier, encoder or _beside(model))
     columns = _classify(classifier, rows, proba=proba)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -41,8 +46,26 @@ def predict(
     say(f"predictions {out}", "green")
 
 
+def _load(path: Path) -> "Classifier":
+    """Return the classifier of a model file, whichever method has made it."""
+    from fedneighbors.errors import ModelFileError
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.tables.modelfile import read_model_file
+
+    start = read_model_file(path)[: len(_FEDPNN)]
+    if start == _SYNTHESIZER:
+        raise ModelFileError(
+            f"{path} is a synthesizer, which makes rows and classifies none; read it with "
+            "fedneighbors synthesize --model"
+        )
+    if start == _FEDPNN:
+        return FedPNNClassifier.load(path)
+    return FlyNNClassifier.load(path)
+
+
 def _classify(
-    classifier: "FlyNNClassifier", rows: "npt.NDArray[Any]", *, proba: bool
+    classifier: "Classifier", rows: "npt.NDArray[Any]", *, proba: bool
 ) -> dict[str, list[Any]]:
     """Return the columns of the file of predictions."""
     import warnings
@@ -62,14 +85,15 @@ def _beside(model: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_rows(
-    path: Path, classifier: "FlyNNClassifier", encoder: Path | None
-) -> "npt.NDArray[Any]":
+def _read_rows(path: Path, classifier: "Classifier", encoder: Path | None) -> "npt.NDArray[Any]":
     """Return the features that the model was trained on; by position if it knows no names."""
+    from sklearn.utils import get_tags
+
     from fedneighbors.cli.console import note
     from fedneighbors.datasets import TableEncoder, read_columns, read_features
     from fedneighbors.errors import DataError
 
+    keeps = get_tags(classifier).input_tags.allow_nan
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
@@ -84,11 +108,16 @@ def _read_rows(
             table.require(rules.column_names)
             for sentence in rules.surprises(table):
                 note(sentence)
-        return read_features(path, [str(name) for name in names], encoder=rules)
+        return read_features(
+            path,
+            [str(name) for name in names],
+            encoder=rules,
+            keep_missing=keeps,
+        )
     found = read_columns(path).names
     if len(found) != classifier.n_features_in_:
         raise DataError(
             f"the model was trained on {classifier.n_features_in_} columns without names, "
             f"{path} has {len(found)}; give exactly these columns, in the same order"
         )
-    return read_features(path, found)
+    return read_features(path, found, keep_missing=keeps)

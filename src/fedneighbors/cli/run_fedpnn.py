@@ -49,6 +49,10 @@ def fedpnn(
     server_threshold: Annotated[
         float | None, typer.Option(help="Dthr of the server; else every center is kept.")
     ] = None,
+    n_features_to_select: Annotated[
+        int | None,
+        typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
         "fedneighbors-run"
     ),
@@ -80,6 +84,7 @@ def fedpnn(
                 "min_count": min_count,
                 "client_threshold": client_threshold,
                 "server_threshold": server_threshold,
+                "n_features_to_select": n_features_to_select,
             },
             progress=progress,
         )
@@ -91,6 +96,6 @@ def fedpnn(
         table,
         out / "model.fnp",
         source=source,
-        shown=["summary", "exposure"],
+        shown=["summary", "exposure", "columns"],
         encoded=_ENCODED if has_words else "",
     )

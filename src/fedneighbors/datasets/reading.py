@@ -189,6 +189,7 @@ def read_features(
     encoder: TableEncoder | None = None,
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
+    keep_missing: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Rows for prediction from a file that needs no labels.
 
@@ -204,6 +205,8 @@ def read_features(
         What separates the cells of delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
+    keep_missing : bool, default=False
+        Leave missing cells NaN, where no encoder is given; else they are refused.
 
     Returns
     -------
@@ -229,10 +232,12 @@ def read_features(
     if encoder is not None:
         return encoder.apply(table)
     table.require(feature_names)
-    return np.column_stack([_complete(table, name) for name in feature_names])
+    return np.column_stack(
+        [_numbers(table, name, keep_missing=keep_missing) for name in feature_names]
+    )
 
 
-def _complete(table: Table, name: str) -> npt.NDArray[np.float64]:
+def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.float64]:
     column: Column = table.columns[name]
     if column.dtype == np.object_:
         raise DataError(
@@ -240,7 +245,7 @@ def _complete(table: Table, name: str) -> npt.NDArray[np.float64]:
             "give the encoder of the training data"
         )
     numbers = column.astype(np.float64)
-    if np.isnan(numbers).any():
+    if not keep_missing and np.isnan(numbers).any():
         raise DataError(
             f"column {name!r} of {table.source} has {np.isnan(numbers).sum()} missing cells; "
             "give the encoder of the training data"

@@ -59,7 +59,7 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
 
 def _cells(column: Column) -> list[Any]:
     if column.dtype == np.object_:
-        return column.tolist()
+        return list(column)
     numbers = column.astype(np.float64)
     gone = np.isnan(numbers)
     whole = ((np.rint(numbers) == numbers) & (np.abs(numbers) < _WHOLE))[~gone].all()
