@@ -194,7 +194,7 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
             Figure(
                 name=name,
                 kind="line",
-                title=f"{y} over the number of parties",
+                title=f"{y[0].upper()}{y[1:]} over the number of parties",
                 table="scores",
                 x="parties",
                 y=y,
