@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets.omentum import omentum_surrogate
+from fedneighbors.errors import RecordError
 from fedneighbors.methods.fedpnn.experiment import EXPERIMENTS
 from fedneighbors.methods.fedpnn.rivals import RIVALS
 from fedneighbors.methods.fedpnn.studies.generated import (
@@ -14,6 +15,7 @@ from fedneighbors.methods.fedpnn.studies.generated import (
     real_rows,
     synthetic_rows,
 )
+from fedneighbors.methods.fedpnn.studies.journal import recalled
 from fedneighbors.methods.fedpnn.studies.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from fedneighbors.methods.fedpnn.studies.printed import MODIFIED, PRINTED, VANILLA
 from fedneighbors.methods.fedpnn.studies.real import OURS, SETS, interval, load_set
@@ -208,3 +210,38 @@ def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(tmp
             assert all(
                 row["centers"] == row["negative centers"] + row["positive centers"] for row in own
             )
+
+
+@pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity"])
+def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    first = EXPERIMENTS[name].run(quick=True, journal=journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
+
+    again = EXPERIMENTS[name].run(quick=True, journal=journal)
+
+    assert again.tables == first.tables
+    assert journal.read_bytes() == b"".join(lines)
+
+
+def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
+    made = []
+
+    def outcome(job, path=tmp_path / "journal.jsonl"):
+        return recalled(
+            path, job, measure=lambda: made.append(job) or {"at": job}, encode=dict, decode=dict
+        )
+
+    answers = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
+
+    assert answers == [{"at": ["a", 1]}, {"at": ["a", 1]}, {"at": ["a", 2]}, {"at": ["a", 1]}]
+    assert made == [["a", 1], ["a", 2], ["a", 1]]
+
+
+def test_a_line_that_is_no_measurement_is_refused_with_its_number(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
+
+    with pytest.raises(RecordError, match=r"journal\.jsonl, line 2"):
+        recalled(path, ["a"], measure=dict, encode=dict, decode=dict)

@@ -1,6 +1,8 @@
 """The second phase of the paper: FedPNN on rows dealt to two clients and a server."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -42,6 +44,11 @@ class NodeScore:
     centers: tuple[int, int]
     balanced_accuracy: float
     roc_auc: float
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the score that ``dataclasses.asdict`` has taken apart."""
+        return cls(**(dict(raw) | {"centers": tuple(raw["centers"])}))
 
 
 def score_nodes(

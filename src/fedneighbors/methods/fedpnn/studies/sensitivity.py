@@ -1,14 +1,18 @@
 """What the two thresholds do (Figures 7 to 14 of the paper), on synthetic and on real rows."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.methods.fedpnn.sharing import dealt
 from fedneighbors.methods.fedpnn.studies.generated import Labeled, real_rows, synthetic_rows
+from fedneighbors.methods.fedpnn.studies.journal import mend, recalled
 from fedneighbors.methods.fedpnn.studies.nodes import NodeScore, score_model
 from fedneighbors.methods.fedpnn.studies.printed import MODIFIED, PRINTED
 from fedneighbors.records import Figure, Scalar, Table
@@ -19,8 +23,14 @@ __all__ = ["SENSITIVITY", "Point", "steps", "sweep"]
 CLIENT, SERVER = "client", "server"
 MADE, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"
 _STEP, _N_STEPS = 0.02, 4
-_N_DRAWS = 2
-_QUICK_SETS = ("Breast Cancer Wisconsin",)
+_N_DRAWS: Mapping[str, int] = {
+    "Breast Cancer Wisconsin": 5,
+    "Polish bankruptcy, year 1": 1,
+    "Credit card, subset": 1,
+    "OVA Omentum": 1,
+}
+"""By what a draw costs: from seconds to minutes."""
+_QUICK: Mapping[str, int] = {"Breast Cancer Wisconsin": 1}
 _SERVER_SHARE = 0.1
 
 
@@ -45,6 +55,15 @@ class Point:
     rows: str
     score: NodeScore
 
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the point that ``dataclasses.asdict`` has taken apart."""
+        return cls(**(dict(raw) | {"score": NodeScore.from_dict(raw["score"])}))
+
+
+Sweep = tuple[str, list[Point]]
+"""What rows are called, and all points of a draw."""
+
 
 def steps(best: float, *, quick: bool = False) -> list[float]:
     """Return the thresholds of a sweep: steps of .02 to both sides of the paper's, above 0.
@@ -66,7 +85,7 @@ def steps(best: float, *, quick: bool = False) -> list[float]:
     return [place for place in places if place > 0]
 
 
-def sweep(name: str, seed: int, quick: bool) -> tuple[str, list[Point]]:
+def sweep(name: str, seed: int, quick: bool) -> Sweep:
     """Return what rows are called, and both sweeps on one draw of a set.
 
     Synthetic rows are those of the modified CTGAN; a tenth of them is tested on, as is the server's
@@ -117,17 +136,44 @@ def _points(
         yield Point(swept, threshold, rows, score_model(model, test, node=rows, stage=swept))
 
 
-def _label(name: str, seed: int, _quick: bool) -> str:
+def _encoded(found: Sweep) -> list[Any]:
+    title, points = found
+    return [title, [asdict(point) for point in points]]
+
+
+def _decoded(raw: list[Any]) -> Sweep:
+    title, points = raw
+    return title, [Point.from_dict(point) for point in points]
+
+
+def _recalled(name: str, seed: int, quick: bool, journal: Path | None) -> Sweep:
+    return recalled(
+        journal,
+        ("sensitivity", name, seed, quick),
+        measure=partial(sweep, name, seed, quick),
+        encode=_encoded,
+        decode=_decoded,
+    )
+
+
+def _label(name: str, seed: int, _quick: bool, _journal: Path | None) -> str:
     return f"{name}, draw {seed}"
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    names = _QUICK_SETS if quick else tuple(PRINTED)
-    draws = range(seed, seed + (1 if quick else _N_DRAWS))
-    jobs = [(name, draw, quick) for name in names for draw in draws]
-    found = run_each(sweep, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+def _work(
+    *, quick: bool, seed: int, n_jobs: int, progress: Progress, journal: Path | None
+) -> Findings:
+    draws = _QUICK if quick else _N_DRAWS
+    mend(journal)
+    jobs = [
+        (name, seed + draw, quick, journal)
+        for draw in range(max(draws.values()))
+        for name, n_draws in draws.items()
+        if draw < n_draws
+    ]
+    found = run_each(_recalled, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     return Findings(
-        parameters={"draws": len(draws), "step": _STEP},
+        parameters={"draws": [f"{name}: {n}" for name, n in draws.items()], "step": _STEP},
         tables=tuple(_table(swept, found) for swept in (SERVER, CLIENT)),
         figures=tuple(_figure(swept, y) for swept in (SERVER, CLIENT) for y in (*_AXES, "centers")),
         notes=(
@@ -142,7 +188,7 @@ _AXES = ("balanced accuracy", "ROC-AUC")
 _OTHER = {CLIENT: SERVER, SERVER: CLIENT}
 
 
-def _table(swept: str, found: Sequence[tuple[str, list[Point]]]) -> Table:
+def _table(swept: str, found: Sequence[Sweep]) -> Table:
     groups: dict[tuple[str, str, float], list[NodeScore]] = {}
     for title, points in found:
         for point in points:
@@ -186,4 +232,5 @@ SENSITIVITY = Study(
     title="Figures 7 to 14",
     description="Both thresholds in steps of .02, on synthetic and on real rows.",
     work=_work,
+    keeps_journal=True,
 )

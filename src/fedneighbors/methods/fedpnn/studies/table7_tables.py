@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from fedneighbors.methods.fedpnn.studies.nodes import LOCAL, MERGED, REAL, SERVER, NodeScore
 from fedneighbors.methods.fedpnn.studies.printed import PRINTED
-from fedneighbors.methods.fedpnn.synthesis.worth import Utility
+from fedneighbors.methods.fedpnn.synthesis.worth import Score, Utility
 from fedneighbors.records import Figure, Scalar, Table
 
 __all__ = ["FIGURES", "NOTES", "Trial", "tables"]
@@ -50,6 +51,18 @@ class Trial:
     nodes: tuple[NodeScore, ...]
     trained_on_real: NodeScore
     boosting: Utility
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the trial that ``dataclasses.asdict`` has taken apart."""
+        shapes, pairs = raw["similarity"]
+        parts = {
+            "similarity": (tuple(shapes), tuple(pairs)),
+            "nodes": tuple(NodeScore.from_dict(node) for node in raw["nodes"]),
+            "trained_on_real": NodeScore.from_dict(raw["trained_on_real"]),
+            "boosting": Utility(**{key: Score(**own) for key, own in raw["boosting"].items()}),
+        }
+        return cls(**(dict(raw) | parts))
 
 
 Groups = Mapping[tuple[str, str], Sequence[Trial]]
