@@ -73,10 +73,16 @@ def test_settings_of_the_run_reach_the_parties(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, n, **{"min-count": 1}) for n in PARTIES))
     printed = {"normalize": "minmax", "frame": "local", "metric": "none", "classwise": False}
 
-    train(folder, grid, **printed, **{"client-threshold": 1, "means": False, "min-count": 1})
+    train(
+        folder,
+        grid,
+        **printed,
+        **{"client-threshold": 0.2, "factor": 1, "means": False, "min-count": 1},
+    )
 
     settings = FedPNNSettings(
-        client_threshold=1.0,
+        client_threshold=0.2,
+        factor=1.0,
         normalize="minmax",
         frame="local",
         metric=None,
@@ -159,7 +165,8 @@ def test_every_setting_has_a_key_in_the_app():
 
     run = {"min-parties", "timeout-s", "model-path"}
     sums = {"secure-aggregation", "roster", "sum-threshold"}
-    assert keys | run | sums == set(DEFAULTS)
+    privacy = {"epsilon", "delta", "mechanism", "neighbors", "public", "public-classes", "bounds"}
+    assert keys | run | sums | privacy | {"colluders"} == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():

@@ -53,7 +53,7 @@ def privacy_of(
         If other options of privacy are given without it, a value is out of range, or something
         that the training reads off the file was not declared public.
     """
-    from fedneighbors.methods.flynn.private.configuration import privacy_from
+    from fedneighbors.privacy.configuration import privacy_from
 
     if epsilon is None:
         if delta or public:
@@ -67,6 +67,9 @@ def privacy_of(
             )
     config = {"epsilon": epsilon, "delta": delta or "", "mechanism": mechanism, "public": public}
     try:
-        return privacy_from(config)
+        privacy = privacy_from(config)
+        if privacy is not None:
+            privacy.require_delta_used()
+        return privacy
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -12,21 +12,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedneighbors.datasets import Dataset, read_table
-from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
+from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.federation.roles import Refuse
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.labels import Label
 
 __all__ = [
+    "check_masked",
     "check_model_path",
     "declared_rows",
     "keep_model",
     "node_value",
+    "party_account",
     "party_table",
     "reserved_classes",
     "typed",
     "unless",
 ]
+
+
+log = logging.getLogger(__name__)
 
 
 class _Savable(Protocol):
@@ -117,6 +123,21 @@ def check_model_path(config: Mapping[str, Any]) -> None:
         raise ValueError(f"model-path points into {folder}, which is not a folder; create it")
 
 
+def check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
+    """Check that shares of noise will be added up under masks alone.
+
+    Raises
+    ------
+    ValueError
+        If the run's configuration says otherwise.
+    """
+    if privacy.mechanism == "central" and not config.get("secure-aggregation"):
+        raise ValueError(
+            "mechanism 'central' adds shares of noise that protect only a masked sum; set "
+            "secure-aggregation=true, or mechanism='local'"
+        )
+
+
 def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
     """Write the model of a run to its ``model-path`` and say so in the log of the run."""
     path = Path(str(config["model-path"])).absolute()
@@ -154,6 +175,40 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
         "feature_names": data.feature_names,
         "label_name": label,
         "model_path": node_value(node, "model-path"),
+    }
+
+
+def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a private party pays from: the ledger of its node, the data set and the user.
+
+    Parameters
+    ----------
+    node : mapping
+        The node's configuration. ``ledger`` and ``dataset`` are needed, ``ledger-user`` is
+        ``coordinator`` where it is not set.
+
+    Returns
+    -------
+    dict
+        ``ledger``, ``dataset`` and ``user``.
+
+    Raises
+    ------
+    Refuse
+        If a key is not set, or the ledger is not there or cannot be used.
+    """
+    from fedneighbors.privacy.ledger import Ledger
+
+    path = node_value(node, "ledger")
+    try:
+        ledger = Ledger(path, must_exist=True)
+    except LedgerError as error:
+        log.error("the ledger cannot be used: %s", error)
+        raise Refuse("its ledger cannot be used") from error
+    return {
+        "ledger": ledger,
+        "dataset": node_value(node, "dataset"),
+        "user": str(node.get("ledger-user", "coordinator")),
     }
 
 

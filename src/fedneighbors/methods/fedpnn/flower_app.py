@@ -3,20 +3,26 @@
 The run's configuration holds the settings of the coordinator, a node's configuration names the
 party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count`` of a node
 is the fewest records that anything its party sends stands for; a run that asks for fewer is
-refused.
+refused. A node that sets ``epsilon`` agrees to a private training on these terms alone, bounds of
+the columns included, charged to its ``ledger`` under ``dataset``.
 """
 
 import logging
+from dataclasses import fields
+from typing import Any
 
 from fedneighbors.federation.flower import Config, client_app, server_app
 from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, Refuse
-from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.federation.roles import Coordinator, Party, Refuse
 from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
 from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.privacy.configuration import privacy_from
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.appconfig import (
+    check_masked,
     check_model_path,
     keep_model,
+    party_account,
     party_table,
     reserved_classes,
     typed,
@@ -24,6 +30,8 @@ from fedneighbors.tables.appconfig import (
 )
 
 __all__ = ["client", "server", "settings_from"]
+
+log = logging.getLogger(__name__)
 
 FEWEST = 5
 """Records that a number stands for where a node does not say otherwise."""
@@ -66,9 +74,27 @@ def settings_from(config: Config) -> FedPNNSettings:
     )
 
 
-def _coordinate(config: Config) -> Coordinator[FedPNNModel]:
+def _coordinate(config: Config) -> Coordinator[Any]:
     check_model_path(config)
-    return coordinate(settings_from(config))
+    settings, privacy = settings_from(config), privacy_from(config)
+    if privacy is None:
+        return coordinate(settings)
+    check_masked(privacy, config)
+    _refuse_beside_privacy(settings)
+    from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+
+    return coordinate_private(privacy)
+
+
+def _refuse_beside_privacy(settings: FedPNNSettings) -> None:
+    """Refuse settings of clusters, of which there are none under privacy."""
+    set_ = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
+    if set_:
+        names = ", ".join(name.replace("_", "-") for name in set_)
+        raise ValueError(
+            f"a private training takes no {names}: it sums noised vectors in place of clusters; "
+            "leave them at their defaults (labels belong into public-classes)"
+        )
 
 
 class _Party(FedPNNParty):
@@ -81,11 +107,26 @@ class _Party(FedPNNParty):
         return reply
 
 
-def _party(node: Config) -> FedPNNParty:
+def _party(node: Config) -> Party:
     fewest = node.get("min-count", FEWEST)
     if type(fewest) is not int or fewest < 1:
         raise Refuse("min-count of the node is not a whole number of 1 or more")
-    return _Party(**party_table(node, keep_missing=True), min_count=fewest)
+    table = party_table(node, keep_missing=True)
+    privacy = privacy_from(node)
+    if privacy is None:
+        return _Party(**table, min_count=fewest)
+    return _private_party(table, privacy, node)
+
+
+def _private_party(table: dict[str, Any], privacy: Privacy, node: Config) -> Party:
+    from fedneighbors.methods.fedpnn.private.party import PrivateFedPNNParty
+
+    account = party_account(node)
+    try:
+        return PrivateFedPNNParty(**table, privacy=privacy, **account)
+    except ValueError as error:
+        log.error("the terms of privacy cannot be kept: %s", error)
+        raise Refuse("its terms of privacy lack bounds or classes that fit its table") from error
 
 
 server = server_app(_coordinate, keep_model)

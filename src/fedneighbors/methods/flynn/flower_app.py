@@ -6,21 +6,18 @@ party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. A n
 ``dataset``.
 """
 
-import logging
-from typing import Any
-
-from fedneighbors.errors import LedgerError
 from fedneighbors.federation.flower import Config, client_app, server_app
-from fedneighbors.federation.roles import Coordinator, Refuse
+from fedneighbors.federation.roles import Coordinator
 from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.methods.flynn.private.configuration import privacy_from
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.privacy.configuration import privacy_from
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.appconfig import (
+    check_masked,
     check_model_path,
     declared_rows,
     keep_model,
-    node_value,
+    party_account,
     party_table,
     reserved_classes,
     typed,
@@ -28,8 +25,6 @@ from fedneighbors.tables.appconfig import (
 )
 
 __all__ = ["client", "server", "settings_from"]
-
-log = logging.getLogger(__name__)
 
 
 def settings_from(config: Config) -> FlyNNSettings:
@@ -60,16 +55,19 @@ def settings_from(config: Config) -> FlyNNSettings:
     )
 
 
+def _privacy(config: Config) -> Privacy | None:
+    privacy = privacy_from(config)
+    if privacy is not None:
+        privacy.require_delta_used()
+    return privacy
+
+
 def _coordinate(config: Config) -> Coordinator[FlyNNModel]:
     check_model_path(config)
-    privacy = privacy_from(config)
+    privacy = _privacy(config)
     if privacy is None:
         return coordinate(settings_from(config))
-    if privacy.mechanism == "central" and not config.get("secure-aggregation"):
-        raise ValueError(
-            "mechanism 'central' adds shares of noise that protect only a masked sum; set "
-            "secure-aggregation=true, or mechanism='local'"
-        )
+    check_masked(privacy, config)
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
 
     return coordinate_private(settings_from(config), privacy)
@@ -77,28 +75,12 @@ def _coordinate(config: Config) -> Coordinator[FlyNNModel]:
 
 def _party(node: Config) -> FlyNNParty:
     table = party_table(node)
-    privacy = privacy_from(node)
-    return FlyNNParty(**table) if privacy is None else _private_party(table, privacy, node)
-
-
-def _private_party(table: dict[str, Any], privacy: Privacy, node: Config) -> FlyNNParty:
-    """Return a party behind the ledger of its node, which must be there with a budget."""
+    privacy = _privacy(node)
+    if privacy is None:
+        return FlyNNParty(**table)
     from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
-    from fedneighbors.privacy.ledger import Ledger
 
-    path = node_value(node, "ledger")
-    try:
-        ledger = Ledger(path, must_exist=True)
-    except LedgerError as error:
-        log.error("the ledger cannot be used: %s", error)
-        raise Refuse("its ledger cannot be used") from error
-    return PrivateFlyNNParty(
-        **table,
-        privacy=privacy,
-        ledger=ledger,
-        dataset=node_value(node, "dataset"),
-        user=str(node.get("ledger-user", "coordinator")),
-    )
+    return PrivateFlyNNParty(**table, privacy=privacy, **party_account(node))
 
 
 server = server_app(_coordinate, keep_model)
