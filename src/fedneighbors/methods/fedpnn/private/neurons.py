@@ -159,14 +159,15 @@ def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: 
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
     counted = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    precise = np.array([1 / (N_CELLS * variance), 1 / found.spread**2])
-    both = np.stack([counted.sum(axis=0), found.counts])
+    wide, far = N_CELLS * variance, found.spread**2  # of the noise on a class, in either release
+    share = far / (wide + far) if wide else 1.0
+    totals = share * counted.sum(axis=0) + (1 - share) * found.counts
     return Neurons(
         axes=axis[:, None],
         positions=positions,
         weights=counted / mass[:, None],
         noise=math.sqrt(variance) / mass,
-        totals=np.maximum(precise @ both / precise.sum(), 1.0),
+        totals=np.maximum(totals, 1.0),
         fewest=_FEWEST,
         sigma=CELL_SIGMA,
     )

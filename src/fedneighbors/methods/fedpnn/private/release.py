@@ -74,7 +74,9 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
             raise ValueError(
                 f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
             )
-    if (low > high).any() or not np.isfinite(high - low).all():
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(high - low).all()
+    if (low > high).any() or not finite:
         raise ValueError("expected low bounds below the high ones, within a finite range")
     return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
 
