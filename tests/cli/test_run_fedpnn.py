@@ -124,3 +124,19 @@ def test_the_summary_says_how_much_one_row_of_the_rarest_class_is_worth(loans, t
         f"75 rows are held out, {held_out} of them of the rarest class: one of these moves "
         f"balanced accuracy by {1 / (2 * held_out):.2g}."
     )
+
+
+def test_columns_of_most_use_are_kept_and_shown(loans, tmp_path):
+    out = tmp_path / "out"
+
+    result = call(
+        "run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
+        "--n-features-to-select", 2, "--out", out,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert "Columns that were kept" in result.output
+    model = FedPNNClassifier.load(out / "model.fnp")
+    assert model.support_.sum() == 2
+    assert model.support_[0]
+    assert "Columns that were kept" in (out / "report.html").read_text("utf-8")
