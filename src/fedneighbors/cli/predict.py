@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["predict"]
 
-_FEDPNN = b"FNPNNET"
+_FEDPNN = b"FNPNN"  # of exact and of private models
 _SYNTHESIZER = b"FNSYNTH"
 
 
@@ -53,13 +53,13 @@ def _load(path: Path) -> "Classifier":
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.tables.modelfile import read_model_file
 
-    start = read_model_file(path)[: len(_FEDPNN)]
-    if start == _SYNTHESIZER:
+    raw = read_model_file(path)
+    if raw.startswith(_SYNTHESIZER):
         raise ModelFileError(
             f"{path} is a synthesizer, which makes rows and classifies none; read it with "
             "fedneighbors synthesize --model"
         )
-    if start == _FEDPNN:
+    if raw.startswith(_FEDPNN):
         return FedPNNClassifier.load(path)
     return FlyNNClassifier.load(path)
 

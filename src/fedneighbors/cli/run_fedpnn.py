@@ -5,6 +5,13 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli.privacyoptions import (
+    BoundsOption,
+    DeltaOption,
+    EpsilonOption,
+    MechanismOption,
+    privacy_of,
+)
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
@@ -57,6 +64,18 @@ def fedpnn(
         "fedneighbors-run"
     ),
     seed: SeedOption = 0,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    mechanism: MechanismOption = "local",
+    public: Annotated[
+        str,
+        typer.Option(
+            help="Facts that count as public: classes (which labels occur), which a file played "
+            "as a federation needs with --epsilon.",
+            rich_help_panel="Privacy",
+        ),
+    ] = "",
+    bounds: BoundsOption = "",
 ) -> None:
     """Train FedPNN, the one-round classifier of centers that parties send.
 
@@ -69,6 +88,20 @@ def fedpnn(
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    privacy = privacy_of(
+        epsilon,
+        delta,
+        mechanism,
+        public,
+        bounds=bounds,
+        read_off=["classes"],
+        delta_only_central=False,
+    )
+    if privacy is not None and not bounds:
+        raise typer.BadParameter(
+            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
+            "off the rows"
+        )
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column, keep_missing=True)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
@@ -85,6 +118,7 @@ def fedpnn(
                 "client_threshold": client_threshold,
                 "server_threshold": server_threshold,
                 "n_features_to_select": n_features_to_select,
+                "privacy": privacy,
             },
             progress=progress,
         )

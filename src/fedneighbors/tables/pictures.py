@@ -1,5 +1,6 @@
 """Tables and figures that runs have in common: who holds what, bytes, calibration."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ _IN_WORDS = {
     "CountRequest": "counts",
     "ModelRelease": "the model",
     "Finish": "calibration",
+    "OriginRequest": "noised mean",
+    "ClassSumsRequest": "noised sums of each class",
+    "CellsRequest": "noised counts of cells",
+    "NoisyCountRequest": "noised counts",
 }
 
 
@@ -54,7 +59,8 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     """Return the bytes that a party sends and receives in each round, in the mean."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
-        label = f"{entry.index + 1}. {_IN_WORDS.get(entry.request, entry.request)}"
+        bare = re.sub("^(Public|Private|Masked)", "", entry.request)
+        label = f"{entry.index + 1}. {_IN_WORDS.get(bare, entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = Table(

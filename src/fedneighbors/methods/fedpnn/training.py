@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
@@ -24,6 +25,10 @@ Floats = npt.NDArray[np.float64]
 
 _COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
 OURS = "FedPNN, federated"
+_NOT_PRIVATE = (
+    "The model keeps its budget. This report is not private: scores, numbers of rows and the "
+    "methods beside FedPNN are exact."
+)
 
 
 def run(
@@ -60,16 +65,23 @@ def run(
     -------
     FedPNNClassifier, RunRecord
         Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
-        and ``reliability``, and ``columns`` where some were chosen.
+        and ``reliability``, and ``columns`` where some were chosen. Under privacy there is no
+        ``exposure``: the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = _held_out(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
-    given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
+    private = given.get("privacy") is not None
+    if not private:
+        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
     model = FedPNNClassifier(**given)
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
+    if private:
+        exact = clone(model).set_params(privacy=None, bounds=None)
+        exact.fit(x[rows], y[rows], parties=parties[rows])
+        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_COMPARED, start=1):
         progress(number, 1 + len(_COMPARED), f"comparing with {name}")
         rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
@@ -87,7 +99,7 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(
             _summary(shares, y[held_out], model.classes_, y),
-            _exposures(model.exposures_),
+            *([] if private else [_exposures(model.exposures_)]),
             *_columns(model),
             *(table for table, _ in chapters),
         ),
@@ -103,9 +115,11 @@ def run(
             ),
             *(figure for _, figure in chapters),
         ),
+        notes=(_NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
+        privacy=model.run_record_.privacy,
     )
 
 
