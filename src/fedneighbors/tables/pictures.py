@@ -23,9 +23,15 @@ _IN_WORDS = {
     "ModelRelease": "the model",
     "Finish": "calibration",
     "OriginRequest": "noised mean",
-    "ClassSumsRequest": "noised sums of each class",
+    "ClassSumsRequest": "noised class sums",
     "CellsRequest": "noised counts of cells",
     "NoisyCountRequest": "noised counts",
+}
+_STEPS = {
+    "OpenSum": "keys",
+    "DealShares": "shares of keys",
+    "MaskInput": "masked",
+    "Unmask": "unmasked",
 }
 
 
@@ -59,8 +65,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     """Return the bytes that a party sends and receives in each round, in the mean."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
-        bare = re.sub("^(Public|Private|Masked)", "", entry.request)
-        label = f"{entry.index + 1}. {_IN_WORDS.get(bare, entry.request)}"
+        label = f"{entry.index + 1}. {_worded(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = Table(
@@ -80,6 +85,13 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         caption="Summaries go up and the model comes down once; rows stay where they are.",
     )
     return table, figure
+
+
+def _worded(request: str) -> str:
+    """Return the name of a request in words, with the step where its sum is masked."""
+    name, _, step = request.partition(": ")
+    words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
+    return f"{words}: {_STEPS.get(step, step)}" if step else words
 
 
 def reliability_curves(
