@@ -272,6 +272,8 @@ def test_a_class_that_no_party_has_enough_of_is_left_out_and_said_so():
     assert named.classes_.tolist() == ["common", "other", "rare"]
     assert not named.predict_proba(x)[:, 2].any()
     assert (found.centers_ == named.centers_).all()
+    assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
+    assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
     with pytest.raises(ValueError, match="name all labels"):
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 
