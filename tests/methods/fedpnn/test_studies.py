@@ -30,10 +30,24 @@ def as_dicts(table):
 
 
 @pytest.fixture(scope="module")
-def table7(tmp_path_factory):
-    path = tmp_path_factory.mktemp("table7") / "record.jsonl"
-    write_record(EXPERIMENTS["fedpnn.table7"].run(quick=True), path)
-    return {table.name: as_dicts(table) for table in read_record(path).tables}
+def quick_run(tmp_path_factory):
+    """Runs an experiment once, and returns its record, read again, and its journal."""
+    kept = {}
+
+    def run_once(name):
+        if name not in kept:
+            folder = tmp_path_factory.mktemp(name)
+            record = EXPERIMENTS[name].run(quick=True, journal=folder / "journal.jsonl")
+            write_record(record, folder / "record.jsonl")
+            kept[name] = read_record(folder / "record.jsonl"), folder / "journal.jsonl"
+        return kept[name]
+
+    return run_once
+
+
+@pytest.fixture
+def table7(quick_run):
+    return {table.name: as_dicts(table) for table in quick_run("fedpnn.table7")[0].tables}
 
 
 @pytest.mark.parametrize("name", ["fedpnn.real", "fedpnn.noniid"])
@@ -196,10 +210,8 @@ def test_steps_of_a_sweep_stay_above_zero():
     assert steps(0.19, quick=True) == [0.17, 0.19, 0.21]
 
 
-def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(tmp_path):
-    write_record(EXPERIMENTS["fedpnn.sensitivity"].run(quick=True), tmp_path / "record.jsonl")
-
-    record = read_record(tmp_path / "record.jsonl")
+def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(quick_run):
+    record, _ = quick_run("fedpnn.sensitivity")
 
     assert [table.name for table in record.tables] == ["server", "client"]
     for table, best in zip(record.tables, (0.17, 0.19), strict=True):
@@ -213,16 +225,16 @@ def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(tmp
 
 
 @pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity"])
-def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, tmp_path):
-    journal = tmp_path / "journal.jsonl"
-    first = EXPERIMENTS[name].run(quick=True, journal=journal)
+def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, quick_run, tmp_path):
+    first, journal = quick_run(name)
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
+    torn = tmp_path / "journal.jsonl"
+    torn.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
 
-    again = EXPERIMENTS[name].run(quick=True, journal=journal)
+    again = EXPERIMENTS[name].run(quick=True, journal=torn)
 
     assert again.tables == first.tables
-    assert journal.read_bytes() == b"".join(lines)
+    assert torn.read_bytes() == b"".join(lines)
 
 
 def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
