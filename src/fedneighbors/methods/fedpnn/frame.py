@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedneighbors.kernels.exactsum import MAX_MAGNITUDE
+from fedneighbors.methods.fedpnn.withholding import without_few_cells
 
 __all__ = ["Constants", "Frame", "column_constants", "make_frame"]
 
@@ -34,7 +35,7 @@ class Constants:
         Values in each group, the first of which also counts missing cells that are too few to be
         told; 0 beyond a column's last.
     n_missing : int64 array of shape (n_features,)
-        Missing cells; 0 if they are fewer than ``min_count``.
+        Missing cells, without those of classes that lack fewer than ``min_count``.
     told : bool array of shape (n_features,)
         Whether the cells that a class lacks are nowhere few: none, or at least ``min_count``.
     """
@@ -49,6 +50,9 @@ def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
 ) -> Constants:
     """Return the constants of a table.
+
+    Cells that fewer than ``min_count`` of a class have in a column count as missing; where a class
+    lacks fewer, they are counted with the first group. Then no difference of numbers tells of few.
 
     Parameters
     ----------
@@ -68,7 +72,8 @@ def column_constants(
     >>> found.knots[0, :2].tolist(), found.sizes[0, :2].tolist(), found.n_missing.tolist()
     ([2.0, 6.5], [4, 2], [0])
     """
-    n_features = x.shape[1]
+    groups_of = np.zeros(len(x), np.int64) if labels is None else labels
+    x, n_features = without_few_cells(x, groups_of, min_count=min_count), x.shape[1]
     knots = np.full((n_features, n_knots), np.nan)
     sizes = np.zeros((n_features, n_knots), np.int64)
     for j in range(n_features):
@@ -79,21 +84,19 @@ def column_constants(
         # a mean may be rounded beyond its group; knots must ascend
         knots[j, : len(groups)] = [np.clip(group.mean(), group[0], group[-1]) for group in groups]
         sizes[j, : len(groups)] = [len(group) for group in groups]
-    gone = np.isnan(x).sum(axis=0)
-    few = gone < min_count
-    sizes[few, 0] += np.where(sizes[few, 0] > 0, gone[few], 0)  # so that sums do not tell of few
-    told = _told(x, min_count=min_count, labels=labels)
-    return Constants(knots, sizes, np.where(few, 0, gone).astype(np.int64), told)
+    n_missing, n_few = _missing(x, groups_of, min_count=min_count)
+    sizes[:, 0] += np.where(sizes[:, 0] > 0, n_few, 0)
+    return Constants(knots, sizes, n_missing, n_few == 0)
 
 
-def _told(x: Floats, *, min_count: int, labels: Integers | None) -> npt.NDArray[np.bool_]:
-    """Return in which columns each class lacks no cell, or enough for their number to be told."""
-    groups = np.zeros(len(x), np.int64) if labels is None else labels
-    told = np.ones(x.shape[1], bool)
-    for label in np.unique(groups):
-        gone = np.isnan(x[groups == label]).sum(axis=0)
-        told &= (gone == 0) | (gone >= min_count)
-    return told
+def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
+    """Return the missing cells of each column: of classes that lack many, and that lack few."""
+    many, few = np.zeros((2, x.shape[1]), np.int64)
+    for label in np.unique(labels):
+        gone = np.isnan(x[labels == label]).sum(axis=0)
+        many += np.where(gone < min_count, 0, gone)
+        few += np.where(gone < min_count, gone, 0)
+    return many, few
 
 
 @dataclass(frozen=True)
