@@ -167,7 +167,7 @@ def test_fedpnn_writes_no_model_without_a_party_that_was_expected(shared):
 
     status, details = shared.status()
     assert status == "finished:failed", printed
-    assert "3 of at least 4 parties were connected after 1 s" in details
+    assert "of at least 4 parties were connected after 1 s" in details
     assert not list(shared.folder.glob("*.model*"))
 
 
