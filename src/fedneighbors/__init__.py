@@ -20,6 +20,7 @@ _HOME = {
     "Privacy": "fedneighbors.privacy.policy",
     "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn",
     "SimHashBloomClassifier": "fedneighbors.methods.flynn",
+    "TabularSynthesizer": "fedneighbors.methods.fedpnn",
 }
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Privacy",
     "ProbabilisticNeuralNetwork",
     "SimHashBloomClassifier",
+    "TabularSynthesizer",
 ]
 
 

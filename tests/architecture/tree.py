@@ -6,8 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fedneighbors"
 
-# The Flower app is a script: importing it builds apps.
-SCRIPTS = ("fedneighbors.methods.flynn.flower_app",)
+# The Flower apps are scripts: importing them builds apps.
+SCRIPTS = (
+    "fedneighbors.methods.flynn.flower_app",
+    "fedneighbors.methods.fedpnn.flower_app",
+)
 
 
 def sources():

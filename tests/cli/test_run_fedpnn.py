@@ -64,3 +64,79 @@ def test_one_column_cannot_be_label_and_owner(loans):
 
     assert result.exit_code == 2
     assert "both name 'bank'" in result.output
+
+
+def test_predict_reads_the_model_and_leaves_gaps_as_they_are(loans, tmp_path):
+    out = tmp_path / "out"
+    call("run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
+         "--out", out)  # fmt: skip
+    new, found = tmp_path / "new.csv", tmp_path / "found.csv"
+    new.write_text("home,age,income\nown,40,\nrent,30,31.5\n")
+
+    result = call("predict", "--model", out / "model.fnp", "--data", new, "--out", found, "--proba")
+
+    assert result.exit_code == 0, result.output
+    model = FedPNNClassifier.load(out / "model.fnp")
+    with pytest.warns(UserWarning, match="feature names"):
+        shares = model.predict_proba([[np.nan, 40, 0, 1, 0], [31.5, 30, 0, 0, 1]])
+    with found.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header[1:] == ["probability of no", "probability of yes"]
+    assert [[float(cell) for cell in row[1:]] for row in rows] == shares.tolist()
+
+
+def test_predict_reads_a_model_of_a_network_which_has_no_encoder_beside_it(tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.arange(80) % 2
+    model = FedPNNClassifier().fit(rng.normal(size=(80, 2)) + y[:, None], y)
+    model.name_features(["a", "b"]).save(tmp_path / "fedpnn.model")
+    (tmp_path / "new.csv").write_text("b,a\n?,1.5\n-1.0,-2.0\n")
+
+    result = call(
+        "predict", "--model", tmp_path / "fedpnn.model", "--data", tmp_path / "new.csv",
+        "--out", tmp_path / "found.csv",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "found.csv").read_text().split() == ["prediction", "1", "0"]
+
+
+def test_what_a_threshold_does_is_noted_in_one_line(loans, tmp_path):
+    result = call(
+        "run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
+        "--client-threshold", 1000, "--out", tmp_path / "out",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    notes = result.stderr.splitlines()
+    assert notes
+    assert all(line.startswith("note: ") and "client_threshold=1000" in line for line in notes)
+
+
+def test_the_summary_says_how_much_one_row_of_the_rarest_class_is_worth(loans, tmp_path):
+    call("run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
+         "--out", tmp_path / "out")  # fmt: skip
+
+    summary = read_record(tmp_path / "out" / "record.jsonl").tables[0]
+    n_bad = sum(",yes" in line for line in loans.read_text().splitlines())
+    held_out = round(n_bad / 4)
+    assert summary.caption.startswith(
+        f"75 rows are held out, {held_out} of them of the rarest class: one of these moves "
+        f"balanced accuracy by {1 / (2 * held_out):.2g}."
+    )
+
+
+def test_columns_of_most_use_are_kept_and_shown(loans, tmp_path):
+    out = tmp_path / "out"
+
+    result = call(
+        "run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
+        "--n-features-to-select", 2, "--out", out,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert "Columns that were kept" in result.output
+    model = FedPNNClassifier.load(out / "model.fnp")
+    assert model.support_.sum() == 2
+    assert model.support_[0]
+    assert "Columns that were kept" in (out / "report.html").read_text("utf-8")

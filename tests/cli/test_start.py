@@ -19,6 +19,7 @@ COMMANDS = [
     ["run", "fedpnn"],
     ["explain"],
     ["predict"],
+    ["synthesize"],
     ["experiment"],
     ["report"],
     ["data", "list"],
@@ -40,7 +41,15 @@ def call(*arguments, **environment):
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["run", "flynn"], ["run", "fedknn"], ["run", "fedpnn"], ["predict"], ["ledger", "show"]],
+    [
+        [],
+        ["run", "flynn"],
+        ["run", "fedknn"],
+        ["run", "fedpnn"],
+        ["predict"],
+        ["synthesize"],
+        ["ledger", "show"],
+    ],
 )
 def test_help_imports_nothing_heavy(command):
     code = (

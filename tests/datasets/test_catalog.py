@@ -126,6 +126,24 @@ def test_a_misspelt_name_gets_the_nearest(small_folder):
         load("smal")
 
 
+def test_the_beginning_of_a_name_gets_the_whole(small_folder):
+    (small_folder / "tabular" / "smartphones-2024.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
+
+    with pytest.raises(MissingDataError, match=r"did you mean 'smartphones-2024'\?"):
+        load("Smart")
+
+
+def test_columns_of_a_set_of_scikit_learn_need_no_folder(monkeypatch):
+    monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
+
+    table = load_columns("wine")
+
+    data = load("wine")
+    assert table.names == (*data.feature_names, "target")
+    assert table.columns["alcohol"].tolist() == data.x[:, 0].tolist()
+    assert set(table.columns["target"]) == {"0", "1", "2"}
+
+
 def test_a_name_is_no_way_out_of_the_folder(small_folder):
     with pytest.raises(MissingDataError, match="no table"):
         load("../tabular/small")

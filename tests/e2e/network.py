@@ -94,8 +94,8 @@ class Network:
         return self._flwr_process("run", str(app), "here", "--stream", "--run-config", settings)
 
     def status(self) -> tuple[str, str]:
-        """Return how the only run of this network stands, and Flower's words on it."""
-        (run,) = json.loads(self.flwr("list", "here", "--format", "json"))["runs"]
+        """Return how the latest run of this network stands, and Flower's words on it."""
+        run, *_ = json.loads(self.flwr("list", "here", "--format", "json"))["runs"]
         return run["status"], run["status-details"]
 
     def flwr(self, *arguments: str) -> str:

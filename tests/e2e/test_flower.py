@@ -6,12 +6,18 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
 from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty
+from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
 pytestmark = pytest.mark.e2e
-APP = Path(__file__).parents[2] / "examples" / "flower-flynn"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+APP = EXAMPLES / "flower-flynn"
+FEDPNN = EXAMPLES / "flower-fedpnn"
+PARTIES = ("ann", "bob", "cyd")
 LIMIT_S = 400  # of a run; a machine that is busy with other tests is slow
 
 
@@ -19,6 +25,24 @@ LIMIT_S = 400  # of a run; a machine that is busy with other tests is slow
 def network(tmp_path):
     with Network(tmp_path) as network:
         yield network
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A network that several runs share; its nodes are those of PARTIES, with plain sums."""
+    with Network(tmp_path_factory.mktemp("hub")) as network:
+        write_digits(network.folder, PARTIES)
+        for party in PARTIES:
+            join(network, party, named=True)
+        yield network
+
+
+@pytest.fixture
+def shared(hub):
+    """The shared network, without the models of the run before."""
+    for path in hub.folder.glob("*.model*"):
+        path.unlink()
+    return hub
 
 
 def write_digits(folder, parties):
@@ -69,28 +93,82 @@ def pooled_model(folder):
     return run(coordinate(FlyNNSettings(n_units=2048, seed=7)), [party]).result
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["plain sums", "masked sums"])
-def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(network, masked):
-    parties = ("ann", "bob", "cyd")
-    write_digits(network.folder, parties)
-    expected = pooled_model(network.folder).to_bytes()  # compiles what the nodes then load
-    masks = enroll(network.folder, parties) if masked else {}
-    for party in parties:
-        join(network, party, named=True, **masks.get(party, {}))
+def fedpnn_model(folder, settings):
+    """The model of FedPNN that the parties make in one process."""
+    members = []
+    for party in PARTIES:
+        table = read_table(folder / f"{party}.csv", label="digit", keep_missing=True)
+        names = {"feature_names": table.feature_names, "label_name": "digit"}
+        members.append(FedPNNParty(party, table.x, table.y, **names))
+    return run(coordinate_fedpnn(settings), members).result
 
+
+def train_flynn(network, **more):
     settings = {"min_parties": 3, "timeout_s": 120.0, "n_units": 2048, "seed": 7}
     settings["model_path"] = str(network.folder / "coordinator.model")
-    if masked:
-        settings |= {"secure_aggregation": True, "roster": str(network.folder / "roster.json")}
-    printed = network.start_run(APP, **settings).communicate(timeout=LIMIT_S)[0]
+    return network.start_run(APP, **settings, **more).communicate(timeout=LIMIT_S)[0]
+
+
+def models(folder):
+    """Bytes of the models that the coordinator and the parties hold."""
+    return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+
+
+def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
+    expected = pooled_model(shared.folder).to_bytes()  # compiles what the nodes then load
+
+    printed = train_flynn(shared)
+
+    assert shared.status()[0] == "finished:completed", printed
+    assert printed.count("3 parties answered") == 5
+    assert models(shared.folder) == [expected] * 4
+    assert not list(shared.folder.glob("*.pending"))
+
+
+def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
+    write_digits(network.folder, PARTIES)
+    expected = pooled_model(network.folder).to_bytes()
+    masks = enroll(network.folder, PARTIES)
+    for party in PARTIES:
+        join(network, party, named=True, **masks[party])
+
+    roster = str(network.folder / "roster.json")
+    printed = train_flynn(network, secure_aggregation=True, roster=roster)
 
     assert network.status()[0] == "finished:completed", printed
     # Two questions are gathered, three summed; a masked sum takes four exchanges.
-    assert printed.count("3 parties answered") == (2 + 3 * 4 if masked else 5)
-    assert printed.count("MaskInput: 3 parties answered") == (3 if masked else 0)
-    for owner in ("coordinator", *parties):
-        assert (network.folder / f"{owner}.model").read_bytes() == expected
+    assert printed.count("3 parties answered") == 2 + 3 * 4
+    assert printed.count("MaskInput: 3 parties answered") == 3
+    assert models(network.folder) == [expected] * 4
     assert not list(network.folder.glob("*.pending"))
+
+
+def test_fedpnn_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
+    settings = FedPNNSettings(client_threshold=0.4, server_threshold=0.3, boost=2.0)
+    expected = fedpnn_model(shared.folder, settings).to_bytes()
+
+    printed = shared.start_run(
+        FEDPNN, min_parties=3, timeout_s=120.0, client_threshold=0.4, server_threshold=0.3,
+        boost=2.0, model_path=str(shared.folder / "coordinator.model"),
+    ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
+
+    assert shared.status()[0] == "finished:completed", printed
+    assert printed.count("3 parties answered") == 5
+    assert models(shared.folder) == [expected] * 4
+    for party in PARTIES:
+        assert "centers stand for 5 records or more each" in shared.log(party).read_text()
+
+
+def test_fedpnn_writes_no_model_without_a_party_that_was_expected(shared):
+    path = str(shared.folder / "coordinator.model")
+
+    process = shared.start_run(FEDPNN, min_parties=4, timeout_s=1.0, model_path=path)
+    printed = process.communicate(timeout=LIMIT_S)[0]
+
+    status, details = shared.status()
+    assert status == "finished:failed", printed
+    assert "of at least 4 parties were connected after 1 s" in details
+    assert not list(shared.folder.glob("*.model*"))
 
 
 def test_node_killed_in_mid_round_is_named_and_no_model_is_written(network):

@@ -5,7 +5,7 @@ import pytest
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.methods.flynn.private.configuration import privacy_from
+from fedneighbors.privacy.configuration import privacy_from
 from fedneighbors.privacy.guarantees import ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as Picture
 
 from fedneighbors.errors import RecordError
 from fedneighbors.records import FIGURE_KINDS, Figure, RunRecord, Table
 from fedneighbors.reports import save_figures
 from fedneighbors.reports.figures import picture
+from fedneighbors.reports.heatmaps import draw_heatmap
 from fedneighbors.reports.palette import colors
+from fedneighbors.reports.panels import draw_panels
 from fedneighbors.reports.series import chart
 from tests.reports.example import NUMBERS, RECORD, figure
 
@@ -187,3 +190,39 @@ def test_a_negative_half_width_is_drawn_as_its_size():
 
 def test_a_record_without_figures_saves_none(tmp_path):
     assert save_figures(RunRecord("run", {}), tmp_path) == []
+
+
+def test_long_names_beside_a_square_panel_widen_the_picture():
+    described = figure("line", facet="", diagonal=True)
+    rows = NUMBERS.rows
+    long = tuple((row[0], row[1], f"{row[2]}, trained on all there is", *row[3:]) for row in rows)
+
+    short_one = draw_panels(described, NUMBERS)
+    long_one = draw_panels(described, dataclasses.replace(NUMBERS, rows=long))
+
+    added = long_one.get_figwidth() - short_one.get_figwidth()
+    assert added > 1.5  # inches for 25 letters more
+    assert long_one.get_figheight() == short_one.get_figheight()
+
+
+def heatmap_of(values):
+    """Axes of a heat map with one row of values, by columns of long names."""
+    names = [f"a column with a long name {place}" for place in range(len(values))]
+    rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
+    described = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")
+    drawn = Picture()
+    draw_heatmap(drawn, described, Table("t", "T", ("line", "column", "value"), rows))
+    return drawn.axes[0]
+
+
+@pytest.mark.parametrize(("values", "zero"), [((-0.2, 0.4), 0.5), ((0.0, 0.4), 0.0)])
+def test_values_on_both_sides_of_zero_have_zero_in_the_middle_of_their_colours(values, zero):
+    (image,) = heatmap_of(values).images
+
+    assert image.norm(0.0) == zero
+
+
+def test_long_names_below_a_heat_map_are_slanted():
+    labels = heatmap_of([0.1] * 8).get_xticklabels()
+
+    assert {label.get_rotation() for label in labels} == {40.0}

@@ -146,6 +146,15 @@ def test_a_long_table_is_cut_and_says_how_much_is_left(tmp_path):
     assert "50 more rows are in the record." in page.text
 
 
+@pytest.mark.parametrize(("n_rows", "n_folded"), [(40, 0), (41, 1)])
+def test_a_long_table_without_a_picture_is_folded(n_rows, n_folded, tmp_path):
+    table = Table("t", "Long", ("a",), tuple((value,) for value in range(n_rows)))
+
+    page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
+
+    assert page.text.count(f"The numbers: {n_rows} rows") == n_folded
+
+
 def test_an_empty_record_has_a_report(tmp_path):
     assert "run" in page_of(RunRecord("run", {}), tmp_path).text
 

@@ -4,6 +4,8 @@ Exit codes: 0 all went well; 1 the run failed, with one line on standard error t
 2 the command line was not understood.
 """
 
+import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import click
@@ -21,6 +23,7 @@ from fedneighbors.cli.predict import predict
 from fedneighbors.cli.preflight import preflight
 from fedneighbors.cli.report import report
 from fedneighbors.cli.run import run
+from fedneighbors.cli.synthesize import synthesize
 from fedneighbors.cli.warmup import warmup
 from fedneighbors.errors import FedneighborsError
 
@@ -28,12 +31,15 @@ __all__ = ["app", "main"]
 
 
 class OneLineFailures(TyperGroup):
-    """Turns the failures that a user can mend into one line and exit code 1."""
+    """Turns what a user can mend into one line: a warning, or a failure with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; let every failure through if tracebacks are wanted."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                if not ctx.params["traceback"]:
+                    warnings.showwarning = _note_once()
+                return super().invoke(ctx)
         except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
             raise
         except (FedneighborsError, ValueError, OSError) as error:
@@ -43,6 +49,21 @@ class OneLineFailures(TyperGroup):
 
             complain(f"error: {error}")
             raise typer.Exit(1) from error
+
+
+def _note_once() -> Callable[..., None]:
+    """Return what shows a warning in one line, without the place in the code, the first time."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from fedneighbors.cli.console import note
+
+        text = " ".join(str(message).split())
+        if text not in told:
+            note(text)
+        told.add(text)
+
+    return show
 
 
 def _print_version(wanted: bool) -> None:
@@ -90,6 +111,11 @@ app.command(epilog=_example("demo --out results"))(demo)
 app.add_typer(run, name="run")
 app.command(epilog=_example("explain --data titles.txt --metric edit --query graph"))(explain)
 app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
+app.command(
+    epilog=_example("synthesize --data loans.csv --label default --report quality.html")
+    + "\n\nMore rows of a saved model: "
+    "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]"
+)(synthesize)
 app.command(epilog=_example("experiment --list"))(experiment)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
 app.add_typer(data, name="data")

@@ -1,7 +1,5 @@
 """``fedneighbors predict``: classifies the rows of a file with a saved model."""
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +8,19 @@ import typer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+
+    Classifier = FedPNNClassifier | FlyNNClassifier
 
 __all__ = ["predict"]
 
+_FEDPNN = b"FNPNN"  # of exact and of private models
+_SYNTHESIZER = b"FNSYNTH"
+
 
 def predict(
-    model: Annotated[Path, typer.Option(help="Model file, such as model.fnn.")],
+    model: Annotated[Path, typer.Option(help="Model of a run, such as model.fnn or model.fnp.")],
     data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to classify.")],
     out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
@@ -29,21 +33,39 @@ def predict(
 ) -> None:
     """Classify the rows of a file, in its order."""
     from fedneighbors.cli.console import say
-    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.datasets.writing import delimited
     from fedneighbors.records import replace_file
 
-    classifier = FlyNNClassifier.load(model)
+    classifier = _load(model)
     rows = _read_rows(data, classifier, encoder or _beside(model))
     columns = _classify(classifier, rows, proba=proba)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, _csv(columns))
+    replace_file(out, delimited(columns))
     for label in classifier.classes_.tolist():
         say(f"{columns['prediction'].count(label):>8} rows are {label}")
     say(f"predictions {out}", "green")
 
 
+def _load(path: Path) -> "Classifier":
+    """Return the classifier of a model file, whichever method has made it."""
+    from fedneighbors.errors import ModelFileError
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.tables.modelfile import read_model_file
+
+    raw = read_model_file(path)
+    if raw.startswith(_SYNTHESIZER):
+        raise ModelFileError(
+            f"{path} is a synthesizer, which makes rows and classifies none; read it with "
+            "fedneighbors synthesize --model"
+        )
+    if raw.startswith(_FEDPNN):
+        return FedPNNClassifier.load(path)
+    return FlyNNClassifier.load(path)
+
+
 def _classify(
-    classifier: "FlyNNClassifier", rows: "npt.NDArray[Any]", *, proba: bool
+    classifier: "Classifier", rows: "npt.NDArray[Any]", *, proba: bool
 ) -> dict[str, list[Any]]:
     """Return the columns of the file of predictions."""
     import warnings
@@ -63,14 +85,15 @@ def _beside(model: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_rows(
-    path: Path, classifier: "FlyNNClassifier", encoder: Path | None
-) -> "npt.NDArray[Any]":
+def _read_rows(path: Path, classifier: "Classifier", encoder: Path | None) -> "npt.NDArray[Any]":
     """Return the features that the model was trained on; by position if it knows no names."""
+    from sklearn.utils import get_tags
+
     from fedneighbors.cli.console import note
     from fedneighbors.datasets import TableEncoder, read_columns, read_features
     from fedneighbors.errors import DataError
 
+    keeps = get_tags(classifier).input_tags.allow_nan
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
@@ -85,19 +108,16 @@ def _read_rows(
             table.require(rules.column_names)
             for sentence in rules.surprises(table):
                 note(sentence)
-        return read_features(path, [str(name) for name in names], encoder=rules)
+        return read_features(
+            path,
+            [str(name) for name in names],
+            encoder=rules,
+            keep_missing=keeps,
+        )
     found = read_columns(path).names
     if len(found) != classifier.n_features_in_:
         raise DataError(
             f"the model was trained on {classifier.n_features_in_} columns without names, "
             f"{path} has {len(found)}; give exactly these columns, in the same order"
         )
-    return read_features(path, found)
-
-
-def _csv(columns: dict[str, list[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode("utf-8")
+    return read_features(path, found, keep_missing=keeps)

@@ -1,5 +1,6 @@
 """Options by which a command asks for differential privacy."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,7 +8,14 @@ import typer
 if TYPE_CHECKING:
     from fedneighbors.privacy.policy import Privacy
 
-__all__ = ["DeltaOption", "EpsilonOption", "MechanismOption", "PublicOption", "privacy_of"]
+__all__ = [
+    "BoundsOption",
+    "DeltaOption",
+    "EpsilonOption",
+    "MechanismOption",
+    "PublicOption",
+    "privacy_of",
+]
 
 _PANEL = "Privacy"
 
@@ -40,12 +48,36 @@ PublicOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+BoundsOption = Annotated[
+    str,
+    typer.Option(
+        help="Lowest and highest values as they are documented, JSON: [low, high], each a number "
+        "or a list with one for each column. Needed with --epsilon.",
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 def privacy_of(
-    epsilon: str | None, delta: str | None, mechanism: str, public: str
+    epsilon: str | None,
+    delta: str | None,
+    mechanism: str,
+    public: str,
+    *,
+    bounds: str = "",
+    read_off: Sequence[str] = ("classes", "scaling"),
+    delta_only_central: bool = True,
 ) -> "Privacy | None":
     """Return the privacy that the options ask for, None without ``--epsilon``.
+
+    Parameters
+    ----------
+    epsilon, delta, mechanism, public, bounds : str
+        As on the command line.
+    read_off : sequence of str
+        Facts that the training reads off the file, which must be declared public.
+    delta_only_central : bool
+        Whether noise of each party by itself has no use for a delta.
 
     Raises
     ------
@@ -53,20 +85,34 @@ def privacy_of(
         If other options of privacy are given without it, a value is out of range, or something
         that the training reads off the file was not declared public.
     """
-    from fedneighbors.methods.flynn.private.configuration import privacy_from
+    from fedneighbors.privacy.configuration import privacy_from
 
     if epsilon is None:
-        if delta or public:
-            raise typer.BadParameter("--delta and --public need --epsilon, the budget")
+        if delta or public or bounds:
+            raise typer.BadParameter("--delta, --public and --bounds need --epsilon, the budget")
         return None
-    for fact in ("classes", "scaling"):
+    for fact in read_off:
         if fact not in public:
             raise typer.BadParameter(
                 f"{fact} is read off the rows of the file; if it may count as public knowledge, "
-                "say so with --public classes,n_rows,scaling"
+                f"say so with --public {_said(read_off)}"
             )
-    config = {"epsilon": epsilon, "delta": delta or "", "mechanism": mechanism, "public": public}
+    config = {
+        "epsilon": epsilon,
+        "delta": delta or "",
+        "mechanism": mechanism,
+        "public": public,
+        "bounds": bounds,
+    }
     try:
-        return privacy_from(config)
+        privacy = privacy_from(config)
+        if privacy is not None and delta_only_central:
+            privacy.require_delta_used()
+        return privacy
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _said(facts: Sequence[str]) -> str:
+    """Return what ``--public`` takes; scaling is of no use without the number of rows."""
+    return "classes,n_rows,scaling" if "scaling" in facts else ",".join(facts)

@@ -5,6 +5,13 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli.privacyoptions import (
+    BoundsOption,
+    DeltaOption,
+    EpsilonOption,
+    MechanismOption,
+    privacy_of,
+)
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
@@ -49,10 +56,26 @@ def fedpnn(
     server_threshold: Annotated[
         float | None, typer.Option(help="Dthr of the server; else every center is kept.")
     ] = None,
+    n_features_to_select: Annotated[
+        int | None,
+        typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
         "fedneighbors-run"
     ),
     seed: SeedOption = 0,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    mechanism: MechanismOption = "local",
+    public: Annotated[
+        str,
+        typer.Option(
+            help="Facts that count as public: classes (which labels occur), which a file played "
+            "as a federation needs with --epsilon.",
+            rich_help_panel="Privacy",
+        ),
+    ] = "",
+    bounds: BoundsOption = "",
 ) -> None:
     """Train FedPNN, the one-round classifier of centers that parties send.
 
@@ -65,6 +88,20 @@ def fedpnn(
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    privacy = privacy_of(
+        epsilon,
+        delta,
+        mechanism,
+        public,
+        bounds=bounds,
+        read_off=["classes"],
+        delta_only_central=False,
+    )
+    if privacy is not None and not bounds:
+        raise typer.BadParameter(
+            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
+            "off the rows"
+        )
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column, keep_missing=True)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
@@ -80,6 +117,8 @@ def fedpnn(
                 "min_count": min_count,
                 "client_threshold": client_threshold,
                 "server_threshold": server_threshold,
+                "n_features_to_select": n_features_to_select,
+                "privacy": privacy,
             },
             progress=progress,
         )
@@ -91,6 +130,6 @@ def fedpnn(
         table,
         out / "model.fnp",
         source=source,
-        shown=["summary", "exposure"],
+        shown=["summary", "exposure", "columns"],
         encoded=_ENCODED if has_words else "",
     )

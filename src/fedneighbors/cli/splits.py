@@ -50,7 +50,7 @@ ClassesOption = Annotated[int, typer.Option(min=1, help="Classes per party of 'p
 PartyColumnOption = Annotated[
     str | None, typer.Option(help="Column that names each row's owner; means 'natural'.")
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of the split and of the hash.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the split and of all else that is drawn.")]
 
 
 @dataclass(frozen=True)

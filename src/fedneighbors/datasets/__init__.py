@@ -4,6 +4,7 @@ from fedneighbors.datasets.catalog import Entry, available, load, load_columns
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.encoder import NominalColumn, NumericColumn, TableEncoder
 from fedneighbors.datasets.graphs_generator import synthetic_graphs
+from fedneighbors.datasets.omentum import load_omentum, omentum_surrogate
 from fedneighbors.datasets.openml import fetch_openml
 from fedneighbors.datasets.reading import (
     dataset_from_table,
@@ -26,6 +27,8 @@ __all__ = [
     "fetch_openml",
     "load",
     "load_columns",
+    "load_omentum",
+    "omentum_surrogate",
     "read_columns",
     "read_features",
     "read_table",

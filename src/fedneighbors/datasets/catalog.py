@@ -3,7 +3,7 @@
 import difflib
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,12 +98,12 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
 
 
 def load_columns(name: str) -> Table:
-    """Return the columns of a table of the data folder, nothing filled in or encoded.
+    """Return the columns of a table, nothing filled in or encoded.
 
     Parameters
     ----------
     name : str
-        A name from `available` whose source is a table of the data folder.
+        A name from `available` that is no set of images.
 
     Returns
     -------
@@ -117,10 +117,11 @@ def load_columns(name: str) -> Table:
     DataError
         If the file is damaged.
     """
+    if name in BUNDLED:
+        return _columns(load_bundled(name))
     files = dict(_table_files(_folder(name)))
     if name not in files:
-        known = {*BUNDLED, *IMAGE_FILES, *files} - {name}
-        near = difflib.get_close_matches(name, sorted(known), n=3) or sorted(known)
+        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *files} - {name})
         raise MissingDataError(
             f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
@@ -147,7 +148,7 @@ def find_file(name: str) -> Path:
     for part in _OBJECT_FOLDERS:
         files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
     if name not in files:
-        near = difflib.get_close_matches(name, sorted(files), n=3) or sorted(files)
+        near = _nearest(name, files)
         raise MissingDataError(
             f"there is no file and no data set {name!r} in the folder "
             f"{os.environ[DATA_VARIABLE]} that {DATA_VARIABLE} names; did you mean {listed(near)}?"
@@ -186,6 +187,21 @@ def available() -> tuple[Entry, ...]:
     ]
     tables = [_scanned_table(name, path) for name, path in _table_files(folder)]
     return bundled + tuple(sorted(images + tables, key=lambda entry: entry.name))
+
+
+def _columns(data: Dataset) -> Table:
+    """Return a set of numbers as a table, with the labels as words."""
+    words = np.empty(data.n_rows, np.object_)
+    words[:] = [str(label) for label in data.y.tolist()]
+    columns = dict(zip(data.feature_names, data.x.T, strict=True))
+    return Table({**columns, _LABEL: words}, data.source)
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that begin like a misspelt one, else those spelt alike, else all."""
+    every = sorted(known)
+    begun = [other for other in every if name and other.lower().startswith(name.lower())]
+    return begun or difflib.get_close_matches(name, every, n=3) or every
 
 
 def _folder(name: str) -> Path:

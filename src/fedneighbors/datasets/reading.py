@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets.arff import is_arff, read_arff
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.delimited import read_delimited
 from fedneighbors.datasets.encoder import TableEncoder
@@ -29,13 +30,14 @@ def read_columns(
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
 ) -> Table:
-    """Columns of a CSV or Parquet file as they stand there.
+    """Columns of a CSV, Parquet or ARFF file as they stand there.
 
     Parameters
     ----------
     path : str or path
-        Parquet if the name ends in ``.parquet`` or ``.pq`` (needs the extra ``data``), else
-        delimited UTF-8 text with a header row, gzipped if the name ends in ``.gz``.
+        Parquet if the name ends in ``.parquet`` or ``.pq`` (needs the extra ``data``), ARFF if it
+        ends in ``.arff``, else delimited UTF-8 text with a header row; the latter two gzipped if
+        the name ends in ``.gz``.
     nominal : collection of str, default=()
         Columns that are nominal although their cells are numbers.
     delimiter : str, default=","
@@ -60,6 +62,8 @@ def read_columns(
     file = Path(path)
     if file.suffix in {".parquet", ".pq"}:
         table = read_parquet(file, words=nominal, missing=missing)
+    elif is_arff(file):
+        table = read_arff(file, words=nominal, missing=missing)
     else:
         table = read_delimited(file, words=nominal, delimiter=delimiter, missing=missing)
     table.require(sorted(nominal))
@@ -78,7 +82,7 @@ def read_table(
     missing: Collection[str] = MISSING_CELLS,
     keep_missing: bool = False,
 ) -> Dataset:
-    """Labelled data set from a CSV or Parquet file.
+    """Labelled data set from a CSV, Parquet or ARFF file.
 
     Parameters
     ----------
@@ -185,6 +189,7 @@ def read_features(
     encoder: TableEncoder | None = None,
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
+    keep_missing: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Rows for prediction from a file that needs no labels.
 
@@ -200,6 +205,8 @@ def read_features(
         What separates the cells of delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
+    keep_missing : bool, default=False
+        Leave missing cells NaN, where no encoder is given; else they are refused.
 
     Returns
     -------
@@ -225,10 +232,12 @@ def read_features(
     if encoder is not None:
         return encoder.apply(table)
     table.require(feature_names)
-    return np.column_stack([_complete(table, name) for name in feature_names])
+    return np.column_stack(
+        [_numbers(table, name, keep_missing=keep_missing) for name in feature_names]
+    )
 
 
-def _complete(table: Table, name: str) -> npt.NDArray[np.float64]:
+def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.float64]:
     column: Column = table.columns[name]
     if column.dtype == np.object_:
         raise DataError(
@@ -236,7 +245,7 @@ def _complete(table: Table, name: str) -> npt.NDArray[np.float64]:
             "give the encoder of the training data"
         )
     numbers = column.astype(np.float64)
-    if np.isnan(numbers).any():
+    if not keep_missing and np.isnan(numbers).any():
         raise DataError(
             f"column {name!r} of {table.source} has {np.isnan(numbers).sum()} missing cells; "
             "give the encoder of the training data"

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+import numpy as np
+
 from fedneighbors.privacy.guarantees import (
     NEIGHBORS,
     ApproxDP,
@@ -14,7 +16,7 @@ from fedneighbors.privacy.guarantees import (
     exact,
 )
 
-__all__ = ["PUBLIC_FACTS", "Privacy"]
+__all__ = ["PUBLIC_FACTS", "Privacy", "terms"]
 
 PUBLIC_FACTS = ("classes", "n_rows", "scaling")
 """What a caller may declare to be public knowledge instead of paying for it."""
@@ -35,8 +37,8 @@ class Privacy:
     epsilon : number
         Above 0. A float counts as the decimal that it is written as.
     delta : number
-        In [0, 1). Of the mechanisms of a training only ``"central"`` can use one above 0; a search
-        uses it for answers that are always exact.
+        In [0, 1). FlyNN can use one above 0 under ``"central"`` only, FedPNN under ``"local"`` as
+        well; a search uses it for answers that are always exact.
     mechanism : {"local", "central", "paper"}
         ``"local"``: each party noises its whole release by itself. ``"central"``: each party adds
         a share of the noise and only the masked sum is seen, with the noise of one table.
@@ -159,3 +161,24 @@ class Privacy:
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ValueError(f"expected {name} as one of {known}, got {value!r}")
+
+
+def terms(privacy: Privacy) -> dict[str, str]:
+    """Return what parties and coordinator must have agreed on, as exact text."""
+    return {
+        "epsilon": str(exact(privacy.epsilon, "epsilon")),
+        "delta": str(exact(privacy.delta, "delta")),
+        "mechanism": privacy.mechanism,
+        "neighbors": privacy.neighbors,
+        "constants_share": str(exact(privacy.constants_share, "constants_share")),
+        "accounting": privacy.accounting,
+        "n_parties": str(privacy.n_parties),
+        "colluders": str(privacy.colluders),
+        "public": ", ".join(sorted(privacy.public)),
+        "classes": repr(privacy.classes),
+        "bounds": _numbers(privacy.bounds),
+    }
+
+
+def _numbers(bounds: Any) -> str:
+    return "" if bounds is None else repr([np.asarray(bound, float).tolist() for bound in bounds])

@@ -12,6 +12,7 @@ __all__ = ["Chapter", "Grid", "Section", "chapter", "facts", "grid"]
 
 _MOST_ROWS = 200
 _SHORT_TABLE = 8
+_LONG_TABLE = 40
 
 Draw = Callable[[Figure, Table, str], bytes]
 
@@ -133,7 +134,7 @@ def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
         caption=table.caption,
         drawings=tuple(_drawing(figure, table, draw, title=title) for figure in figures),
         grid=grid(table, without=pixels),
-        folded=bool(pixels) or (bool(figures) and len(table.rows) > _SHORT_TABLE),
+        folded=bool(pixels) or len(table.rows) > (_SHORT_TABLE if figures else _LONG_TABLE),
     )
 
 

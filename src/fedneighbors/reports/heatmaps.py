@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Picture
+from matplotlib.image import AxesImage
 
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.reports.axes import dress, name_positions
@@ -16,7 +17,12 @@ from fedneighbors.reports.series import Floats, column, floats, labels
 __all__ = ["draw_heatmap", "heatmap_size"]
 
 _FEW_CELLS = 200
+_LETTER = 0.075  # inches of a letter
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f4f8fc", "#a9cbe3", "#3f7fb5", "#123a66"])
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+_TWO_SIDED = LinearSegmentedColormap.from_list(
+    "two-sided", ["#8a1f3d", "#ee8fa0", "#f7f7f7", "#8fbadb", "#123a66"]
+)
 
 
 def heatmap_size(figure: Figure, table: Table) -> tuple[float, float]:
@@ -26,7 +32,10 @@ def heatmap_size(figure: Figure, table: Table) -> tuple[float, float]:
 
 
 def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
-    """Draw a cell per pair of x and y, its colour the value in column ``hue``."""
+    """Draw a cell per pair of x and y, its colour the value in column ``hue``.
+
+    Values on both sides of 0 have a colour for each side.
+    """
     axes = drawn.subplots()
     value_column = figure.hue or figure.y
     rows, columns = _places(figure.y, table), _places(figure.x, table)
@@ -34,13 +43,21 @@ def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
     y = [rows[name] for name in labels(figure.y, table)]
     x = [columns[name] for name in labels(figure.x, table)]
     values[y, x] = floats(column(value_column, table))
-    image = axes.imshow(values, cmap=_BLUES, aspect="auto")
+    finite = values[np.isfinite(values)]
+    if finite.size and finite.min() < 0 < finite.max():
+        most = float(np.abs(finite).max())
+        image = axes.imshow(values, cmap=_TWO_SIDED, aspect="auto", vmin=-most, vmax=most)
+    else:
+        image = axes.imshow(values, cmap=_BLUES, aspect="auto")
     if values.size <= _FEW_CELLS:
-        _write_cells(axes, values, value_column)
+        _write_cells(axes, image, values, value_column)
     dress(axes.xaxis, figure.x)
     dress(axes.yaxis, figure.y)
     name_positions(axes.xaxis, list(columns))
     name_positions(axes.yaxis, list(rows))
+    if max(map(len, columns), default=0) * _LETTER * len(columns) > drawn.get_figwidth() * 0.7:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
     axes.spines[:].set_visible(False)
     bar = drawn.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
     bar.outline.set_visible(False)
@@ -52,11 +69,11 @@ def _places(name: str, table: Table) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(labels(name, table)))}
 
 
-def _write_cells(axes: Axes, values: Floats, name: str) -> None:
+def _write_cells(axes: Axes, image: AxesImage, values: Floats, name: str) -> None:
     """Write the value into each cell, in the ink that stands out from its colour."""
-    finite = values[np.isfinite(values)]
-    middle = (finite.min() + finite.max()) / 2 if finite.size else 0.0
     flat: Sequence[Scalar] = [None if np.isnan(value) else float(value) for value in values.flat]
+    colors = image.to_rgba(values)
     for (y, x), text in zip(np.ndindex(values.shape), cells(name, flat), strict=True):
-        color = "white" if values[y, x] > middle else INK
+        dark = np.isfinite(values[y, x]) and colors[y, x, :3] @ _LUMINANCE < 0.55
+        color = "white" if dark else INK
         axes.text(x, y, text, ha="center", va="center", fontsize=8, color=color)

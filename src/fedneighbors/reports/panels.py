@@ -26,6 +26,7 @@ _DRAW: Mapping[str, Callable[[Axes, Chart, Panel], None]] = {
 _BARS = ("bar", "stacked")
 _SQUARE = ("reliability",)
 _MOST_END_LABELS = 8
+_LETTER = 0.08  # inches of a letter of a name at the end of a line
 
 
 def draw_panels(figure: Figure, table: Table) -> Picture:
@@ -34,7 +35,8 @@ def draw_panels(figure: Figure, table: Table) -> Picture:
     n_columns = _columns(len(data.panels))
     n_lines = math.ceil(len(data.panels) / n_columns)
     width, height = _panel_size(data, n_columns)
-    drawn = Picture(figsize=(width * n_columns, height * n_lines), layout="constrained")
+    size = (width * n_columns + _beside(data), height * n_lines)
+    drawn = Picture(figsize=size, layout="constrained")
     share_x, share_y = _shared(data)
     grid = drawn.subplots(n_lines, n_columns, squeeze=False, sharex=share_x, sharey=share_y)
     for axes, panel in zip(grid.flat, data.panels, strict=False):
@@ -60,6 +62,23 @@ def _panel_size(data: Chart, n_columns: int) -> tuple[float, float]:
     if data.figure.kind in _BARS and lies_flat(data):
         return width, flat_height(data)
     return width, {1: 3.3, 2: 2.7, 3: 2.3}[n_columns]
+
+
+def _beside(data: Chart) -> float:
+    """Inches to add for names right of a square panel, which would else shrink it."""
+    if not (data.figure.diagonal and _named_at_ends(data)):
+        return 0.0
+    return max(map(len, data.hues)) * _LETTER
+
+
+def _named_at_ends(data: Chart) -> bool:
+    """Whether series are named right of their last points rather than in a legend."""
+    return (
+        data.figure.kind == "line"
+        and len(data.panels) == 1
+        and len(data.hues) <= _MOST_END_LABELS
+        and data.hues != ("",)
+    )
 
 
 def _shared(data: Chart) -> tuple[bool, bool]:
@@ -108,7 +127,7 @@ def _name_series(drawn: Picture, panels: list[Axes], data: Chart) -> None:
     """Name the series where no data lies: right of their ends, or in a legend outside."""
     if len(data.hues) == 1 and not data.hues[0]:
         return
-    if data.figure.kind == "line" and len(panels) == 1 and len(data.hues) <= _MOST_END_LABELS:
+    if _named_at_ends(data):
         label_ends(panels[0], data.panels[0], colors(len(data.hues)))
         return
     handles: dict[str, Artist] = {}

@@ -1,5 +1,6 @@
 """Tables and figures that runs have in common: who holds what, bytes, calibration."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +15,23 @@ __all__ = ["holdings", "reliability_curves", "traffic"]
 Chapter = tuple[Table, Figure]
 _IN_WORDS = {
     "SchemaRequest": "columns and labels",
+    "SelectionRequest": "sums of each class",
     "ConstantsRequest": "constants of columns",
     "CentersRequest": "centers",
     "MomentsRequest": "sums of columns",
     "CountRequest": "counts",
     "ModelRelease": "the model",
     "Finish": "calibration",
+    "OriginRequest": "noised mean",
+    "ClassSumsRequest": "noised class sums",
+    "CellsRequest": "noised counts of cells",
+    "NoisyCountRequest": "noised counts",
+}
+_STEPS = {
+    "OpenSum": "keys",
+    "DealShares": "shares of keys",
+    "MaskInput": "masked",
+    "Unmask": "unmasked",
 }
 
 
@@ -53,7 +65,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     """Return the bytes that a party sends and receives in each round, in the mean."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
-        label = f"{entry.index + 1}. {_IN_WORDS.get(entry.request, entry.request)}"
+        label = f"{entry.index + 1}. {_worded(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = Table(
@@ -73,6 +85,13 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         caption="Summaries go up and the model comes down once; rows stay where they are.",
     )
     return table, figure
+
+
+def _worded(request: str) -> str:
+    """Return the name of a request in words, with the step where its sum is masked."""
+    name, _, step = request.partition(": ")
+    words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
+    return f"{words}: {_STEPS.get(step, step)}" if step else words
 
 
 def reliability_curves(

@@ -33,7 +33,7 @@ def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_coun
         if len(sizes):
             sizes[0] -= few
         ends = np.concatenate([[0], sizes.cumsum()])
-        means = [values[a:b].mean() for a, b in pairwise(ends)]
+        means = [np.clip(values[a:b].mean(), values[a], values[b - 1]) for a, b in pairwise(ends)]
         assert found.knots[j, : len(sizes)].tolist() == means
         assert np.isnan(found.knots[j, len(sizes) :]).all()
 
@@ -88,8 +88,48 @@ def test_constant_and_empty_columns_are_points_too(kind):
 
 
 def test_a_column_that_no_party_may_tell_of_says_nothing():
-    few = Constants(np.full((1, 4), np.nan), np.zeros((1, 4), np.int64), np.zeros(1, np.int64))
+    nothing = np.zeros((1, 4), np.int64)
+    few = Constants(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
 
     frame = make_frame("quantile", [few], min_count=5)
 
     assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
+
+
+def test_columns_of_which_a_class_lacks_few_cells_share_one_coordinate():
+    labels = np.repeat([0, 1], 20)
+    x = np.tile(np.arange(40.0)[:, None], 4)
+    x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many of both classes
+    x[:9, 1] = np.nan  # none of the other class
+    x[:9, 2], x[20:22, 2] = np.nan, np.nan  # few of the other class
+    x[10:19, 3], x[39:, 3] = np.nan, np.nan
+    other = Constants(
+        np.full((4, 20), np.nan),
+        np.zeros((4, 20), np.int64),
+        np.zeros(4, np.int64),
+        np.ones(4, bool),
+    )
+
+    constants = column_constants(x, n_knots=20, min_count=5, labels=labels)
+    frame = make_frame("quantile", [other, constants], min_count=5)
+    points = frame.apply(x)
+
+    assert constants.told.tolist() == [True, True, False, False]
+    assert constants.n_missing.tolist() == [15, 9, 9, 9]
+    assert constants.sizes.sum(axis=1).tolist() == [25, 31, 31, 31]
+    assert frame.indicators.tolist() == [0, 1]
+    assert frame.pooled.tolist() == [2, 3]
+    assert points[:, 6].tolist() == np.isnan(x[:, 2:]).any(axis=1).astype(float).tolist()
+    assert frame.n_coordinates == points.shape[1] == 7
+
+
+def test_cells_that_few_of_a_class_have_are_missing_in_constants():
+    labels = np.repeat([0, 1], [20, 10])
+    x = np.arange(30.0)[:, None].copy()
+    x[22:] = np.nan  # two cells of the rarer class are left
+
+    constants = column_constants(x, n_knots=4, min_count=5, labels=labels)
+
+    assert constants.n_missing.tolist() == [10]
+    assert constants.sizes.sum() == 20
+    assert constants.knots[0].max() < 20

@@ -219,6 +219,7 @@ def test_centers_that_break_the_rules_are_refused(change, words):
         "knots": np.zeros((2, 1)),
         "sizes": np.array([[5], [6]]),
         "n_missing": np.zeros(2, np.int64),
+        "told": np.zeros(2, bool),
     }
 
     request.check("p0", CentersReply(**usual))
@@ -237,7 +238,12 @@ def test_centers_that_break_the_rules_are_refused(change, words):
     ],
 )
 def test_constants_that_are_none_cannot_be_made(change):
-    usual = {"knots": np.zeros((1, 1)), "sizes": np.array([[5]]), "n_missing": np.array([0])}
+    usual = {
+        "knots": np.zeros((1, 1)),
+        "sizes": np.array([[5]]),
+        "n_missing": np.array([0]),
+        "told": np.array([False]),
+    }
 
     ConstantsRequest(1, 5).check("p0", ConstantsReply(**usual))
     with pytest.raises(ValueError, match=r"knot|missing"):

@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedpnn.algorithm import evolve_rows
-from fedneighbors.methods.fedpnn.releases import (
-    CENTERS_PER_ROOT,
-    chosen_threshold,
-    merge_small,
-    release_centers,
-)
+from fedneighbors.methods.fedpnn.releases import merge_small, release_centers
+from fedneighbors.methods.fedpnn.thresholds import CENTERS_PER_ROOT, chosen_threshold
 
 
 def slowly_merged(centers, counts, min_count):
@@ -44,13 +40,14 @@ def test_merging_is_that_of_a_plain_loop(seed, n, min_count):
     counts = rng.integers(0, 4, (n, 3))
     counts[np.arange(n), rng.integers(0, 3, n)] += 1
 
-    merged, added = merge_small(centers, counts, min_count=min_count)
+    merged, added, into = merge_small(centers, counts, min_count=min_count)
 
     expected = slowly_merged(centers, counts, min_count)
     assert added.tolist() == [n for _, n in expected]
     np.testing.assert_allclose(merged, [c for c, _ in expected], rtol=1e-12)
     assert (added.sum(axis=1) >= min_count).all() or len(added) == 1
-    assert added.sum() == counts.sum()
+    sums = [counts[into == j].sum(axis=0).tolist() for j in range(len(merged))]
+    assert sums == added.tolist()
 
 
 def test_merging_leaves_its_input_alone():

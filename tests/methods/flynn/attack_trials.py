@@ -17,11 +17,7 @@ from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_s
 from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence, sum_evidence
 from fedneighbors.methods.flynn.features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.messages import CountRequest
-from fedneighbors.methods.flynn.private.messages import (
-    MaskedNoisyCountRequest,
-    NoisyCountRequest,
-    terms,
-)
+from fedneighbors.methods.flynn.private.messages import MaskedNoisyCountRequest, NoisyCountRequest
 from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.release import count_sensitivity, mechanism, part, shares
 from fedneighbors.privacy.attacks.evidence import gaussian_evidence, laplace_evidence
@@ -30,7 +26,7 @@ from fedneighbors.privacy.attacks.scores import auc, hit_rate_limit
 from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.mechanisms import DiscreteLaplace
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.policy import Privacy, terms
 from fedneighbors.tables.moments import column_moments
 
 N_UNITS = 1_000

@@ -7,9 +7,15 @@ _HOME = {
     "EvolvingClustering": "fedneighbors.methods.fedpnn.clustering",
     "FedPNNClassifier": "fedneighbors.methods.fedpnn.estimator",
     "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn.network",
+    "TabularSynthesizer": "fedneighbors.methods.fedpnn.synthesis",
 }
 
-__all__ = ["EvolvingClustering", "FedPNNClassifier", "ProbabilisticNeuralNetwork"]
+__all__ = [
+    "EvolvingClustering",
+    "FedPNNClassifier",
+    "ProbabilisticNeuralNetwork",
+    "TabularSynthesizer",
+]
 
 
 def __getattr__(name: str) -> Any:

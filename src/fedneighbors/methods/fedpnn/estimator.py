@@ -1,6 +1,7 @@
 """FedPNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,20 +10,26 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedneighbors.errors import DataError
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.fedpnn.algorithm import log_posteriors
 from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.methods.fedpnn.private.model import MAGIC, PrivateFedPNNModel
 from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
 from fedneighbors.methods.fedpnn.settings import FedPNNSettings
 from fedneighbors.methods.fedpnn.sharing import dealt
 from fedneighbors.metrics import balanced_accuracy
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tables.labels import label_array
+from fedneighbors.tables.labels import label_array, reserved_labels
+from fedneighbors.tables.modelfile import read_model_file
 from fedneighbors.tables.owners import Holdings, rows_by_party
+from fedneighbors.tables.seeds import public_seed
 
 __all__ = ["FedPNNClassifier"]
 
@@ -65,31 +72,52 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     means : bool
         Send the means of the clusters' records. Where the centers came to lie, as in the paper, may
         be halfway between two records.
+    n_features_to_select : int, optional
+        Columns to keep, of most use by themselves: those of the largest t of Welch, of a class
+        against the rest, from sums over parties in an exchange before. None keeps all.
+    classes : sequence of labels, optional
+        Labels that the model is to know also where no party has ``min_count`` rows of them. Other
+        labels are those of which a party has so many.
     share : int, optional
         Deal the rows at random to so many parties, where ``fit`` is given no owners.
     holdout : float
         Share of the rows that the server keeps for itself and scores the model on.
-    random_state : int
+    random_state : int, RandomState or None
         Of the dealing.
+    n_jobs : int, optional
+        Threads for prediction, and for training where there is one party; results do not depend on
+        it. -1 means all processors.
+    privacy : Privacy, optional
+        Train under differential privacy, see :class:`~fedneighbors.privacy.policy.Privacy`. In
+        place of clusters, noised sums are exchanged, so that of the other parameters ``bounds``,
+        ``share``, ``random_state`` and ``n_jobs`` alone apply.
+    bounds : float64 array of shape (n_features, 2), optional
+        Lowest and highest value of each column, to which values are cut under ``privacy``; from
+        documentation, not from the rows.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     centers_ : float64 array of shape (n_centers, n_dimensions)
-        Pattern neurons.
+        Pattern neurons; like the two below, of exact models alone.
     counts_ : int64 array of shape (n_centers, n_classes)
         Records that each stands for.
     sigma_ : float
         The smoothing in force.
-    model_ : FedPNNModel
+    model_ : FedPNNModel or PrivateFedPNNModel
         The whole model, as every party of a federation holds it.
     server_score_ : float
         Balanced accuracy on the rows that the server kept; only with ``holdout``.
+    support_ : bool array of shape (n_features,)
+        Which columns were kept.
+    t_statistics_ : float64 array of shape (n_kept,)
+        Of the columns that were kept; only where columns were left out.
     exposures_ : dict of str to Exposure
-        What each party's centers tell of single records.
+        What each party's centers tell of single records; empty under ``privacy``, where the budget
+        bounds that.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds.
+        Rounds, bytes up and down, seconds, privacy spent.
 
     References
     ----------
@@ -106,7 +134,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: npt.NDArray[Any]
-    model_: FedPNNModel
+    model_: Any
     run_record_: RunRecord
 
     def __init__(
@@ -123,9 +151,14 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian",
         factor: float = 2.0,
         means: bool = True,
+        n_features_to_select: int | None = None,
+        classes: Sequence[Any] | npt.NDArray[Any] | None = None,
         share: int | None = None,
         holdout: float = 0.0,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+        privacy: Privacy | None = None,
+        bounds: npt.ArrayLike | None = None,
     ) -> None:
         self.client_threshold = client_threshold
         self.server_threshold = server_threshold
@@ -138,9 +171,14 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.activation = activation
         self.factor = factor
         self.means = means
+        self.n_features_to_select = n_features_to_select
+        self.classes = classes
         self.share = share
         self.holdout = holdout
         self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.privacy = privacy
+        self.bounds = bounds
 
     @classmethod
     def paper(cls, client_threshold: float, server_threshold: float, **changes: Any) -> Self:
@@ -148,7 +186,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Each of two parties brings its columns to [0, 1] by its own constants and clusters all
         classes together; a tenth of the rows stays with the server. Nothing is held back: a center
-        may be a single record.
+        may be a single record. Where ``fit`` is told who owns the rows, say ``share=None``.
 
         Parameters
         ----------
@@ -189,7 +227,8 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If a parameter is out of range, or there is not one owner for each row.
+            If a parameter is out of range, there is not one owner for each row, or there are
+            owners beside ``share``.
         DataError
             If no party has enough records of any class, or there are fewer than two classes.
         """
@@ -197,22 +236,22 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
         )
         check_classification_targets(labels)
-        settings = self._settings()
-        owners, kept = dealt(
-            labels, parties, share=self.share, holdout=self.holdout, seed=self.random_state
-        )
-        names = getattr(self, "feature_names_in_", None)
-        holdings = Holdings(
-            x[~kept],
-            labels[~kept],
-            rows_by_party(owners, int((~kept).sum())),
-            None if names is None else tuple(map(str, names)),
-        )
+        if len(np.unique(labels)) < 2:
+            raise DataError("expected at least two classes, got one class; add rows of another")
+        if self.privacy is not None:
+            return self._fit_privately(x, labels, parties, self.privacy)
+        settings = self._settings(labels)
+        seed = public_seed(self.random_state)
+        owners, kept = dealt(labels, parties, share=self.share, holdout=self.holdout, seed=seed)
+        holdings = self._holdings(x[~kept], labels[~kept], owners)
         started, clock = datetime.now(UTC), time.perf_counter()
-        members = holdings.parties(FedPNNParty, n_threads=1, min_count=self.min_count)
+        members = holdings.parties(
+            FedPNNParty, n_threads=effective_n_jobs(self.n_jobs), min_count=self.min_count
+        )
         outcome = run(coordinate(settings), members)
         self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
+        self._warn_of_left_out(labels[~kept])
         if kept.any():
             self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))
         self.run_record_ = RunRecord(
@@ -225,6 +264,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "metric": settings.metric or "none",
                 "classwise": settings.classwise,
                 "min_count": settings.min_count,
+                "n_features_to_select": settings.n_features_to_select,
             },
             rounds=outcome.rounds,
             started=started.isoformat(timespec="seconds"),
@@ -275,15 +315,20 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ModelFileError
             If the file is missing, truncated, altered, foreign or of another version.
         """
-        model = FedPNNModel.load(path)
-        classifier = cls(sigma=model.sigma, activation=model.activation)  # type: ignore[arg-type]
-        classifier.n_features_in_ = model.frame.n_features
+        raw = read_model_file(path)
+        model: Any
+        if raw.startswith(MAGIC):
+            model, classifier = PrivateFedPNNModel.from_bytes(raw, source=str(path)), cls()
+        else:
+            model = FedPNNModel.from_bytes(raw, source=str(path))
+            classifier = cls(sigma=model.sigma, activation=model.activation)
+        classifier.n_features_in_ = model.n_features
         if model.feature_names is not None:
             classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
         classifier._set_model(model, like=np.array(model.classes))
         return classifier
 
-    def _settings(self) -> FedPNNSettings:
+    def _settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
         return FedPNNSettings(
             client_threshold=self.client_threshold,
             server_threshold=self.server_threshold,
@@ -296,18 +341,57 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             activation=self.activation,
             factor=self.factor,
             means=self.means,
+            classes=() if self.classes is None else reserved_labels(self.classes, labels),
+            n_features_to_select=self.n_features_to_select,
         )
 
-    def _set_model(self, model: FedPNNModel, *, like: npt.NDArray[Any]) -> None:
+    def _holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
+        names = getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(map(str, names))
+        return Holdings(x, labels, rows_by_party(owners, len(labels)), columns)
+
+    def _fit_privately(
+        self, x: Floats, labels: npt.NDArray[Any], parties: Any, privacy: Privacy
+    ) -> Self:
+        from fedneighbors.methods.fedpnn.private import training
+
+        training.refuse_beside_privacy(self.get_params(deep=False), type(self)().get_params(False))
+        seed = public_seed(self.random_state)
+        owners, _ = dealt(labels, parties, share=self.share, holdout=0.0, seed=seed)
+        holdings = self._holdings(x, labels, owners)
+        model, self.run_record_ = training.fit_privately(holdings, privacy, self.bounds)
+        self.exposures_ = {}
+        self._set_model(model, like=labels)
+        return self
+
+    def _warn_of_left_out(self, labels: npt.NDArray[Any]) -> None:
+        """Say so where rows were left out because no party has enough of their class."""
+        unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
+        if unknown:
+            warnings.warn(
+                f"no party has min_count={self.min_count} rows of classes {unknown[:10]}, which "
+                "are left out of the model; lower min_count, or name them by classes",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _set_model(self, model: Any, *, like: npt.NDArray[Any]) -> None:
         self.model_ = model
         self.classes_ = label_array(model.classes, like=like)
+        self.support_ = np.ones(model.n_features, bool)
+        if isinstance(model, PrivateFedPNNModel):
+            return
         self.centers_ = model.centers
         self.counts_ = model.counts
         self.sigma_ = model.sigma
+        if model.selection is not None:
+            self.support_ = np.isin(np.arange(model.n_features), model.selection.columns)
+            self.t_statistics_ = model.selection.statistics
 
     def _log_shares(self, X: Any) -> Floats:
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        present = np.bincount(self.model_.center_labels, minlength=len(self.classes_)) > 0
+        present = self.model_.has_centers
         log_priors = np.where(present, -np.log(present.sum()), -np.inf)
-        return log_posteriors(self.model_.log_densities(x), log_priors)
+        densities = self.model_.log_densities(x, n_threads=effective_n_jobs(self.n_jobs))
+        return log_posteriors(densities, log_priors)

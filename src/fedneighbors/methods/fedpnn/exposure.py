@@ -1,6 +1,6 @@
 """What a release of centers would tell of single records, said before it leaves a party."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,14 @@ class Exposure:
             n_small=int((grown < min_count).sum()),
             n_centers=len(sent),
             fewest=int(sent.min(initial=np.iinfo(np.int64).max)) if len(sent) else 0,
+        )
+
+    def beside(self, n_withheld: int) -> "Exposure":
+        """Return it with so many further rows that nothing is sent of."""
+        return replace(
+            self,
+            n_records=self.n_records + n_withheld,
+            n_withheld=self.n_withheld + n_withheld,
         )
 
     @property

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from fedneighbors.federation.messages import message
 from fedneighbors.methods.fedpnn.algorithm import class_log_densities, majority
 from fedneighbors.methods.fedpnn.frame import Frame
-from fedneighbors.methods.fedpnn.messages import frame_bytes, read_frame
+from fedneighbors.methods.fedpnn.messages import check_columns, frame_bytes, read_frame
+from fedneighbors.methods.fedpnn.selection import Selection
 from fedneighbors.records.files import replace_file
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
@@ -20,7 +21,7 @@ __all__ = ["FedPNNModel"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_MAGIC = b"FNPNNET1"
+_MAGIC = b"FNPNNET2"
 
 
 @message
@@ -36,6 +37,9 @@ class ModelParts:
     sigma: float
     activation: str
     guarantee: str
+    n_features: int
+    selected: Integers | None
+    statistics: Floats | None
 
     def __post_init__(self) -> None:
         if not self.classes or self.counts.shape != (len(self.centers), len(self.classes)):
@@ -46,6 +50,7 @@ class ModelParts:
             raise ValueError("centers do not lie where the metric leads")
         if not 0 < self.sigma < np.inf or (self.counts < 0).any():
             raise ValueError("smoothing or counts are out of range")
+        check_columns(self.selected, self.n_features)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class FedPNNModel:
         Names of the columns, where they have any.
     guarantee : str
         The privacy of what it is made of, in words; empty where it is exact.
+    selection : Selection or None
+        The columns that the frame is of; None for all.
     """
 
     frame: Frame
@@ -83,13 +90,24 @@ class FedPNNModel:
     activation: str = "gaussian"
     feature_names: tuple[str, ...] | None = None
     guarantee: str = ""
+    selection: Selection | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Columns of a table, also of those that were not kept."""
+        return self.frame.n_features if self.selection is None else self.selection.n_features
 
     @cached_property
     def center_labels(self) -> Integers:
         """The class of each center: the most frequent among its records, ties to the lower."""
         return majority(self.counts)
 
-    def log_densities(self, x: Floats) -> Floats:
+    @property
+    def has_centers(self) -> npt.NDArray[np.bool_]:
+        """Whether there is a center of each class."""
+        return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
+
+    def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:
         """Return log f_k of each row for each class, shape (n_rows, n_classes).
 
         A class without centers has -inf.
@@ -98,8 +116,11 @@ class FedPNNModel:
         ----------
         x : float64 array of shape (n_rows, n_features)
             Missing cells are NaN.
+        n_threads : int
+            The result does not depend on it.
         """
-        points = self.frame.apply(x) @ self.metric
+        kept = x if self.selection is None else x[:, self.selection.columns]
+        points = self.frame.apply(kept) @ self.metric
         return class_log_densities(
             points,
             self.centers,
@@ -107,6 +128,7 @@ class FedPNNModel:
             n_classes=len(self.classes),
             sigma=self.sigma,
             activation=self.activation,
+            n_threads=n_threads,
         )
 
     def to_bytes(self) -> bytes:
@@ -121,6 +143,9 @@ class FedPNNModel:
             sigma=self.sigma,
             activation=self.activation,
             guarantee=self.guarantee,
+            n_features=self.n_features,
+            selected=None if self.selection is None else self.selection.columns,
+            statistics=None if self.selection is None else self.selection.statistics,
         )
         return sealed_model(_MAGIC, parts)
 
@@ -140,6 +165,12 @@ class FedPNNModel:
         frame = read_frame(parts.frame)
         if len(parts.metric) != frame.n_coordinates:
             raise ValueError("the metric does not fit the frame")
+        selection = None
+        if parts.selected is not None and parts.statistics is not None:
+            selection = Selection(parts.n_features, parts.selected, parts.statistics)
+        n_kept = parts.n_features if selection is None else len(selection.columns)
+        if frame.n_features != n_kept or (selection and len(selection.statistics) != n_kept):
+            raise ValueError("the frame does not fit the columns")
         return cls(
             frame=frame,
             metric=parts.metric,
@@ -150,6 +181,7 @@ class FedPNNModel:
             activation=parts.activation,
             feature_names=parts.feature_names,
             guarantee=parts.guarantee,
+            selection=selection,
         )
 
     def save(self, path: str | Path) -> None:

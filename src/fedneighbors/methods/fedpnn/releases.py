@@ -1,6 +1,5 @@
 """What a party lets out of its rows: centers that each stand for many records."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,15 +7,12 @@ import numpy.typing as npt
 
 from fedneighbors.methods.fedpnn.algorithm import evolve_rows
 from fedneighbors.methods.fedpnn.exposure import Exposure
+from fedneighbors.methods.fedpnn.thresholds import advice_on, chosen_threshold
 
-__all__ = ["Released", "chosen_threshold", "merge_small", "release_centers"]
+__all__ = ["Released", "group_means", "merge_small", "release_centers"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-
-CENTERS_PER_ROOT = 4
-"""A threshold that is chosen leaves about four times the root of the rows as centers."""
-_HALVINGS = 14
 
 
 @dataclass(frozen=True)
@@ -29,16 +25,22 @@ class Released:
         Points.
     counts : int64 array of shape (n_centers, n_classes)
         Records of each class that a center stands for.
+    rows : int64 array of shape (n_rows,)
+        Center that stands for each row, -1 for none.
     silent : bool array of shape (n_classes,)
         Classes of fewer records than a center needs: nothing of them is sent.
     exposure : Exposure
         What it tells of single records.
+    advice : str
+        What a threshold does that leaves one center or all rows; it stays at the party.
     """
 
     centers: Floats
     counts: Integers
+    rows: Integers
     silent: npt.NDArray[np.bool_]
     exposure: Exposure
+    advice: str
 
 
 def release_centers(
@@ -51,6 +53,7 @@ def release_centers(
     classwise: bool,
     min_count: int,
     means: bool = True,
+    n_threads: int = 1,
 ) -> Released:
     """Return the centers that a party sends.
 
@@ -63,7 +66,7 @@ def release_centers(
     n_classes : int
         Classes of the federation.
     threshold : float or None
-        Dthr. None chooses one for each class, see :func:`chosen_threshold`.
+        Dthr. None chooses one for each class, see :func:`~.thresholds.chosen_threshold`.
     factor : float
         Of the threshold, up to which a ball is stretched.
     classwise : bool
@@ -74,27 +77,28 @@ def release_centers(
     means : bool
         Send the means of the clusters' records in place of where the centers came to lie, which
         may be halfway between two records that others do not bear upon.
+    n_threads : int
+        The result does not depend on it.
     """
-    sizes = np.bincount(labels, minlength=n_classes)
-    silent = sizes < min_count
-    if not classwise and len(points) >= min_count:
-        kept = ~silent[labels]
-        parts = [(points[kept], labels[kept])]
-    else:
-        parts = [(points[labels == c], labels[labels == c]) for c in np.flatnonzero(~silent)]
+    silent = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
-    grown_sizes = [np.zeros(0, np.int64)]
-    for own, classes in parts:
-        if len(own) == 0:
-            continue
-        limit = chosen_threshold(own, factor=factor) if threshold is None else threshold
-        grown = evolve_rows(own, classes, n_classes, threshold=limit, factor=factor)
+    grown_sizes, clustered, n_sent = [np.zeros(0, np.int64)], [], 0
+    center_of = np.full(len(points), -1)
+    for rows in _together(labels, silent, classwise=classwise):
+        own = points[rows]
+        limit = threshold or chosen_threshold(own, factor=factor, n_threads=n_threads)
+        grown = evolve_rows(
+            own, labels[rows], n_classes, threshold=limit, factor=factor, n_threads=n_threads
+        )
         sizes = grown.counts.sum(axis=1)
         grown_sizes.append(sizes)
-        places = _means(own, grown.rows, sizes) if means else grown.centers
-        some = merge_small(places, grown.counts, min_count=min_count)
-        centers.append(some[0])
-        counts.append(_without_few(some[1], min_count=min_count))
+        clustered.append((own, len(sizes)))
+        places = group_means(own, grown.rows) if means else grown.centers
+        kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
+        center_of[rows] = n_sent + into[grown.rows]
+        n_sent += len(kept)
+        centers.append(kept)
+        counts.append(_without_few(merged, min_count=min_count))
     sent = np.concatenate(counts)
     exposure = Exposure.of(
         n_records=len(points),
@@ -102,11 +106,33 @@ def release_centers(
         sent=sent.sum(axis=1),
         min_count=min_count,
     )
-    return Released(np.concatenate(centers), sent, silent, exposure)
+    advice = ""
+    if threshold is not None:
+        advice = advice_on(clustered, threshold=threshold, factor=factor)
+    return Released(np.concatenate(centers), sent, center_of, silent, exposure, advice)
 
 
-def _means(points: Floats, rows: Integers, sizes: Integers) -> Floats:
-    """Return the mean of the rows of each cluster."""
+def _together(
+    labels: Integers, silent: npt.NDArray[np.bool_], *, classwise: bool
+) -> list[Integers]:
+    """Return the rows that are clustered together: of each class that is told, or of all."""
+    if classwise:
+        return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
+    rows = np.flatnonzero(~silent[labels])
+    return [rows] if len(rows) else []
+
+
+def group_means(points: Floats, rows: Integers) -> Floats:
+    """Return the mean of the points of each group, of shape (n_groups, n_dimensions).
+
+    Parameters
+    ----------
+    points : float64 array of shape (n_rows, n_dimensions)
+        Points.
+    rows : int64 array of shape (n_rows,)
+        Group of each, from 0 on, none of them empty.
+    """
+    sizes = np.bincount(rows)
     sums = np.zeros((len(sizes), points.shape[1]))
     np.add.at(sums, rows, points)
     return np.asarray(sums / sizes[:, None])
@@ -124,36 +150,9 @@ def _without_few(counts: Integers, *, min_count: int) -> Integers:
     return np.asarray(kept, np.int64)
 
 
-def chosen_threshold(points: Floats, *, factor: float) -> float:
-    """Return the least threshold, to one part in 2**14, that leaves few enough centers.
-
-    Few enough are :data:`CENTERS_PER_ROOT` times the root of the number of rows, before small
-    clusters are merged: enough for a density, and far fewer than records.
-
-    Parameters
-    ----------
-    points : float64 array of shape (n_rows, n_dimensions)
-        At least one row.
-    factor : float
-        Of the threshold, up to which a ball is stretched.
-    """
-    labels = np.zeros(len(points), np.int64)
-    most = CENTERS_PER_ROOT * math.sqrt(len(points))
-    low = points.min(axis=0)
-    spans = points.max(axis=0) - low
-    high = float(np.sqrt((spans**2).mean())) or 1.0  # of the box that holds all: one center
-    below, above = 0.0, high
-    for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        grown = evolve_rows(points, labels, 1, threshold=middle, factor=factor)
-        if len(grown.centers) > most:
-            below = middle
-        else:
-            above = middle
-    return above
-
-
-def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[Floats, Integers]:
+def merge_small(
+    centers: Floats, counts: Integers, *, min_count: int
+) -> tuple[Floats, Integers, Integers]:
     """Return the centers after those of few records have gone into the nearest of their class.
 
     The smallest goes first, the earlier of two; two centers become the mean of both, weighted by
@@ -168,9 +167,16 @@ def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[F
         Records of each class.
     min_count : int
         Fewer records are few.
+
+    Returns
+    -------
+    centers, counts : arrays of shapes (n_left, n_dimensions) and (n_left, n_classes)
+        In the order in which they were given.
+    into : int64 array of shape (n_centers,)
+        Where each of the given centers went.
     """
     centers, counts = centers.copy(), counts.copy()
-    alive = np.ones(len(centers), bool)
+    alive, into = np.ones(len(centers), bool), np.arange(len(centers))
     sizes = counts.sum(axis=1)
     while alive.sum() > 1:
         small = int(np.argmin(np.where(alive, sizes, np.iinfo(np.int64).max)))
@@ -184,7 +190,8 @@ def merge_small(centers: Floats, counts: Integers, *, min_count: int) -> tuple[F
         centers[near] += (centers[small] - centers[near]) * (sizes[small] / both)
         counts[near] += counts[small]
         sizes[near], alive[small] = both, False
-    return centers[alive], counts[alive]
+        into[into == small] = near
+    return centers[alive], counts[alive], np.asarray(np.cumsum(alive)[into] - 1, np.int64)
 
 
 def _nearest(centers: Floats, own: int, among: npt.NDArray[np.bool_]) -> int | None:

@@ -55,13 +55,14 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         x = np.asarray(X, np.float64)
         owned = rows_by_party(parties, len(x))
+        self.classes_, inverse = np.unique(y, return_inverse=True)
+        labels = np.asarray(inverse, np.int64)
         constants = [
-            column_constants(x[rows], n_knots=_KNOTS, min_count=_MIN_COUNT)
+            column_constants(x[rows], n_knots=_KNOTS, min_count=_MIN_COUNT, labels=labels[rows])
             for rows in owned.values()
         ]
         self.frame_ = make_frame("quantile", constants, min_count=_MIN_COUNT)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        self._train(self.frame_.apply(x), np.asarray(labels, np.int64), owned)
+        self._train(self.frame_.apply(x), labels, owned)
         return self
 
     @abstractmethod

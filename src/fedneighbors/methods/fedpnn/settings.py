@@ -60,7 +60,10 @@ class FedPNNSettings:
     n_knots : int
         Groups of a column's values.
     classes : tuple of labels
-        Labels to reserve beside those that the parties announce.
+        Labels to reserve beside those that the parties announce; a party announces those of which
+        it has ``min_count`` rows.
+    n_features_to_select : int or None
+        Columns to keep, those of the largest t; None keeps all, without an exchange.
     """
 
     client_threshold: float | None = None
@@ -78,6 +81,7 @@ class FedPNNSettings:
     n_knots: int = 100
     means: bool = True
     classes: tuple[Label, ...] = ()
+    n_features_to_select: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -92,8 +96,14 @@ class FedPNNSettings:
         for name in ("factor", "ridge", "boost"):
             if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
-        for name in ("min_count", "n_knots"):
+        for name in ("client_threshold", "server_threshold"):
             value = getattr(self, name)
+            if value is not None and not self.factor * value < math.inf:
+                raise ValueError(f"expected factor * {name} to be finite, got {value!r}; lower it")
+        for name in ("min_count", "n_knots", "n_features_to_select"):
+            value = getattr(self, name)
+            if name == "n_features_to_select" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):

@@ -29,7 +29,7 @@ def dealt(
     parties : sequence of shape (n_rows,) or None
         Owners, where they are known.
     share : int or None
-        Parties to deal to, where they are not.
+        Parties to deal to, where they are not; None where they are.
     holdout : float
         Share of the rows that the server keeps, in [0, 1).
     seed : int
@@ -38,12 +38,17 @@ def dealt(
     Raises
     ------
     ValueError
-        If a number is out of range, or owners are not one for each row.
+        If a number is out of range, owners are not one for each row, or both are given.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"expected holdout in [0, 1), got {holdout!r}")
     if share is not None and share < 1:
         raise ValueError(f"expected share of 1 or more parties, or None; got {share!r}")
+    if share is not None and parties is not None:
+        raise ValueError(
+            f"share={share} deals rows that nobody owns, and parties names their owners; leave "
+            "parties out, or use share=None"
+        )
     rng = np.random.Generator(np.random.PCG64(seed))
     kept, place = np.zeros(len(y), bool), np.zeros(len(y), np.int64)
     for label in np.unique(y):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
@@ -24,6 +25,10 @@ Floats = npt.NDArray[np.float64]
 
 _COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
 OURS = "FedPNN, federated"
+_NOT_PRIVATE = (
+    "The model keeps its budget. This report is not private: scores, numbers of rows and the "
+    "methods beside FedPNN are exact."
+)
 
 
 def run(
@@ -60,14 +65,23 @@ def run(
     -------
     FedPNNClassifier, RunRecord
         Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
-        and ``reliability``.
+        and ``reliability``, and ``columns`` where some were chosen. Under privacy there is no
+        ``exposure``: the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = _held_out(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
-    model = FedPNNClassifier(**(parameters or {}))
+    given = dict(parameters or {})
+    private = given.get("privacy") is not None
+    if not private:
+        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
+    model = FedPNNClassifier(**given)
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
+    if private:
+        exact = clone(model).set_params(privacy=None, bounds=None)
+        exact.fit(x[rows], y[rows], parties=parties[rows])
+        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_COMPARED, start=1):
         progress(number, 1 + len(_COMPARED), f"comparing with {name}")
         rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
@@ -85,7 +99,8 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(
             _summary(shares, y[held_out], model.classes_, y),
-            _exposures(model.exposures_),
+            *([] if private else [_exposures(model.exposures_)]),
+            *_columns(model),
             *(table for table, _ in chapters),
         ),
         figures=(
@@ -100,9 +115,11 @@ def run(
             ),
             *(figure for _, figure in chapters),
         ),
+        notes=(_NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
+        privacy=model.run_record_.privacy,
     )
 
 
@@ -135,7 +152,18 @@ def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: La
         title="On held-out rows",
         columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
         rows=tuple(rows),
-        caption="ROC-AUC: of several classes each against the rest, in the mean.",
+        caption=_reading(truth),
+    )
+
+
+def _reading(truth: Labels) -> str:
+    """Return how far the scores of a summary can be told apart, in words."""
+    counts = np.unique(truth, return_counts=True)[1]
+    rarest = int(counts.min())
+    several = " ROC-AUC: each class against the rest, in the mean." if len(counts) > 2 else ""
+    return (
+        f"{len(truth):,} rows are held out, {rarest:,} of them of the rarest class: one of these "
+        f"moves balanced accuracy by {1 / (len(counts) * rarest):.2g}.{several}"
     )
 
 
@@ -148,12 +176,34 @@ def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
     return float(roc_auc_score(truth, table, multi_class="ovr", labels=classes))
 
 
+def _columns(model: FedPNNClassifier) -> tuple[Table, ...]:
+    """Return the columns that were kept, the most telling first; nothing if all were."""
+    if model.support_.all():
+        return ()
+    names, found = model.feature_names_in_[model.support_], model.t_statistics_
+    order = np.argsort(np.where(np.isnan(found), 1.0, -found), kind="stable")
+    return (
+        Table(
+            name="columns",
+            title="Columns that were kept",
+            columns=("column", "t"),
+            rows=tuple(
+                (str(names[j]), float(found[j]) if np.isfinite(found[j]) else None) for j in order
+            ),
+            caption=f"{len(found):,} of {len(model.support_):,} columns, by the largest |t| of a "
+            "class against the rest (Welch). Without a number: at the top, classes are apart and "
+            "nothing spreads within them; at the end, the column is constant.",
+        ),
+    )
+
+
 def _exposures(exposures: Mapping[str, Exposure]) -> Table:
     return Table(
         name="exposure",
         title="What centers tell of single records",
         columns=(
-            "party", "records", "withheld", "clusters", "single", "small", "sent", "fewest", "risk",
+            "party", "records", "withheld", "clusters", "of one record", "of too few",
+            "centers sent", "fewest", "risk",
         ),
         rows=tuple(
             (
@@ -162,7 +212,7 @@ def _exposures(exposures: Mapping[str, Exposure]) -> Table:
             )
             for name, e in exposures.items()
         ),
-        caption="Clusters of a single record or of too few go into the nearest of their class "
-        "before centers are sent. Fewest: records of the smallest center that is sent; risk: one "
-        "over that.",
+        caption="Withheld: records of classes that are too rare at a party. Clusters of one record "
+        "and others of too few go into the nearest of their class before centers are sent. Fewest: "
+        "records of the smallest center that is sent; risk: one over that.",
     )  # fmt: skip

@@ -1,17 +1,13 @@
 """What ``fit`` does: a federation in this process, exact or private, and the record of its run."""
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.methods.flynn.model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.privacy.guarantees import exact
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
 from fedneighbors.tables.owners import Holdings
@@ -72,52 +68,12 @@ def fit(
 def _privately(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy, *, n_threads: int
 ) -> tuple[Outcome[FlyNNModel], dict[str, Scalar]]:
-    """Return the outcome of a private training and what it cost.
-
-    Each party has a ledger of its own with the budget of this one training, which ends with it.
-    """
+    """Return the outcome of a private training and what it cost."""
     from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
-    from fedneighbors.privacy.ledger import Ledger
+    from fedneighbors.tables.budgets import run_paid
 
-    unknown = set(holdings.y.tolist()) - set(privacy.classes or holdings.y.tolist())
-    if unknown:
-        raise ValueError(
-            f"y holds labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
-            f"{list(privacy.classes or ())[:10]}; name all labels there"
-        )
     if privacy.accounting == "paper" and privacy.n_parties is None:
         privacy = replace(privacy, n_parties=len(holdings.owned))
-    with ExitStack() as stack:
-        ledgers: dict[str, Ledger] = {}
-
-        def make(name: str, *table: Any, **options: Any) -> PrivateFlyNNParty:
-            ledgers[name] = stack.enter_context(Ledger(":memory:", party=name))
-            ledgers[name].set_budget("table", privacy.total)
-            return PrivateFlyNNParty(name, *table, privacy=privacy, ledger=ledgers[name], **options)
-
-        parties = holdings.parties(make, n_threads=n_threads)
-        masked = privacy.mechanism == "central" and len(parties) > 1
-        outcome = run(
-            coordinate_private(settings, privacy),
-            parties,
-            n_workers=n_threads,
-            sums="masked" if masked else "plain",
-        )
-        spent = {name: str(ledger.spent("table")) for name, ledger in ledgers.items()}
-    return outcome, _paid(privacy, spent)
-
-
-def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
-    """Return the privacy of a run as its record says it."""
-    divided = privacy.mechanism == "paper" and privacy.accounting == "paper"
-    return {
-        "epsilon": float(exact(privacy.epsilon, "epsilon")),
-        "delta": float(exact(privacy.delta, "delta")),
-        "neighbors": f"{privacy.neighbors}, one row of one party",
-        "mechanism": privacy.mechanism,
-        "composition": "parties in parallel, for their rows are disjoint; releases of one add up",
-        "public": ", ".join(privacy.public) or "nothing",
-        "spent by each party": ", ".join(sorted(set(spent.values()))),
-        "accounting": f"epsilon / {len(spent)} each, as printed" if divided else "epsilon each",
-    }
+    training = coordinate_private(settings, privacy)
+    return run_paid(training, holdings, PrivateFlyNNParty, privacy, n_threads=n_threads)

@@ -26,18 +26,17 @@ from fedneighbors.methods.flynn.private.messages import (
     PicksRequest,
     PublicMomentsRequest,
     PublicSchemaRequest,
-    terms,
 )
 from fedneighbors.methods.flynn.private.release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
     part,
-    shares,
 )
 from fedneighbors.privacy.guarantees import PureDP
 from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.noising import shares
+from fedneighbors.privacy.policy import Privacy, terms
 from tests.methods.flynn.private.tables import CENTRAL, LOCAL, PAPER, ledger_of, party, table
 
 PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)

@@ -15,15 +15,13 @@ from fedneighbors.methods.flynn.private.release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    mechanism,
     part,
     picks,
     quantized_moments,
-    shares,
-    variance,
 )
 from fedneighbors.privacy.accounting import fits, largest_zcdp
 from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.noising import mechanism, shares, variance
 from fedneighbors.privacy.policy import Privacy
 
 EPSILONS = st.fractions(Fraction(1, 50), 8, max_denominator=100)

@@ -20,14 +20,13 @@ from fedneighbors.methods.flynn.private.messages import (
     NoisyCountRequest,
     PicksReply,
     PicksRequest,
-    terms,
 )
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy.accounting import fits
 from fedneighbors.privacy.audit.certificates import certified_epsilon
 from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.policy import Privacy, terms
 from tests.federation.maskfleet import enroll
 from tests.methods.flynn.private.tables import (
     CENTRAL,

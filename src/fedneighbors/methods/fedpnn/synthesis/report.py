@@ -79,13 +79,12 @@ def quality_record(
     found = [
         _summary(scores, coverage, pairs, near, worth),
         *_by_class(known, made, real[1], synthetic[1]),
-        _columns(known, made, scores, coverage),
+        *([] if worth is None else [_worth(worth)]),
         _shares(known, made, scores),
         _pairs(pairs),
         _distances(near),
+        _columns(known, made, scores, coverage),
     ]
-    if worth is not None:
-        found.append(_worth(worth))
     kept = tuple(table for table in found if table.rows)
     return RunRecord(
         name=name,
@@ -120,7 +119,7 @@ _FIGURES = (
     ),
     Figure(
         "worth", "bar", "What a classifier learns from the rows", "worth",
-        x="trained_and_tested_on", y="roc_auc",
+        x="trained_and_tested_on", y="ROC-AUC",
         caption="Gradient boosting. Synthetic on synthetic far above synthetic on real is the "
         "separability gap: the generators mark the classes.",
     ),
@@ -176,14 +175,20 @@ def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
 def _columns(
     known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
 ) -> Table:
+    alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
     rows = []
-    for name in known.names:
-        kind = "KS complement" if name in scores else "category coverage"
-        score = scores.get(name, coverage.get(name))
-        sides = (_missing(table.columns[name]) for table in (known, made))
-        rows.append((name, kind, score, *sides))
+    for name in sorted(known.names, key=alike.__getitem__):
+        sides = (round(_missing(table.columns[name]), 4) for table in (known, made))
+        rows.append((name, "KS" if name in scores else "coverage", alike[name], *sides))
     heads = ("column", "measure", "score", "missing_real", "missing_synthetic")
-    return Table("columns", "Column by column", heads, tuple(rows))
+    return Table(
+        "columns",
+        "Column by column, the least alike first",
+        heads,
+        tuple(rows),
+        caption="KS: KS complement of numbers (Eq 6). Coverage: share of a column's words that "
+        "occur. Missing: share of cells.",
+    )
 
 
 def _missing(column: npt.NDArray[Any]) -> float:
@@ -228,7 +233,7 @@ def _pairs(pairs: Correlations) -> Table:
 
 def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
     side = pairs.real if b < a else pairs.synthetic
-    return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2)
+    return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
 
 
 def _distances(near: NearestRecords) -> Table:
@@ -250,7 +255,7 @@ def _worth(worth: Utility) -> Table:
             ("synthetic on synthetic", worth.synthetic_on_synthetic),
         )
     )
-    heads = ("trained_and_tested_on", "balanced_accuracy", "roc_auc")
+    heads = ("trained_and_tested_on", "balanced_accuracy", "ROC-AUC")
     return Table("worth", "Train on synthetic rows, test on real ones", heads, rows)
 
 

@@ -1,15 +1,13 @@
 """What travels where FlyNN is trained under a privacy budget: nothing exact but declared facts."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import message
 from fedneighbors.methods.flynn.messages import MomentsRequest, Receipt
-from fedneighbors.privacy.guarantees import exact
-from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.schema import Schema
 
 __all__ = [
@@ -24,29 +22,7 @@ __all__ = [
     "PrivateModelRelease",
     "PublicMomentsRequest",
     "PublicSchemaRequest",
-    "terms",
 ]
-
-
-def terms(privacy: Privacy) -> dict[str, str]:
-    """Return what parties and coordinator must have agreed on, as exact text."""
-    return {
-        "epsilon": str(exact(privacy.epsilon, "epsilon")),
-        "delta": str(exact(privacy.delta, "delta")),
-        "mechanism": privacy.mechanism,
-        "neighbors": privacy.neighbors,
-        "constants_share": str(exact(privacy.constants_share, "constants_share")),
-        "accounting": privacy.accounting,
-        "n_parties": str(privacy.n_parties),
-        "colluders": str(privacy.colluders),
-        "public": ", ".join(sorted(privacy.public)),
-        "classes": repr(privacy.classes),
-        "bounds": _numbers(privacy.bounds),
-    }
-
-
-def _numbers(bounds: Any) -> str:
-    return "" if bounds is None else repr([np.asarray(bound, float).tolist() for bound in bounds])
 
 
 @message

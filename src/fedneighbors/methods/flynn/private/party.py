@@ -1,17 +1,14 @@
 """A FlyNN party with a privacy budget: whatever it says about its rows was declared or is paid."""
 
-import hashlib
-import logging
 import os
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.errors import BudgetExceeded, LedgerError, PrivacyError
-from fedneighbors.federation.messages import Message, decode, encode
+from fedneighbors.federation.messages import Message, decode
+from fedneighbors.federation.payments import Till, refuse_few_shares
 from fedneighbors.federation.roles import MaskedRound, Refuse
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows
 from fedneighbors.methods.flynn.messages import CountRequest, MomentsReply, Receipt
@@ -28,31 +25,25 @@ from fedneighbors.methods.flynn.private.messages import (
     PrivateModelRelease,
     PublicMomentsRequest,
     PublicSchemaRequest,
-    terms,
 )
 from fedneighbors.methods.flynn.private.records import records_of
 from fedneighbors.methods.flynn.private.release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    mechanism,
     part,
     picks,
     quantized_moments,
-    shares,
-    shares_counted_on,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy.guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.privacy.shares import LaplaceShares
+from fedneighbors.privacy.noising import noising
+from fedneighbors.privacy.policy import Privacy, terms
 from fedneighbors.tables.moments import blocks
 from fedneighbors.tables.schema import Schema, describe
 
 __all__ = ["PrivateFlyNNParty"]
-
-log = logging.getLogger(__name__)
 
 _LARGEST = np.iinfo(np.int32).max
 _MOST_CELLS = 1 << 23  # of a reply: 32 MiB, within what a ledger keeps
@@ -120,8 +111,7 @@ class PrivateFlyNNParty(FlyNNParty):
         super().__init__(name, records, labels, **table)
         self._privacy = privacy
         self._ledger = ledger
-        self._dataset = dataset
-        self._user = user
+        self._till = Till("FlyNN", name, ledger, dataset, user)
         self._bits = bits
 
     def answer(self, request: Message) -> Message:
@@ -143,16 +133,7 @@ class PrivateFlyNNParty(FlyNNParty):
         Every attempt at a sum is a release of its own: two sums over different parties would
         otherwise tell the shares of those that differ.
         """
-        try:
-            sure = shares_counted_on(
-                n_asked=masked.n_asked,
-                threshold=masked.threshold,
-                colluders=self._privacy.colluders,
-            )
-        except PrivacyError as error:
-            raise Refuse("masks or noise of this sum do not hold against the colluders") from error
-        if not 1 <= request.n_shares <= sure:
-            raise Refuse("more noise shares are counted on than survivors are sure to bring")
+        refuse_few_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
 
     def _schema(self, *, with_labels: bool) -> Schema:
@@ -180,30 +161,7 @@ class PrivateFlyNNParty(FlyNNParty):
         if dict(request.privacy) != terms(self._privacy):
             raise Refuse("the privacy asked for is not the one that was agreed")
         cost, draw = self._offer(request, masked=attempt != "", n_shares=n_shares)
-        whose = (self.name, self._dataset)
-        asked = repr(whose).encode() + encode(request)
-        kind = type(request).__name__.removesuffix("Request")
-        try:
-            answer = self._ledger.release(
-                f"flynn {request.run} {hashlib.sha256(asked).hexdigest()} {attempt}".rstrip(),
-                dataset=self._dataset,
-                user=self._user,
-                cost=cost,
-                draw=lambda: encode(draw()),
-                purpose=f"FlyNN: {kind}",
-            )
-        except BudgetExceeded as error:
-            raise Refuse("its privacy budget does not allow this release") from error
-        except LedgerError as error:
-            raise Refuse("its ledger cannot be used") from error
-        except Exception as error:
-            kind = type(error).__name__  # its text may hold values, and its kind would travel
-            places = "".join(traceback.format_tb(error.__traceback__))
-            log.error("a release failed with %s and stays charged\n%s", kind, places)
-            raise Refuse(
-                "a release failed; it stays charged, and the party's log says where"
-            ) from (error)
-        return decode(answer, (type(request).reply,))
+        return self._till.pay(request, attempt=attempt, cost=cost, draw=draw)
 
     def _offer(
         self, request: _Paid, *, masked: bool, n_shares: int
@@ -300,15 +258,6 @@ class PrivateFlyNNParty(FlyNNParty):
         self, allowed: Any, moved: Sensitivity, *, masked: bool, n_shares: int, size: int
     ) -> tuple[Guarantee, Callable[[Integers], Integers]]:
         """Return the cost of noising so many cells, and the noising."""
-        if not masked:
-            whole = mechanism(allowed, moved)
-            return whole.guarantee(moved), lambda values: whole.release(
-                values, moved, bits=self._bits
-            )
-        some = shares(allowed, moved, n_shares=n_shares, n_cells=size)
-        cost = (
-            some.guarantee(moved)
-            if isinstance(some, LaplaceShares)
-            else some.guarantee(moved, size)
+        return noising(
+            allowed, moved, n_shares=n_shares if masked else None, n_cells=size, bits=self._bits
         )
-        return cost, lambda values: values + some.share(size, bits=self._bits)

@@ -28,24 +28,20 @@ from fedneighbors.methods.flynn.private.messages import (
     PrivateModelRelease,
     PublicMomentsRequest,
     PublicSchemaRequest,
-    terms,
 )
 from fedneighbors.methods.flynn.private.release import (
     active_units,
     constants_levels,
     count_sensitivity,
     default_picks,
-    mechanism,
     part,
     private_sizes,
-    shares,
-    shares_counted_on,
     sizes_of_the_paper,
-    variance,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNSettings, checked_moments
 from fedneighbors.privacy.guarantees import Sensitivity
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy.noising import mechanism, shares, shares_counted_on, variance
+from fedneighbors.privacy.policy import Privacy, terms
 from fedneighbors.privacy.secagg.thresholds import default_threshold
 from fedneighbors.tables.schema import Agreed, agree
 

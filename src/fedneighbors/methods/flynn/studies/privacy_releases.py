@@ -21,17 +21,9 @@ from fedneighbors.methods.flynn.algorithm import (
 )
 from fedneighbors.methods.flynn.features import FeatureMap
 from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.methods.flynn.private.release import (
-    count_sensitivity,
-    default_picks,
-    mechanism,
-    part,
-    picks,
-    shares,
-    shares_counted_on,
-    variance,
-)
+from fedneighbors.methods.flynn.private.release import count_sensitivity, default_picks, part, picks
 from fedneighbors.metrics import balanced_accuracy
+from fedneighbors.privacy.noising import mechanism, shares, shares_counted_on, variance
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.privacy.secagg.thresholds import default_threshold
 

@@ -50,9 +50,7 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
         if len(bounds) != 2:
             raise ValueError(f"expected bounds as a JSON list [low, high], got {bounds!r}")
         given["bounds"] = tuple(bounds)
-    privacy = Privacy(**given)
-    privacy.require_delta_used()
-    return privacy
+    return Privacy(**given)
 
 
 def _listed(config: Mapping[str, Any], key: str) -> list[Any]:

@@ -1,0 +1,133 @@
+"""FedPNN as a Flower app: ``flwr run examples/flower-fedpnn``.
+
+The run's configuration holds the settings of the coordinator, a node's configuration names the
+party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count`` of a node
+is the fewest records that anything its party sends stands for; a run that asks for fewer is
+refused. A node that sets ``epsilon`` agrees to a private training on these terms alone, bounds of
+the columns included, charged to its ``ledger`` under ``dataset``.
+"""
+
+import logging
+from dataclasses import fields
+from typing import Any
+
+from fedneighbors.federation.flower import Config, client_app, server_app
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Coordinator, Party, Refuse
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.privacy.configuration import privacy_from
+from fedneighbors.privacy.policy import Privacy
+from fedneighbors.tables.appconfig import (
+    check_masked,
+    check_model_path,
+    keep_model,
+    party_account,
+    party_table,
+    reserved_classes,
+    typed,
+    unless,
+)
+
+__all__ = ["client", "server", "settings_from"]
+
+log = logging.getLogger(__name__)
+
+FEWEST = 5
+"""Records that a number stands for where a node does not say otherwise."""
+
+
+def settings_from(config: Config) -> FedPNNSettings:
+    """Return the settings that the configuration of a run describes.
+
+    Parameters
+    ----------
+    config : mapping
+        One key per setting, with ``-`` for ``_``. ``client-threshold = "auto"`` lets each party
+        choose, ``server-threshold = "none"`` keeps every center, ``"none"`` for ``normalize`` or
+        ``metric`` does without, ``n-features-to-select = "all"`` keeps all columns, ``classes`` is
+        a JSON list.
+
+    Raises
+    ------
+    ValueError
+        If a value is of another type than its setting, or out of range.
+    """
+    loo = config.get("sigma") == "loo"
+    return FedPNNSettings(
+        client_threshold=unless(config, "client-threshold", "auto", float),
+        server_threshold=unless(config, "server-threshold", "none", float),
+        normalize=unless(config, "normalize", "none", str),
+        frame=typed(config, "frame", str),
+        classwise=typed(config, "classwise", bool),
+        metric=unless(config, "metric", "none", str),
+        min_count=typed(config, "min-count", int),
+        sigma="loo" if loo else typed(config, "sigma", float),
+        activation=typed(config, "activation", str),
+        factor=typed(config, "factor", float),
+        ridge=typed(config, "ridge", float),
+        boost=typed(config, "boost", float),
+        n_knots=typed(config, "n-knots", int),
+        means=typed(config, "means", bool),
+        classes=reserved_classes(config),
+        n_features_to_select=unless(config, "n-features-to-select", "all", int),
+    )
+
+
+def _coordinate(config: Config) -> Coordinator[Any]:
+    check_model_path(config)
+    settings, privacy = settings_from(config), privacy_from(config)
+    if privacy is None:
+        return coordinate(settings)
+    check_masked(privacy, config)
+    _refuse_beside_privacy(settings)
+    from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+
+    return coordinate_private(privacy)
+
+
+def _refuse_beside_privacy(settings: FedPNNSettings) -> None:
+    """Refuse settings of clusters, of which there are none under privacy."""
+    set_ = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
+    if set_:
+        names = ", ".join(name.replace("_", "-") for name in set_)
+        raise ValueError(
+            f"a private training takes no {names}: it sums noised vectors in place of clusters; "
+            "leave them at their defaults (labels belong into public-classes)"
+        )
+
+
+class _Party(FedPNNParty):
+    """A party that writes into the log of its node what its centers tell of single records."""
+
+    def answer(self, request: Message) -> Message:
+        reply = super().answer(request)
+        if self.exposure is not None:
+            logging.getLogger("flwr").info("fedneighbors: its centers: %s", self.exposure)
+        return reply
+
+
+def _party(node: Config) -> Party:
+    fewest = node.get("min-count", FEWEST)
+    if type(fewest) is not int or fewest < 1:
+        raise Refuse("min-count of the node is not a whole number of 1 or more")
+    table = party_table(node, keep_missing=True)
+    privacy = privacy_from(node)
+    if privacy is None:
+        return _Party(**table, min_count=fewest)
+    return _private_party(table, privacy, node)
+
+
+def _private_party(table: dict[str, Any], privacy: Privacy, node: Config) -> Party:
+    from fedneighbors.methods.fedpnn.private.party import PrivateFedPNNParty
+
+    account = party_account(node)
+    try:
+        return PrivateFedPNNParty(**table, privacy=privacy, **account)
+    except ValueError as error:
+        log.error("the terms of privacy cannot be kept: %s", error)
+        raise Refuse("its terms of privacy lack bounds or classes that fit its table") from error
+
+
+server = server_app(_coordinate, keep_model)
+client = client_app(_party)

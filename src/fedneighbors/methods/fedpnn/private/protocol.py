@@ -1,0 +1,195 @@
+"""FedPNN under a privacy budget: the coordinator of the noised sums.
+
+Nothing that the coordinator learns is exact but what was declared public. The finished model is a
+function of what was released, so that it costs nothing to hand it out.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation.messages import Message
+from fedneighbors.federation.roles import Coordinator, gather, total
+from fedneighbors.methods.fedpnn.private.messages import (
+    CellsRequest,
+    ClassSumsRequest,
+    MaskedCellsRequest,
+    MaskedClassSumsRequest,
+    MaskedOriginRequest,
+    OriginRequest,
+    PrivateModelRelease,
+    PublicSchemaRequest,
+)
+from fedneighbors.methods.fedpnn.private.model import PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.private.neurons import (
+    Neurons,
+    axis_between,
+    cell_neurons,
+    mean_neurons,
+    noised_means,
+    noised_origin,
+)
+from fedneighbors.methods.fedpnn.private.plan import Release, cells, class_sums_of, origin
+from fedneighbors.methods.fedpnn.private.release import public_bounds
+from fedneighbors.privacy.noising import mechanism, shares, shares_counted_on, variance
+from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.privacy.secagg.thresholds import default_threshold
+from fedneighbors.tables.schema import Agreed, agree
+
+__all__ = ["check_payable", "coordinate_private"]
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def coordinate_private(
+    privacy: Privacy, *, run: str | None = None
+) -> Coordinator[PrivateFedPNNModel]:
+    """Train one model over all parties within a privacy budget.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        Budget, mechanism, bounds of the columns, and what is public. Every party must have agreed
+        to the same.
+    run : str, optional
+        Name of this training. A new name is a new release, which every party charges for; the same
+        name again repeats the same answers. Drawn at random if None.
+
+    Yields
+    ------
+    Ask
+        Schema, noised origin, noised class sums, with two classes noised cells, the model.
+
+    Returns
+    -------
+    PrivateFedPNNModel
+        With its guarantee.
+
+    Raises
+    ------
+    ValueError
+        If bounds or classes were not declared, or the mechanism is none of this method.
+    SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
+        As without privacy. Under ``"central"`` parties may drop out of the masked sums.
+    """
+    check_payable(privacy)
+    name = secrets.token_hex(16) if run is None else run
+    replies = yield gather(PublicSchemaRequest(privacy.classes is None))
+    schemas = replies.complete("the schema").each
+    schema = agree(schemas, tuple(sorted(privacy.classes or ())))
+    if privacy.n_parties not in (None, len(schemas)):
+        raise ValueError(
+            f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
+        )
+    low, high = public_bounds(privacy, schema.n_features)
+    training = _Training(privacy, schema, name, len(schemas))
+    place = yield from training.origin()
+    neurons = yield from training.neurons(place)
+    model = PrivateFedPNNModel(
+        classes=schema.classes,
+        low=low,
+        high=high,
+        origin=place,
+        neurons=neurons,
+        guarantee=f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}",
+        feature_names=schema.feature_names,
+    )
+    replies = yield gather(PrivateModelRelease(model.to_bytes()))
+    replies.complete("the model")
+    return model
+
+
+def check_payable(privacy: Privacy) -> None:
+    """Return if this method can keep what is promised, and all that it needs was declared.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    if privacy.mechanism == "paper":
+        raise ValueError(
+            "the paper of FedPNN prints no private mechanism; take mechanism='local' or 'central'"
+        )
+    if privacy.bounds is None:
+        public_bounds(privacy, 1)
+    privacy.require_classes()
+
+
+@dataclass(frozen=True)
+class _Training:
+    """One training under way; its generators are the coordinator's rounds."""
+
+    privacy: Privacy
+    schema: Agreed
+    run: str
+    n_parties: int
+
+    @property
+    def _masked(self) -> bool:
+        return self.privacy.mechanism == "central" and self.n_parties > 1
+
+    @property
+    def _n_shares(self) -> int:
+        if not self._masked:
+            return 1
+        return shares_counted_on(
+            n_asked=self.n_parties,
+            threshold=default_threshold(self.n_parties),
+            colluders=self.privacy.colluders,
+        )
+
+    def origin(self) -> Coordinator[Floats]:
+        """Ask for the noised mean of all rows."""
+        planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
+        kind = MaskedOriginRequest if self._masked else OriginRequest
+        values, spread = yield from self._sum(kind(*self._frame()), planned, "the origin")
+        return noised_origin(
+            values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
+        )
+
+    def neurons(self, place: Floats) -> Coordinator[Neurons]:
+        """Ask for the noised means of the classes, and for the cells between two of them."""
+        n_classes = len(self.schema.classes)
+        planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
+        kind = MaskedClassSumsRequest if self._masked else ClassSumsRequest
+        request = kind(*self._frame(), origin=place)
+        values, spread = yield from self._sum(request, planned, "the class sums")
+        found = noised_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
+        if n_classes > 2:
+            return mean_neurons(found.means)
+        axis = axis_between(found.means)
+        along = MaskedCellsRequest if self._masked else CellsRequest
+        asked = along(*self._frame(), origin=place, axis=axis)
+        values, spread = yield from self._sum(asked, cells(self.privacy), "the cells")
+        return cell_neurons(values, axis, found, variance=spread)
+
+    def _frame(self) -> tuple[str, dict[str, str], int, tuple[str | int | float | bool, ...]]:
+        return self.run, terms(self.privacy), self._n_shares, self.schema.classes
+
+    def _sum(
+        self, request: Message, planned: Release, during: str
+    ) -> Coordinator[tuple[Integers, float]]:
+        """Return the sum of the replies and the variance of its noise; masked, some may be lost."""
+        replies = yield total(request)
+        if not (self._masked and replies.total is not None):
+            replies = replies.complete(during)
+        reply = replies.total
+        if reply is None or reply.values.shape != (planned.n_cells,):
+            raise ProtocolError(
+                f"expected {planned.n_cells} noised values of {during}; a party sent others"
+            )
+        n_summed = self.n_parties - len(replies.missing)
+        return reply.values, self._variance(planned, n_summed=n_summed)
+
+    def _variance(self, planned: Release, *, n_summed: int) -> float:
+        if not self._masked:
+            return variance(mechanism(planned.allowed, planned.moved), n_summed=n_summed)
+        some = shares(
+            planned.allowed, planned.moved, n_shares=self._n_shares, n_cells=planned.n_cells
+        )
+        return variance(some, n_summed=n_summed)

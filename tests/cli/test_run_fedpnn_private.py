@@ -1,0 +1,101 @@
+"""``fedneighbors run fedpnn --epsilon``: noised sums, paid from a ledger, in place of centers."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.cli.main import app
+from fedneighbors.records import read_record
+
+TERMS = ["--epsilon", "2", "--public", "classes", "--bounds", "[[0, -5], [10, 5]]"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 2
+    rows = np.column_stack([rng.uniform(0, 5, 240) + 5 * y, rng.uniform(-5, 5, 240), y])
+    np.savetxt(tmp_path / "t.csv", rows, "%g", ",", header="a,b,target", comments="")
+    return tmp_path / "t.csv"
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("more", "guarantee", "reduced"),
+    [
+        ([], "epsilon=2; add_remove of one row; local", "sum"),
+        (
+            ["--delta", "1e-6", "--mechanism", "central"],
+            "epsilon=2, delta=1e-06; add_remove of one row; central",
+            "masked",
+        ),
+    ],
+    ids=["local", "central"],
+)
+def test_private_run_keeps_its_guarantee_in_model_record_and_report(
+    table, tmp_path, more, guarantee, reduced
+):
+    out = tmp_path / "out"
+
+    result = call("run", "fedpnn", "--data", table, "--parties", 3, *TERMS, *more, "--out", out)
+
+    assert result.exit_code == 0, result.output
+    record = read_record(out / "record.jsonl")
+    assert record.privacy["epsilon"] == 2.0
+    assert [r.request for r in record.rounds if r.reduce == reduced]
+    assert [row[0] for row in record.tables[0].rows][:2] == [
+        "FedPNN, federated",
+        "FedPNN, without privacy",
+    ]
+    assert "exposure" not in {found.name for found in record.tables}
+    assert any("This report is not private" in note for note in record.notes)
+    assert FedPNNClassifier.load(out / "model.fnp").model_.guarantee == guarantee
+    assert "privacy spent" in (out / "report.html").read_text("utf-8")
+
+
+def test_predict_reads_the_private_model(table, tmp_path):
+    out, found = tmp_path / "out", tmp_path / "found.csv"
+    call("run", "fedpnn", "--data", table, "--parties", 1, *TERMS, "--out", out)
+
+    result = call("predict", "--model", out / "model.fnp", "--data", table, "--out", found)
+
+    assert result.exit_code == 0, result.output
+    assert len(found.read_text().split()) == 1 + 240
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--epsilon", "1"], "say so with --public classes"),
+        (["--epsilon", "1", "--public", "classes"], "--epsilon needs --bounds"),
+        (["--epsilon", "1", "--public", "classes", "--bounds", "0,1"], "expected bounds as a JSON"),
+        (["--bounds", "[0, 1]"], "need --epsilon"),
+        (["--epsilon", "0", "--public", "classes", "--bounds", "[0, 1]"], "epsilon above 0"),
+    ],
+)
+def test_senseless_terms_are_a_wrong_command_line(options, words, table, tmp_path):
+    result = call("run", "fedpnn", "--data", table, *options, "--out", tmp_path / "out")
+
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--min-count", 7], "private training takes no min_count"),
+        (["--mechanism", "paper"], "prints no private mechanism"),
+        (["--bounds", "[[0, 0, 0], [1, 1, 1]]"], "expected bounds as finite numbers"),
+    ],
+)
+def test_what_does_not_go_with_a_budget_fails_in_one_line(options, words, table, tmp_path):
+    result = call("run", "fedpnn", "--data", table, *TERMS, *options, "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1

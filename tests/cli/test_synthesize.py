@@ -1,0 +1,179 @@
+"""``fedneighbors synthesize`` learns a table of numbers, words and gaps, and makes another one."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedneighbors import TabularSynthesizer
+from fedneighbors.cli.main import app
+
+HEADER = ["income", "age", "home", "default"]
+
+
+@pytest.fixture
+def loans(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "loans.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["default", "income", "age", "home"])
+        for row in range(120):
+            income = "" if row % 7 == 0 else f"{rng.gamma(2.0, 900.0):.2f}"
+            home = "?" if row % 11 == 0 else rng.choice(["rent", "own"])
+            writer.writerow(["yes" if row % 3 == 0 else "no", income, rng.integers(20, 70), home])
+    return path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["synthesize", *map(str, arguments)])
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
+    out, report, model = (tmp_path / "new" / name for name in ("rows.csv", "q.html", "m.syn"))
+
+    result = call(
+        "--data", loans, "--label", "default", "--epochs", 2, "--rows", 150,
+        "--out", out, "--report", report, "--model", model,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    header, *rows = read(out)
+    assert header == HEADER
+    assert len(rows) == 150
+    assert sorted({row[3] for row in rows}) == ["no", "yes"]
+    assert sum(row[3] == "yes" for row in rows) == 50
+    assert {row[2] for row in rows} <= {"rent", "own", ""}
+    assert all(row[1].isdecimal() for row in rows)
+    page = report.read_text("utf-8")
+    assert "train synthetic, test real" in page
+    assert "KS complement, mean" in result.stdout
+    assert "Nothing here is differentially private" in result.stdout
+    assert TabularSynthesizer.load(model).classes_.tolist() == ["no", "yes"]
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_one_others(loans, tmp_path):
+    given = ["--data", loans, "--label", "default", "--epochs", 1]
+
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        result = call(*given, "--seed", seed, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+
+    a, b, c = (read(tmp_path / name) for name in "abc")
+    assert a == b
+    assert a != c
+    assert len(a) == 1 + 120
+
+
+def test_a_saved_model_makes_the_rows_of_its_training_again_and_more(loans, tmp_path):
+    model, given = tmp_path / "loans.syn", ["--label", "default", "--seed", 5]
+    call("--data", loans, *given, "--epochs", 1, "--model", model, "--rows", 40,
+         "--out", tmp_path / "first.csv")  # fmt: skip
+
+    again = call("--model", model, *given, "--rows", 40, "--out", tmp_path / "again.csv")
+    more = call("--model", model, *given, "--out", tmp_path / "more.csv")
+
+    assert (again.exit_code, more.exit_code) == (0, 0), again.output + more.output
+    assert read(tmp_path / "again.csv") == read(tmp_path / "first.csv")
+    assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was kept out of the training
+
+
+def test_predict_says_what_a_synthesizer_is_read_with(loans, tmp_path):
+    model = tmp_path / "loans.syn"
+    call("--data", loans, "--epochs", 1, "--model", model, "--out", tmp_path / "rows.csv")
+
+    result = CliRunner().invoke(app, ["predict", "--model", str(model), "--data", str(loans)])
+
+    assert result.exit_code == 1
+    assert "read it with fedneighbors synthesize --model" in result.stderr
+
+
+@pytest.mark.parametrize("noise", ["normal", "concat"])
+def test_one_generator_learns_all_classes_with_the_noise_that_is_asked_for(loans, tmp_path, noise):
+    model = tmp_path / "loans.syn"
+
+    result = call(
+        "--data", loans, "--label", "default", "--epochs", 1, "--together", "--noise", noise,
+        "--out", tmp_path / "rows.csv", "--model", model,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    loaded = TabularSynthesizer.load(model)
+    assert (loaded.noise, loaded.per_class) == (noise, False)
+
+
+def test_a_table_without_labels_is_learned_whole(loans, tmp_path):
+    result = call("--data", loans, "--epochs", 1, "--out", tmp_path / "rows.csv")
+
+    assert result.exit_code == 0, result.output
+    assert read(tmp_path / "rows.csv")[0] == ["default", "income", "age", "home"]
+    assert "train synthetic, test real" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "give a table to learn with --data, or a saved --model"),
+        (["--model", "m", "--report", "r.html"], "--report compares with real rows"),
+        (["--model", "m", "--epochs", "3"], "a saved --model has learned"),
+        (["--model", "m", "--noise", "normal"], "a saved --model has learned"),
+        (["--model", "m", "--together"], "a saved --model has learned"),
+        (["--data", "x.csv", "--noise", "loud"], "'loud' is not one of"),
+        (["--data", "x.csv", "--rows", "0"], "0 is not in the range"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_exits_with_2(arguments, sentence):
+    result = call(*arguments)
+
+    assert result.exit_code == 2
+    words = " ".join(result.output.replace("│", " ").split())
+    assert sentence in words
+
+
+def test_a_column_that_is_not_there_is_named(loans, tmp_path):
+    result = call("--data", loans, "--label", "paid", "--out", tmp_path / "rows.csv")
+
+    assert result.exit_code == 1
+    assert "has no column 'paid'" in result.stderr
+    assert not (tmp_path / "rows.csv").exists()
+
+
+def test_a_row_without_a_label_is_told(loans, tmp_path):
+    loans.write_text(loans.read_text() + ",1.0,30,own\n")
+
+    result = call("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
+
+    assert result.exit_code == 1
+    assert "column 'default' of" in result.stderr
+    assert "is missing in 1 rows" in result.stderr
+
+
+def test_labels_of_a_saved_model_cannot_take_the_name_of_a_column(loans, tmp_path):
+    model = tmp_path / "loans.syn"
+    call("--data", loans, "--label", "default", "--epochs", 1, "--model", model,
+         "--out", tmp_path / "rows.csv")  # fmt: skip
+
+    result = call("--model", model, "--label", "age", "--out", tmp_path / "more.csv")
+
+    assert result.exit_code == 1
+    assert "call the labels otherwise" in result.stderr
+
+
+def test_without_torch_the_extra_is_named_in_one_line(loans, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("training", "networks"):
+        module = f"fedneighbors.methods.fedpnn.synthesis.{name}"
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    result = call("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
+
+    assert result.exit_code == 1
+    assert "pip install 'fedneighbors[torch]'" in result.stderr
+    assert result.stderr.count("\n") == 1

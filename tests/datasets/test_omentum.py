@@ -1,0 +1,82 @@
+"""OVA Omentum and the generated rows that stand in for it."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets import load_omentum, omentum_surrogate
+from fedneighbors.datasets.omentum import OMENTUM_FEATURES
+from fedneighbors.errors import DataError
+
+FILE = """@relation OVA_Omentum
+@attribute ID_REF numeric
+@attribute '1007_s_at' numeric
+@attribute '1053_at' numeric
+@attribute Tissue {Other,Omentum}
+@data
+1,7.5,3.25,Other
+2,?,4,Omentum
+3,6,5,Other
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
+    (tmp_path / "fedpnn").mkdir()
+    return tmp_path / "fedpnn"
+
+
+@pytest.mark.parametrize("name", ["OVA_Omentum.arff", "ova_omentum.ARFF"])
+def test_a_file_of_openml_is_read_without_the_numbers_of_its_samples(folder, name):
+    (folder / name).write_text(FILE)
+
+    data = load_omentum()
+
+    assert data.name == "OVA Omentum"
+    assert data.feature_names == ("1007_s_at", "1053_at")
+    np.testing.assert_array_equal(data.x, [[7.5, 3.25], [np.nan, 4], [6, 5]])
+    assert data.y.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (FILE.replace("Omentum\n", "Ovary\n"), "no labels 'Omentum' and 'Other'"),
+        ("@attribute ID_REF real\n@attribute T {Omentum,Other}\n@data\n1,Omentum\n2,Other", "no n"),
+    ],
+)
+def test_another_table_under_its_name_is_refused(folder, wrong, message):
+    (folder / "OVA_Omentum.arff").write_text(wrong)
+
+    with pytest.raises(DataError, match=message):
+        load_omentum()
+
+
+def test_without_a_file_rows_of_its_shape_are_generated_and_say_so(folder):
+    data = load_omentum()
+
+    assert data.name == "omentum_surrogate"
+    assert data.x.shape == (1545, OMENTUM_FEATURES)
+    assert data.y.sum() == 77
+    assert np.isfinite(data.x).all()
+
+
+def test_generated_rows_are_those_of_their_seed():
+    first, again, other = (omentum_surrogate(n_features=50, seed=seed) for seed in (1, 1, 2))
+
+    assert first.x.tobytes() == again.x.tobytes()
+    assert first.y.tolist() == again.y.tolist() != other.y.tolist()
+
+
+def test_few_genes_tell_the_positive_rows():
+    data = omentum_surrogate(n_features=2000)
+
+    apart = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
+
+    # means of 77 rows spread by .14; 6 genes of a shift of their own, 40 of their tissue
+    assert 10 <= np.sum(np.abs(apart) > 0.6) <= 46
+
+
+def test_no_gene_is_no_table():
+    with pytest.raises(ValueError, match="n_features of 1 or more"):
+        omentum_surrogate(n_features=0)

@@ -1,0 +1,229 @@
+"""FedPNN on Flower: parties that are built anew for each message give the model of one process."""
+
+import logging
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedneighbors.datasets import read_table
+from fedneighbors.errors import PartyMissing, PartyRefused
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn import flower_app
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.privacy.secagg.identity import Identity, Roster
+from tests.federation.grid import ProcessGrid
+
+APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"
+DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
+PARTIES = ("ann", "bob", "cyd")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one table per party, in which cells are missing."""
+    random = np.random.default_rng(3)
+    for name in PARTIES:
+        kind = np.arange(60) % 2
+        cells = (random.normal(size=(60, 3)) + kind[:, None]).round(3).astype(str)
+        cells[random.random((60, 3)) < 0.1] = "?"
+        lines = [",".join([*row, str(k)]) for row, k in zip(cells, kind, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,c,kind", *lines]))
+    return tmp_path
+
+
+def node(folder, name, **more):
+    files = {"data": str(folder / f"{name}.csv"), "model-path": str(folder / f"{name}.model")}
+    return {"party-name": name, "label": "kind", **files, **more}
+
+
+def train(folder, grid, **more):
+    path = str(folder / "coordinator.model")
+    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
+    flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
+
+
+def models(folder):
+    """Bytes of the models that the coordinator and the parties hold."""
+    return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+
+
+def model_of_one_process(folder, settings, **more):
+    members = []
+    for name in PARTIES:
+        table = read_table(folder / f"{name}.csv", label="kind", keep_missing=True)
+        names = {"feature_names": table.feature_names, "label_name": "kind"}
+        members.append(FedPNNParty(name, table.x, table.y, **names, **more))
+    return run(coordinate(settings), members).result.to_bytes()
+
+
+def test_every_party_and_the_coordinator_end_with_the_model_of_one_process(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    train(folder, grid)
+
+    assert models(folder) == [model_of_one_process(folder, FedPNNSettings())] * 4
+
+
+def test_settings_of_the_run_reach_the_parties(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, n, **{"min-count": 1}) for n in PARTIES))
+    printed = {"normalize": "minmax", "frame": "local", "metric": "none", "classwise": False}
+
+    train(
+        folder,
+        grid,
+        **printed,
+        **{"client-threshold": 0.2, "factor": 1, "means": False, "min-count": 1},
+    )
+
+    settings = FedPNNSettings(
+        client_threshold=0.2,
+        factor=1.0,
+        normalize="minmax",
+        frame="local",
+        metric=None,
+        classwise=False,
+        means=False,
+        min_count=1,
+    )
+    assert models(folder) == [model_of_one_process(folder, settings, min_count=1)] * 4
+
+
+def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
+    keys = {name: Identity.new() for name in PARTIES}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    (folder / "roster.json").write_text(roster.to_json())
+    configs = []
+    for name, key in keys.items():
+        key.write(folder / f"{name}.pem")
+        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
+        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    train(folder, grid, roster=str(folder / "roster.json"), **{"secure-aggregation": True})
+
+    assert models(folder) == [model_of_one_process(folder, FedPNNSettings())] * 4
+
+
+def test_no_model_is_written_when_a_node_is_gone(folder):
+    configs = [node(folder, name) for name in PARTIES]
+    grid = ProcessGrid(flower_app.client, *configs, errors={(11, "ask"): 5})
+
+    with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
+        train(folder, grid)
+
+    assert not list(folder.glob("*.model*"))
+
+
+def test_run_that_asks_for_fewer_records_than_a_node_allows_is_refused(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    with pytest.raises(PartyRefused, match="fewer records for a number are asked for"):
+        train(folder, grid, **{"min-count": 4})
+
+    assert not list(folder.glob("*.model*"))
+
+
+@pytest.mark.parametrize("fewest", [0, -1, True, "5", 5.0])
+def test_node_whose_floor_is_no_number_of_records_answers_nothing(folder, fewest):
+    configs = node(folder, "ann"), node(folder, "bob", **{"min-count": fewest})
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    with pytest.raises(PartyRefused, match="'bob' refused: min-count of the node is not a whole"):
+        train(folder, grid)
+
+
+def test_node_writes_into_its_own_log_what_its_centers_tell(folder, caplog):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        train(folder, grid)
+
+    told = [line for line in caplog.messages if "records or more each" in line]
+    assert len(told) == 3
+
+
+def test_run_without_a_folder_for_the_model_ends_before_any_party_is_asked(folder):
+    grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
+
+    with pytest.raises(ValueError, match="which is not a folder"):
+        train(folder, grid, **{"model-path": str(folder / "missing" / "x.model")})
+
+    assert grid.carried == []
+
+
+def test_defaults_of_the_app_are_those_of_the_settings():
+    assert flower_app.settings_from(DEFAULTS) == FedPNNSettings()
+
+
+def test_every_setting_has_a_key_in_the_app():
+    keys = {field.name.replace("_", "-") for field in fields(FedPNNSettings)}
+
+    run = {"min-parties", "timeout-s", "model-path"}
+    sums = {"secure-aggregation", "roster", "sum-threshold"}
+    privacy = {"epsilon", "delta", "mechanism", "neighbors", "public", "public-classes", "bounds"}
+    assert keys | run | sums | privacy | {"colluders"} == set(DEFAULTS)
+
+
+def test_every_setting_can_be_set():
+    config = {
+        "client-threshold": 0.2,
+        "server-threshold": 0.3,
+        "normalize": "none",
+        "frame": "local",
+        "classwise": False,
+        "metric": "none",
+        "min-count": 7,
+        "sigma": 1,
+        "activation": "cauchy",
+        "factor": 1.0,
+        "ridge": 0.1,
+        "boost": 2.0,
+        "n-knots": 50,
+        "means": False,
+        "classes": '["a", 1]',
+        "n-features-to-select": 3,
+    }
+
+    settings = flower_app.settings_from({**DEFAULTS, **config})
+
+    expected = {
+        **{key.replace("-", "_"): value for key, value in config.items()},
+        "normalize": None,
+        "metric": None,
+        "classes": ("a", 1),
+    }
+    assert settings == FedPNNSettings(**expected)
+    assert type(settings.sigma) is float
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("client-threshold", "many"),
+        ("client-threshold", "none"),
+        ("server-threshold", "auto"),
+        ("server-threshold", True),
+        ("normalize", False),
+        ("normalize", "median"),
+        ("frame", 1),
+        ("classwise", "yes"),
+        ("metric", "euclidean"),
+        ("min-count", 5.0),
+        ("min-count", 0),
+        ("sigma", "best"),
+        ("sigma", -1.0),
+        ("activation", "linear"),
+        ("factor", "2"),
+        ("n-knots", 1.5),
+        ("means", 1),
+        ("classes", "a, b"),
+    ],
+)
+def test_setting_of_another_type_or_out_of_range_is_refused_by_its_key(key, value):
+    with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
+        flower_app.settings_from({**DEFAULTS, key: value})

@@ -1,0 +1,118 @@
+"""Private FedPNN on Flower: nodes with ledgers, on terms that all have agreed to."""
+
+import pytest
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.fedpnn import flower_app
+from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.secagg.identity import Identity, Roster
+from tests.federation.grid import ProcessGrid
+from tests.federation.test_flower_fedpnn import PARTIES, folder, models, node, train
+
+__all__ = ["folder"]
+
+AGREED = {"public-classes": "[0, 1]", "bounds": "[[-4, -4, -4], [5, 5, 5]]"}
+LOCAL = {"epsilon": "1", "mechanism": "local", **AGREED}
+CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **AGREED}
+
+
+def nodes(place, terms, budget, masked):
+    """Configurations of nodes with ledgers, and keys for masked sums if wanted."""
+    keys = {name: Identity.new() for name in PARTIES}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    (place / "roster.json").write_text(roster.to_json())
+    configs = []
+    for name, key in keys.items():
+        with Ledger(place / f"{name}.ledger", party=name) as ledger:
+            ledger.set_budget("visits", budget)
+        more = {**terms, "ledger": str(place / f"{name}.ledger"), "dataset": "visits"}
+        if masked:
+            key.write(place / f"{name}.pem")
+            more["identity-key"] = str(place / f"{name}.pem")
+            more["roster"] = str(place / "roster.json")
+            more["mask-state"] = str(place / f"{name}-masks")
+        configs.append(node(place, name, **more))
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("terms", "budget", "masked"),
+    [(LOCAL, PureDP(1), False), (CENTRAL, ApproxDP(1, "1e-6"), True)],
+    ids=["local", "central"],
+)
+def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, masked):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
+    run = {**terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
+
+    train(folder, grid, **run)
+    with pytest.raises(PartyRefused, match="its privacy budget does not allow this release"):
+        train(folder, grid, **run)
+
+    assert len(set(models(folder))) == 1
+    model = FedPNNClassifier.load(folder / "coordinator.model").model_
+    assert model.guarantee.startswith("epsilon=1")
+    for name in PARTIES:
+        with Ledger(folder / f"{name}.ledger") as ledger:
+            kinds = {entry.kind for entry in ledger.entries()}
+        assert kinds == {"budget", "reserved", "released"}
+
+
+def test_a_node_that_agreed_to_privacy_answers_no_exact_training(folder):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(1), masked=False))
+
+    with pytest.raises(PartyRefused, match="malformed request"):
+        train(folder, grid)
+
+    assert not list(folder.glob("*.model*"))
+
+
+def test_a_coordinator_with_other_terms_is_refused(folder):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(9), masked=False))
+
+    with pytest.raises(PartyRefused, match="not the one that was agreed"):
+        train(folder, grid, **{**LOCAL, "epsilon": "9"})
+
+    with Ledger(folder / "ann.ledger") as ledger:
+        assert ledger.spent("visits") == PureDP(0)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "set secure-aggregation=true"),
+        ({"secure-aggregation": True, "client-threshold": 0.2}, "takes no client-threshold"),
+        ({"secure-aggregation": True, "classes": "[0, 1]"}, "takes no classes"),
+    ],
+    ids=["masks", "threshold", "classes"],
+)
+def test_what_does_not_go_with_privacy_is_refused_before_any_party_is_asked(folder, more, words):
+    grid = ProcessGrid(flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), True))
+    roster = {"roster": str(folder / "roster.json")}
+
+    with pytest.raises(ValueError, match=words):
+        train(folder, grid, **CENTRAL, **roster, **more)
+
+    assert grid.carried == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
+        ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
+        ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
+        ({"bounds": ""}, "its terms of privacy lack bounds or classes"),
+        ({"bounds": "[[0, 0], [1, 1]]"}, "its terms of privacy lack bounds or classes"),
+        ({"public-classes": ""}, "its terms of privacy lack bounds or classes"),
+    ],
+)
+def test_a_node_that_cannot_keep_its_terms_refuses_without_naming_a_path(folder, more, reason):
+    good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
+    grid = ProcessGrid(flower_app.client, good, {**bad, **more})
+
+    with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
+        train(folder, grid, **LOCAL)
+
+    assert "/" not in str(caught.value)

@@ -1,0 +1,55 @@
+"""Small tables, private parties around them, and trainings that a test can take apart."""
+
+import numpy as np
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn.private.party import PrivateFedPNNParty
+from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
+
+BOUNDS = (-4.0, 4.0)
+LOCAL = Privacy(epsilon=1, public=("classes",), bounds=BOUNDS)
+CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=("classes",), bounds=BOUNDS)
+
+
+def table(n_rows=30, n_columns=4, n_classes=2, seed=0):
+    """Rows around a place of their class, some of them beyond the bounds."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_rows) % n_classes
+    places = np.random.default_rng(99).normal(size=(n_classes, n_columns)) * 2
+    return rng.normal(size=(n_rows, n_columns)) + places[labels], labels
+
+
+def ledger_of(name, budget, path=":memory:"):
+    ledger = Ledger(path, party=name)
+    ledger.set_budget("table", budget)
+    return ledger
+
+
+def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
+    """A party; with ``bits_seed`` its noise is the same in every test run."""
+    if bits_seed is not None:
+        options["bits"] = np.random.default_rng(bits_seed).bytes
+    kept = ledger if ledger is not None else ledger_of(name, privacy.total)
+    x, y = table() if rows is None else rows
+    return PrivateFedPNNParty(name, x, y, privacy=privacy, ledger=kept, **options)
+
+
+def parties(n, privacy, *, n_classes=2, **options):
+    """Parties of different rows, with seeded noise."""
+    return [
+        party(
+            f"p{k}",
+            privacy=privacy,
+            rows=table(seed=k, n_classes=n_classes),
+            bits_seed=100 + k,
+            **options,
+        )
+        for k in range(n)
+    ]
+
+
+def train(members, privacy, *, run_name="a", **options):
+    sums = "masked" if privacy.mechanism == "central" and len(members) > 1 else "plain"
+    return run(coordinate_private(privacy, run=run_name), members, sums=sums, **options)

@@ -1,0 +1,438 @@
+"""A private party says nothing that was not declared public or paid for, and pays first."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import WireError
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation.roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.methods.fedpnn.messages import ConstantsRequest, ModelRelease, SchemaRequest
+from fedneighbors.methods.fedpnn.private import party as party_module
+from fedneighbors.methods.fedpnn.private.messages import (
+    CellsRequest,
+    ClassSumsRequest,
+    MaskedClassSumsRequest,
+    MaskedOriginRequest,
+    NoisyReply,
+    OriginRequest,
+    PublicSchemaRequest,
+)
+from fedneighbors.methods.fedpnn.private.plan import class_sums_of
+from fedneighbors.methods.fedpnn.private.release import class_sums, directions, in_cube
+from fedneighbors.privacy.audit.certificates import certified_epsilon
+from fedneighbors.privacy.guarantees import PureDP
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.noising import noising, shares
+from fedneighbors.privacy.policy import Privacy, terms
+from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
+
+PLACE = np.array([0.25, 0.0, -0.25, 0.0])
+AXIS = np.array([0.5, 0.5, -0.5, 0.5])
+
+
+def origin_request(privacy=LOCAL, run="a", classes=(0, 1)):
+    return OriginRequest(run, terms(privacy), 1, classes)
+
+
+def sums_request(privacy=LOCAL, run="a", classes=(0, 1), place=PLACE):
+    return ClassSumsRequest(run, terms(privacy), 1, classes, place)
+
+
+def cells_request(privacy=LOCAL, run="a", classes=(0, 1), place=PLACE, axis=AXIS):
+    return CellsRequest(run, terms(privacy), 1, classes, place, axis)
+
+
+def masked_request(privacy=CENTRAL, n_shares=2):
+    return MaskedClassSumsRequest("a", terms(privacy), n_shares, (0, 1), PLACE)
+
+
+EACH = pytest.mark.parametrize("ask", [origin_request, sums_request, cells_request])
+COST = {
+    origin_request: Fraction(1, 5),
+    sums_request: Fraction(1, 2),
+    cells_request: Fraction(3, 10),
+}
+
+
+def exact_sums(levels):
+    x, y = table()
+    bounds = np.full(4, BOUNDS[0]), np.full(4, BOUNDS[1])
+    return class_sums(directions(in_cube(x, bounds), PLACE), y, 2, levels)
+
+
+def spent(member):
+    return member._till.ledger.spent("table")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [SchemaRequest(5), ConstantsRequest(5, 5), ModelRelease(b"")],
+    ids=lambda request: type(request).__name__,
+)
+def test_requests_of_the_exact_protocol_get_no_answer(request_):
+    reply = decode(serve(party(), encode(request_)), (Refusal,))
+
+    assert reply.code == "malformed request"
+
+
+@EACH
+def test_a_release_is_charged_its_share_before_its_noise_is_drawn(ask):
+    seen = []
+
+    def bits(n):
+        seen.append(spent(north))
+        return np.random.default_rng(0).bytes(n)
+
+    north = party(bits=bits)
+    north.answer(ask())
+
+    assert set(seen) == {PureDP(COST[ask])}
+
+
+def test_three_releases_cost_the_whole_budget_and_no_fourth_is_given():
+    north = party()
+    for ask in COST:
+        north.answer(ask())
+
+    with pytest.raises(Refuse, match="privacy budget does not allow"):
+        north.answer(sums_request(place=-PLACE))
+
+    assert spent(north) == PureDP(1)
+
+
+@EACH
+def test_the_same_request_gets_the_same_answer_for_one_charge(ask):
+    north = party()
+
+    first, second = (encode(north.answer(ask())) for _ in range(2))
+
+    assert first == second
+    assert spent(north) == PureDP(COST[ask])
+
+
+def test_an_answer_survives_the_process_that_gave_it(tmp_path):
+    with ledger_of("north", PureDP(1), tmp_path / "north.db") as ledger:
+        first = encode(party(ledger=ledger).answer(sums_request()))
+
+    with Ledger(tmp_path / "north.db", party="north") as ledger:
+        again = encode(party(ledger=ledger).answer(sums_request()))
+
+    assert again == first
+
+
+def test_another_run_is_another_release_and_refused_once_the_budget_is_spent():
+    north = party()
+    first, second = (north.answer(sums_request(run=run)) for run in ("a", "b"))
+
+    with pytest.raises(Refuse, match="privacy budget does not allow"):
+        north.answer(sums_request(run="c"))
+
+    assert (first.values != second.values).any()
+    assert spent(north) == PureDP(1)
+
+
+def test_two_data_sets_of_one_ledger_answer_one_run_apart():
+    ledger = ledger_of("north", PureDP(1))
+    ledger.set_budget("visits", PureDP(1))
+
+    answers = [
+        party(ledger=ledger, dataset=name).answer(sums_request()).values
+        for name in ("table", "visits")
+    ]
+
+    assert (answers[0] != answers[1]).any()
+    assert ledger.spent("table") == ledger.spent("visits") == PureDP(Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 2},
+        {"delta": "1e-5"},
+        {"neighbors": "replace_one"},
+        {"mechanism": "central"},
+        {"bounds": (-5.0, 5.0)},
+        {"classes": (0, 1)},
+        {"colluders": 2},
+        {"n_parties": 3},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+@EACH
+def test_terms_that_were_not_agreed_are_refused_without_a_charge(ask, change):
+    north = party()
+
+    with pytest.raises(Refuse, match="not the one that was agreed"):
+        north.answer(ask(replace(LOCAL, **change)))
+
+    assert [entry.kind for entry in north._till.ledger.entries()] == ["budget"]
+
+
+def test_noise_shares_leave_only_inside_a_masked_sum():
+    reply = decode(serve(party(privacy=CENTRAL), encode(masked_request())), (Refusal,))
+
+    assert "masked sum" in reply.code
+
+
+@pytest.mark.parametrize(("n_shares", "colluders"), [(4, 0), (3, 1), (0, 1), (-1, 1)])
+def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
+    privacy = replace(CENTRAL, colluders=colluders)
+
+    with pytest.raises(Refuse, match="more noise shares are counted on"):
+        party(privacy=privacy).contribute(
+            masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3)
+        )
+
+
+@pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
+def test_masks_that_do_not_hold_against_the_colluders_get_no_share(n_asked, threshold, colluders):
+    policy = replace(CENTRAL, colluders=colluders)
+
+    with pytest.raises(Refuse, match="do not hold against the colluders"):
+        party(privacy=policy).contribute(
+            masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold)
+        )
+
+
+def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
+    policy = replace(LOCAL, mechanism="central")
+    twice = party(privacy=policy)
+
+    first, second = (
+        twice.contribute(masked_request(policy), MaskedRound(attempt, 4, 4, 3))
+        for attempt in ("ab", "cd")
+    )
+
+    assert (first.values != second.values).any()
+    assert spent(twice) == PureDP(1)
+
+
+def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
+    policy = replace(CENTRAL, epsilon=20)
+    north = party(privacy=policy)
+    release = class_sums_of(policy, 4, 2)
+    noise = shares(release.allowed, release.moved, n_shares=3, n_cells=10)
+
+    north.contribute(masked_request(policy, 3), MaskedRound("ab", 5, 5, 4))
+
+    (charged,) = (x.guarantee for x in north._till.ledger.entries() if x.kind == "released")
+    assert charged == noise.guarantee(release.moved, 10)
+    assert charged.rho <= release.allowed.rho
+
+
+def test_labels_that_were_not_declared_public_are_not_told():
+    north = party(privacy=replace(LOCAL, public=(), classes=(0, 1)))
+
+    with pytest.raises(Refuse, match="not declared public"):
+        north.answer(PublicSchemaRequest(True))
+    schema = north.answer(PublicSchemaRequest(False))
+
+    assert (schema.labels, schema.label_kind) == ((), "none")
+
+
+@EACH
+def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself(ask):
+    def bits(n):
+        raise OSError("the operating system has no entropy")
+
+    north = party(bits=bits)
+
+    with pytest.raises(Refuse) as caught:
+        north.answer(ask())
+
+    assert caught.value.code == "a release failed; it stays charged, and the party's log says where"
+    assert caught.value.detail == ""
+    assert spent(north) == PureDP(COST[ask])
+
+
+def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
+    ledger = ledger_of("north", PureDP(1))
+    ledger.close()
+
+    with pytest.raises(Refuse, match="its ledger cannot be used"):
+        party(ledger=ledger).answer(sums_request())
+
+
+@EACH
+def test_noise_is_fresh_in_every_process(ask):
+    replies = [party().answer(ask()).values for _ in range(2)]
+
+    assert (replies[0] != replies[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (sums_request(place=np.zeros(3)), "number of columns"),
+        (cells_request(place=np.zeros(3), axis=np.zeros(3)), "number of columns"),
+        (cells_request(axis=np.full(4, 0.6)), "axis is longer than 1"),
+        (cells_request(classes=(0, 1, 2)), "two classes alone"),
+        (origin_request(classes=(0,)), "a class that was agreed or is public is missing"),
+        (origin_request(classes=(0, 2)), "a class that was agreed or is public is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said_without_a_charge(request_, words):
+    north = party()
+
+    with pytest.raises(Refuse, match=words):
+        north.answer(request_)
+
+    assert spent(north) == PureDP(0)
+
+
+@pytest.mark.parametrize(
+    "place", [np.array([np.nan, 0, 0, 0]), np.array([2.0, 0, 0, 0]), np.zeros((2, 2))]
+)
+def test_places_outside_the_cube_make_no_request(place):
+    with pytest.raises((ValueError, WireError), match="within the cube"):
+        sums_request(place=place)
+
+
+def test_an_axis_of_other_columns_makes_no_request():
+    with pytest.raises(ValueError, match="differ in their number of columns"):
+        cells_request(axis=np.zeros(3))
+
+
+@EACH
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, np.inf, -np.inf, np.nan])
+def test_no_value_makes_a_party_fail(ask, value):
+    x, y = table()
+    x[3, 2] = value
+    north = party(rows=(x, y))
+
+    assert isinstance(north.answer(ask()), NoisyReply)
+    assert isinstance(north.answer(PublicSchemaRequest(True)).labels, tuple)
+
+
+@EACH
+def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word(ask):
+    x, y = table()
+    policy = replace(LOCAL, public=(), classes=(0, 1))
+    odd = y.copy()
+    odd[3] = 9
+    kept = np.delete(np.arange(len(y)), 3)
+
+    answers = [
+        party(privacy=policy, rows=rows, bits_seed=4).answer(ask(policy)).values
+        for rows in ((x, odd), (x[kept], y[kept]))
+    ]
+
+    assert (answers[0] == answers[1]).all()
+
+
+def test_a_party_without_rows_answers_noise():
+    x, y = table()
+    policy = replace(LOCAL, public=(), classes=(0, 1))
+    empty = party(privacy=policy, rows=(x[:0], y[:0]))
+
+    for ask in COST:
+        assert empty.answer(ask(policy)).values.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bounds": None}, "give bounds, an array of shape"),
+        ({"bounds": ((0.0,) * 3, (1.0,) * 3)}, "one or 4 of them"),
+        ({"public": ()}, "declare public="),
+    ],
+)
+def test_a_party_needs_bounds_and_classes_that_do_not_come_from_its_rows(change, words):
+    with pytest.raises(ValueError, match=words):
+        party(privacy=replace(LOCAL, **change))
+
+
+def test_a_reply_is_the_exact_sums_and_laplace_noise_of_the_stated_scale():
+    release = class_sums_of(LOCAL, 4, 2)
+    noise = np.concatenate(
+        [
+            party(bits_seed=seed).answer(sums_request()).values - exact_sums(release.levels)
+            for seed in range(400)
+        ]
+    )
+    scale = float(release.moved.l1 / release.allowed.epsilon)
+
+    share_below = np.mean(np.abs(noise) < scale * np.log(2))  # the median of abs(noise)
+
+    # 4,000 seeded cells: bounds at 7 deviations, false alarms below 1e-9.
+    assert abs(share_below - 0.5) < 7 * 0.5 / np.sqrt(len(noise))
+    assert abs(np.abs(noise).mean() / scale - 1) < 7 / np.sqrt(len(noise))
+    assert abs(noise.mean()) < 7 * np.sqrt(2) * scale / np.sqrt(len(noise))
+
+
+# An audit of what leaves a party, and breaches that it finds.
+
+LOOSE = Privacy(epsilon=4, public=(), classes=(0, 1), bounds=BOUNDS)
+CLAIM = {sums_request: 2.0, cells_request: 1.2}
+
+
+def half_the_noise(allowed, moved, **options):
+    """Noise for twice the part, charged as the part itself."""
+    cost, _ = noising(allowed, moved, **options)
+    _, noised = noising(PureDP(2 * allowed.epsilon), moved, **options)
+    return cost, noised
+
+
+def bare_counts(allowed, moved, **options):
+    """Noise on the sums alone: the counts of the classes stand in front of them."""
+    cost, noised = noising(allowed, moved, **options)
+    return cost, lambda values: np.concatenate([values[:2], noised(values)[2:]])
+
+
+def cells_up_to_the_farthest_row(units, labels, axis):
+    places = np.abs(units @ axis)
+    return honest_cells(units / max(places.max(), 1e-9), labels, axis)
+
+
+honest_cells = party_module.cell_counts
+
+
+def released(rows, ask, n, seed):
+    """Many releases of a small table, as they leave a party."""
+    bits = np.random.default_rng(seed).bytes
+    answers = []
+    for start in range(0, n, 50):  # a ledger adds up all its releases; short ones are quick
+        member = party(privacy=LOOSE, rows=rows, bits=bits, ledger=ledger_of("n", PureDP(500)))
+        for k in range(start, start + 50):
+            answers.append(member.answer(ask(LOOSE, run=str(k))).values)
+    return np.stack(answers)
+
+
+@pytest.mark.parametrize(
+    ("ask", "name", "breach"),
+    [
+        (sums_request, None, None),
+        (cells_request, None, None),
+        (cells_request, "noising", half_the_noise),
+        (sums_request, "noising", bare_counts),
+        (cells_request, "cell_counts", cells_up_to_the_farthest_row),
+    ],
+)
+def test_audit_of_what_leaves_a_party_finds_breaches_and_nothing_else(
+    monkeypatch, ask, name, breach
+):
+    if breach is not None:
+        monkeypatch.setattr(party_module, name, breach)
+    rng = np.random.default_rng(3)
+    x = np.vstack([PLACE * 4 + 4 * AXIS, PLACE * 4 + 0.3 * rng.normal(size=(12, 4))])
+    x[1:] -= np.outer((x[1:] - PLACE * 4) @ AXIS * 0.8, AXIS)  # the first row is the farthest
+    y = np.arange(13) % 2
+
+    with_row = released((x, y), ask, 600, seed=1)
+    without = released((x[1:], y[1:]), ask, 600, seed=2)
+
+    # 99.9 % confidence and fixed seeds.
+    found = certified_epsilon(with_row, without).epsilon()
+    assert (found > CLAIM[ask]) == (breach is not None), found
+
+
+def test_the_masked_origin_is_asked_for_as_the_plain_one():
+    policy = replace(LOCAL, mechanism="central")
+    request = MaskedOriginRequest("a", terms(policy), 2, (0, 1))
+
+    reply = party(privacy=policy).contribute(request, MaskedRound("ab", 4, 4, 3))
+
+    assert reply.values.shape == (5,)

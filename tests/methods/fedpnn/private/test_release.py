@@ -1,0 +1,325 @@
+"""How far a row moves each of the three vectors, and that their noise stays within the budget."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PrivacyError
+from fedneighbors.methods.fedpnn.private.plan import cells, class_sums_of, origin
+from fedneighbors.methods.fedpnn.private.release import (
+    N_CELLS,
+    cell_counts,
+    cell_sensitivity,
+    class_sums,
+    class_sums_sensitivity,
+    count_weight,
+    directions,
+    in_cube,
+    origin_reach,
+    origin_sensitivity,
+    origin_sums,
+    part,
+    public_bounds,
+)
+from fedneighbors.privacy.accounting import fits
+from fedneighbors.privacy.guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.noising import mechanism, shares
+from fedneighbors.privacy.policy import Privacy
+
+RELATIONS = st.sampled_from(["add_remove", "replace_one"])
+SEEDS = st.integers(0, 2**32 - 1)
+LEVELS = st.sampled_from([16, 100, 1024])
+
+
+def wild_table(rng, n_rows, n_columns):
+    """Values of all sizes, at and beyond the bounds, infinite and missing ones among them."""
+    x = rng.normal(size=(n_rows, n_columns)) * 10.0 ** rng.integers(-9, 9, size=(n_rows, 1))
+    odd = rng.random(x.shape) < 0.2
+    x[odd] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(odd.sum()))
+    return x, rng.integers(0, 3, n_rows)
+
+
+def neighbor(rng, relation, x, y):
+    """The same rows without the first, or with another row in its place."""
+    if relation == "add_remove":
+        return x[1:], y[1:]
+    other_x, other_y = x.copy(), y.copy()
+    fresh, label = wild_table(rng, 1, x.shape[1])
+    other_x[0], other_y[0] = (-x[0] if rng.random() < 0.5 else fresh[0]), label[0]
+    return other_x, other_y
+
+
+def cube_of(x):
+    n = x.shape[1]
+    return in_cube(x, (np.full(n, -1.0), np.full(n, 1.0)))
+
+
+def assert_within(moved, stated):
+    moved = np.abs(moved)
+    assert moved.sum() <= stated.l1
+    assert (moved**2).sum() <= stated.l2_squared
+    assert moved.max() <= stated.linf
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
+def test_no_row_moves_the_origin_further_than_stated(seed, relation, levels, n_columns):
+    rng = np.random.default_rng(seed)
+    x, y = wild_table(rng, 5, n_columns)
+    other, _ = neighbor(rng, relation, x, y)
+
+    moved = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
+
+    assert_within(moved, origin_sensitivity(n_columns, levels, relation))
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
+def test_no_row_moves_the_class_sums_further_than_stated(seed, relation, levels, n_columns):
+    rng = np.random.default_rng(seed)
+    x, y = wild_table(rng, 5, n_columns)
+    place = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
+
+    before, after = (
+        class_sums(directions(cube_of(rows), place), labels, 3, levels)
+        for rows, labels in ((x, y), neighbor(rng, relation, x, y))
+    )
+
+    assert_within(before - after, class_sums_sensitivity(n_columns, levels, relation))
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, RELATIONS, st.integers(1, 30))
+def test_no_row_moves_the_cells_further_than_stated(seed, relation, n_columns):
+    rng = np.random.default_rng(seed)
+    x, y = wild_table(rng, 5, n_columns)
+    place, axis = rng.uniform(-1, 1, n_columns), rng.normal(size=n_columns)
+    axis /= np.sqrt((axis**2).sum())
+
+    before, after = (
+        cell_counts(directions(cube_of(rows), place), labels % 2, axis)
+        for rows, labels in ((x, y), neighbor(rng, relation, x, y))
+    )
+
+    assert_within(before - after, cell_sensitivity(relation))
+    if relation == "add_remove":
+        assert np.abs(before - after).sum() == 1  # always reached: nothing less may be stated
+
+
+# Rows that move a vector exactly as far as is stated; a smaller statement would be wrong.
+
+
+@pytest.mark.parametrize(
+    ("row", "norm"),
+    [
+        (np.r_[np.ones(16), np.zeros(9)], "l2_squared"),  # as long as the ball, of 25 columns
+        (np.ones(25), "l1"),  # cut to the ball
+        (np.ones(25), "linf"),
+    ],
+)
+def test_some_row_moves_the_origin_as_far_as_stated(row, norm):
+    moved = np.abs(origin_sums(row[None, :], 1000))
+
+    stated = origin_sensitivity(25, 1000, "add_remove")
+    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
+    assert reached[norm] == getattr(stated, norm)
+
+
+def test_a_row_exchanged_for_its_opposite_moves_the_origin_as_far_as_stated():
+    row = np.r_[np.ones(16), np.zeros(9)][None, :]
+
+    moved = np.abs(origin_sums(row, 1000) - origin_sums(-row, 1000))
+
+    stated = origin_sensitivity(25, 1000, "replace_one")
+    assert (moved**2).sum() == stated.l2_squared
+    assert moved.max() == stated.linf
+    assert 2 * np.abs(origin_sums(np.ones((1, 25)), 1000)[1:]).sum() == stated.l1
+
+
+@pytest.mark.parametrize(
+    ("unit", "norms"), [([1.0, 0, 0, 0], ("l2_squared", "linf")), ([0.5] * 4, ("l2_squared", "l1"))]
+)
+def test_some_row_moves_the_class_sums_as_far_as_stated(unit, norms):
+    moved = np.abs(class_sums(np.array([unit]), np.array([1]), 3, 1024))
+
+    stated = class_sums_sensitivity(4, 1024, "add_remove")
+    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
+    assert [reached[norm] for norm in norms] == [getattr(stated, norm) for norm in norms]
+
+
+@pytest.mark.parametrize(
+    ("units", "labels", "norms"),
+    [
+        ([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]], (0, 0), ("l2_squared", "linf")),
+        ([[0.5] * 4, [-0.5] * 4], (0, 1), ("l1",)),
+    ],
+)
+def test_some_exchange_moves_the_class_sums_as_far_as_stated(units, labels, norms):
+    one, other = (
+        class_sums(np.array([unit]), np.array([label]), 3, 1024)
+        for unit, label in zip(units, labels, strict=True)
+    )
+    moved = np.abs(one - other)
+
+    stated = class_sums_sensitivity(4, 1024, "replace_one")
+    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
+    assert [reached[norm] for norm in norms] == [getattr(stated, norm) for norm in norms]
+
+
+def test_a_row_exchanged_into_another_cell_moves_two():
+    axis = np.array([1.0, 0.0])
+    one, other = (cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9))
+
+    assert np.abs(one - other).sum() == cell_sensitivity("replace_one").l1 == 2
+
+
+def vectors_of(x, y):
+    """All three vectors of a table, as seen from fixed places."""
+    n = x.shape[1]
+    place, axis = np.linspace(-0.5, 0.5, n), np.full(n, n**-0.5)
+    units = directions(cube_of(x), place)
+    return np.concatenate(
+        [
+            origin_sums(cube_of(x), 64),
+            class_sums(units, y, 3, 64),
+            cell_counts(units, y % 2, axis),
+        ]
+    )
+
+
+def stretched_to_the_rows(x, y):
+    """As :func:`vectors_of`, but the grid of the cells ends at the farthest row."""
+    units = directions(cube_of(x), np.zeros(x.shape[1]))
+    places = units.sum(axis=1)
+    axis = np.full(x.shape[1], 1 / max(np.abs(places).max(), 1e-9))
+    return cell_counts(units, y % 2, axis)
+
+
+def is_additive(vectors, seed):
+    rng = np.random.default_rng(seed)
+    x, y = wild_table(rng, 8, 6)
+    return (vectors(x, y) == vectors(x[:3], y[:3]) + vectors(x[3:], y[3:])).all()
+
+
+def test_every_row_adds_its_own_part_whatever_the_other_rows_are():
+    assert all(is_additive(vectors_of, seed) for seed in range(200))
+
+
+def test_cells_that_depend_on_the_rows_are_found_out():
+    assert not all(is_additive(stretched_to_the_rows, seed) for seed in range(200))
+
+
+def test_cells_reach_from_one_end_of_the_axis_to_the_other():
+    places = np.array([-1.0, -0.76, -0.74, -1e-9, 0.0, 0.99, 1.0])
+    units = np.stack([places, np.sqrt(1 - places**2)], axis=1)
+
+    counted = cell_counts(units, np.zeros(7, int), np.array([1.0, 0.0]))
+
+    assert counted.tolist() == [2, 1, 0, 1, 1, 0, 0, 2, *[0] * N_CELLS]
+
+
+def test_a_row_on_the_origin_has_no_direction():
+    place = np.array([0.25, -0.5])
+
+    assert directions(place[None, :], place).tolist() == [[0.0, 0.0]]
+
+
+def test_values_are_cut_to_the_bounds_and_missing_ones_go_to_the_middle():
+    bounds = (np.array([0.0, 5.0, 2.0]), np.array([10.0, 6.0, 2.0]))  # the last range is empty
+    x = np.array([[2.5, 5.25, 7.0], [np.inf, -np.inf, np.nan], [np.nan, 99.0, 2.0]])
+
+    assert in_cube(x, bounds).tolist() == [[-0.5, -0.5, 0.0], [1.0, -1.0, 0.0], [0.0, 1.0, 0.0]]
+
+
+@given(st.integers(1, 200), LEVELS)
+def test_weights_and_reach_are_whole_steps_of_the_half_diagonal(n_columns, levels):
+    reach = origin_reach(n_columns, levels)
+
+    assert reach == int((16 * levels**2 * n_columns // 25) ** 0.5)
+    assert count_weight(reach) == max(1, 2 * reach // 5)
+
+
+@given(st.fractions(Fraction(1, 50), 8, max_denominator=100))
+def test_parts_of_a_pure_budget_add_up_to_it(epsilon):
+    privacy = Privacy(epsilon=epsilon)
+    two = [part(privacy, of=of, n_classes=2) for of in ("origin", "class sums", "cells")]
+    more = [part(privacy, of=of, n_classes=3) for of in ("origin", "class sums")]
+
+    assert sum(each.epsilon for each in two) == sum(each.epsilon for each in more) == epsilon
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 8])
+def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, n_classes):
+    privacy = Privacy(epsilon=epsilon, delta="1e-5")
+    kinds = ["origin", "class sums", "cells"][: 3 if n_classes == 2 else 2]
+
+    parts = [part(privacy, of=of, n_classes=n_classes) for of in kinds]
+
+    assert fits(parts, ApproxDP(epsilon, Fraction(1, 10**5)))
+    assert not fits([*parts, parts[0]], ApproxDP(epsilon, Fraction(1, 10**5)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([Fraction(1, 2), 1, 8]),  # each conversion of (epsilon, delta) takes a while
+    st.sampled_from([0, "1e-5"]),
+    st.sampled_from(["add_remove", "replace_one"]),
+    st.integers(1, 9),
+    st.sampled_from([1, 9, 30]),
+)
+def test_whole_noise_and_shares_of_it_stay_within_their_part(
+    epsilon, delta, relation, n_shares, n_columns
+):
+    privacy = Privacy(epsilon=epsilon, delta=delta, neighbors=relation)
+    releases = [origin(privacy, n_columns, 2), class_sums_of(privacy, n_columns, 2), cells(privacy)]
+
+    for release in releases:
+        whole = mechanism(release.allowed, release.moved).guarantee(release.moved)
+        some = shares(release.allowed, release.moved, n_shares=n_shares, n_cells=release.n_cells)
+        if delta:
+            assert whole.rho <= release.allowed.rho
+            assert some.guarantee(release.moved, release.n_cells).rho <= release.allowed.rho
+        else:
+            assert whole == some.guarantee(release.moved) == release.allowed
+
+
+@pytest.mark.parametrize(
+    ("policy", "n_columns", "levels"),
+    [
+        (Privacy(epsilon=1, delta="1e-5"), 30, 1024),
+        (Privacy(epsilon=1), 9, 256),
+        (Privacy(epsilon="1/10"), 30, 0),
+    ],
+)
+def test_vectors_are_as_fine_as_the_samplers_bear(policy, n_columns, levels):
+    if levels:
+        assert origin(policy, n_columns, 2).levels == levels
+    else:
+        with pytest.raises(PrivacyError, match="would drown in the noise"):
+            origin(policy, n_columns, 2)
+
+
+def test_a_release_of_more_than_two_classes_gets_the_share_of_the_cells():
+    privacy = Privacy(epsilon=1)
+
+    assert part(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))
+    assert part(privacy, of="class sums", n_classes=3) == PureDP(Fraction(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (None, "read off the rows they would tell of single records"),
+        (((0.0, 0.0), (1.0, 1.0)), "one or 3 of them"),
+        ((0.0, np.inf), "finite numbers"),
+        ((1.0, 0.0), "low bounds below the high ones"),
+        ((-1.7e308, 1.7e308), "within a finite range"),
+    ],
+)
+def test_bounds_that_are_missing_or_wrong_are_refused(bounds, words):
+    with pytest.raises(ValueError, match=words):
+        public_bounds(Privacy(epsilon=1, bounds=bounds), 3)

@@ -1,0 +1,291 @@
+"""A whole private training: what the coordinator learns, what the model says, what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import (
+    DataError,
+    PartyMissing,
+    PartyRefused,
+    PrivacyError,
+    ProtocolError,
+    SchemaMismatch,
+)
+from fedneighbors.federation.loop import run_rounds
+from fedneighbors.federation.maskedsums import MaskedSums
+from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation.roles import serve
+from fedneighbors.methods.fedpnn.private.messages import CellsRequest, NoisyReply
+from fedneighbors.methods.fedpnn.private.neurons import axis_between, noised_means, noised_origin
+from fedneighbors.methods.fedpnn.private.plan import class_sums_of, origin
+from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+from fedneighbors.methods.fedpnn.private.release import (
+    cell_counts,
+    class_sums,
+    directions,
+    in_cube,
+    origin_sums,
+    public_bounds,
+)
+from fedneighbors.privacy.accounting import fits
+from tests.federation.maskfleet import enroll
+from tests.methods.fedpnn.private.tables import (
+    CENTRAL,
+    LOCAL,
+    ledger_of,
+    parties,
+    party,
+    table,
+    train,
+)
+
+MASKED = replace(LOCAL, mechanism="central")
+GAUSSIAN = replace(LOCAL, delta="1e-6")
+EACH = pytest.mark.parametrize(
+    "privacy", [LOCAL, MASKED, GAUSSIAN, CENTRAL], ids=["local", "central", "gauss", "both"]
+)
+
+
+@EACH
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_party_ends_with_the_model_of_the_coordinator(privacy, n_classes):
+    members = parties(4, privacy, n_classes=n_classes)
+
+    model = train(members, privacy).result
+
+    assert {member.model.to_bytes() for member in members} == {model.to_bytes()}
+    assert model.guarantee == f"{privacy.total}; add_remove of one row; {privacy.mechanism}"
+    assert len(model.neurons.positions) == (8 if n_classes == 2 else 3)
+
+
+@EACH
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_party_pays_its_budget_once_and_nothing_is_left_of_it(privacy, n_classes):
+    members = parties(4, privacy, n_classes=n_classes)
+    train(members, privacy)
+
+    with pytest.raises(PartyRefused, match="privacy budget"):
+        train(members, privacy, run_name="again")
+
+    for member in members:
+        ledger = member._till.ledger
+        paid = [entry for entry in ledger.entries() if entry.kind == "released"]
+        assert len(paid) == (3 if n_classes == 2 else 2)
+        assert fits([ledger.spent("table")], privacy.total)
+        assert 0.999 < float(ledger.spent("table").epsilon) <= 1
+
+
+def test_a_training_that_is_refused_sends_nothing_and_makes_no_model():
+    poor = party("p1", ledger=ledger_of("p1", replace(LOCAL, epsilon="1/10").total))
+    rich = party("p0", rows=table(seed=1))
+
+    with pytest.raises(PartyRefused, match="'p1' refused: its privacy budget"):
+        train([rich, poor], LOCAL)
+
+    assert [entry.kind for entry in poor._till.ledger.entries()] == ["budget"]
+    assert (rich.model, poor.model) == (None, None)
+
+
+def pooled_neurons(privacy, n):
+    """The neurons of all parties' rows in one table, without noise: a loop of its own."""
+    tables = [table(seed=k) for k in range(n)]
+    x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
+    cube = in_cube(x, public_bounds(privacy, 4))
+    first, second = origin(privacy, 4, 2).levels, class_sums_of(privacy, 4, 2).levels
+    place = noised_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
+    units = directions(cube, place)
+    found = noised_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
+    axis = axis_between(found.means)
+    return place, axis, cell_counts(units, y, axis).reshape(2, -1).T
+
+
+@pytest.mark.parametrize("mechanism", ["local", "central"])
+def test_with_next_to_no_noise_the_neurons_are_those_of_all_parties_rows(mechanism):
+    lavish = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
+
+    model = train(parties(4, lavish), lavish).result
+
+    place, axis, counts = pooled_neurons(lavish, 4)
+    assert (model.origin == place).all()
+    assert (model.neurons.axes[:, 0] == axis).all()
+    assert (np.rint(model.neurons.weights * kernel_mass(model)[:, None]) == counts).all()
+
+
+def kernel_mass(model):
+    apart = model.neurons.positions - model.neurons.positions.T
+    return np.exp(-(apart**2) / (2 * model.neurons.sigma**2)).sum(axis=0)
+
+
+def test_central_noise_is_that_of_one_table_and_local_noise_that_of_all():
+    local, central = (
+        train(parties(8, privacy), privacy).result.neurons.noise for privacy in (LOCAL, MASKED)
+    )
+
+    # 8 parties, 5 of whose shares are enough, a sixth being known to a colluder.
+    np.testing.assert_allclose(local**2, 5 * central**2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
+def test_noise_of_the_cells_has_the_variance_that_the_model_states(privacy):
+    agreed = replace(privacy, public=(), classes=(0, 1))
+    nobody = np.zeros((0, 4)), np.zeros(0, int)  # without rows, what the cells hold is noise
+    moved = []
+    for seed in range(20):
+        members = [
+            party(f"p{k}", privacy=agreed, rows=nobody, bits_seed=1000 * k + seed) for k in range(3)
+        ]
+        neurons = train(members, agreed).result.neurons
+        moved.append((neurons.weights / neurons.noise[:, None]).ravel())
+
+    standard = np.concatenate(moved)
+
+    # 320 seeded cells, sums of three draws, of kurtosis up to 4: the mean square is off by 7
+    # deviations, sqrt(3 / 320) each, with a probability below 1e-9.
+    assert np.mean(standard**2) == pytest.approx(1, abs=7 * np.sqrt(3 / standard.size))
+
+
+def lossy(members, step, lost):
+    """An exchange that loses parties for good when a step of a masked sum begins."""
+    gone = set()
+
+    def exchange(frames):
+        if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
+            gone.update(lost)
+        answers = {
+            name: serve(members[name], frame) for name, frame in frames.items() if name not in gone
+        }
+        return answers, {name: "gone" for name in frames if name not in answers}
+
+    return exchange
+
+
+@pytest.mark.parametrize("step", [OpenSum, MaskInput, Unmask])
+def test_parties_may_drop_out_of_the_masked_sums(step):
+    members = parties(8, CENTRAL)
+    masked, roster = enroll(members)
+    by_name = {member.name: member for member in masked}
+
+    with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
+        run_rounds(
+            coordinate_private(CENTRAL, run="a"),
+            lossy(by_name, step, ("p6", "p7")),
+            tuple(by_name),
+            sums=MaskedSums(roster),
+        )
+
+    assert set(caught.value.missing) == {"p6", "p7"}
+    assert members[0].model is not None
+
+
+def test_a_party_missing_from_sums_in_the_plain_ends_the_training():
+    members = {member.name: member for member in parties(3, LOCAL)}
+
+    with pytest.raises(PartyMissing, match="no reply to the cells"):
+        run_rounds(
+            coordinate_private(LOCAL, run="a"),
+            lossy(members, CellsRequest, ("p2",)),
+            tuple(members),
+        )
+
+    assert [member.model for member in members.values()] == [None] * 3
+
+
+def test_what_is_asked_for_in_masked_sums_is_asked_for_in_shares_of_noise():
+    rounds = train(parties(4, CENTRAL), CENTRAL).rounds
+
+    assert {record.request.partition(":")[0] for record in rounds} == {
+        "PublicSchemaRequest",
+        "MaskedOriginRequest",
+        "MaskedClassSumsRequest",
+        "MaskedCellsRequest",
+        "PrivateModelRelease",
+    }
+
+
+def test_one_party_alone_noises_by_itself_under_central():
+    rounds = train(parties(1, CENTRAL), CENTRAL).rounds
+
+    assert [record.request for record in rounds] == [
+        "PublicSchemaRequest",
+        "OriginRequest",
+        "ClassSumsRequest",
+        "CellsRequest",
+        "PrivateModelRelease",
+    ]
+
+
+def test_more_than_two_classes_are_asked_for_no_cells():
+    rounds = train(parties(2, LOCAL, n_classes=3), LOCAL).rounds
+
+    assert "CellsRequest" not in {record.request for record in rounds}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mechanism": "paper"}, "prints no private mechanism"),
+        ({"bounds": None}, "give bounds, an array of shape"),
+        ({"public": ()}, r"Privacy\(classes="),
+        ({"n_parties": 4}, "expected the 4 parties that privacy names, got 2"),
+        ({"bounds": ((0.0,) * 3, (1.0,) * 3)}, "one or 4 of them"),
+    ],
+)
+def test_what_the_training_needs_is_asked_for(change, words):
+    members = parties(2, LOCAL)
+
+    with pytest.raises(ValueError, match=words):
+        train(members, replace(LOCAL, **change))
+
+    assert all(len(member._till.ledger.entries()) == 1 for member in members)
+
+
+def test_more_colluders_than_survivors_are_refused():
+    policy = replace(CENTRAL, colluders=3)
+
+    with pytest.raises(PrivacyError, match="do not hold against colluders=3"):
+        train(parties(4, policy), policy)
+
+
+def test_one_class_is_refused_as_without_privacy():
+    policy = replace(LOCAL, public=(), classes=(0,))
+
+    with pytest.raises(DataError, match="at least two classes"):
+        train([party(privacy=policy)], policy)
+
+
+def test_tables_that_differ_are_told_apart_before_anything_is_paid():
+    members = [party("p0"), party("p1", rows=(table()[0][:, :3], table()[1]))]
+
+    with pytest.raises(SchemaMismatch):
+        train(members, LOCAL)
+
+    assert all(len(member._till.ledger.entries()) == 1 for member in members)
+
+
+class Liar:
+    """A private party that sends other vectors than it was asked for."""
+
+    def __init__(self, change):
+        self._inner = party("liar", bits_seed=1)
+        self.name, self.accepts = "liar", self._inner.accepts
+        self._change = change
+
+    def answer(self, request):
+        reply = self._inner.answer(request)
+        return NoisyReply(self._change(reply.values)) if isinstance(reply, NoisyReply) else reply
+
+
+@pytest.mark.parametrize("change", [lambda v: v[:-1], lambda v: np.append(v, 0)])
+def test_vectors_of_a_wrong_length_are_refused_though_no_party_sent_another(change):
+    with pytest.raises(ProtocolError, match="expected 5 noised values of the origin"):
+        train([Liar(change)], LOCAL)
+
+
+def test_a_run_of_the_same_name_gives_the_same_model_for_the_same_price():
+    members = parties(2, LOCAL)
+
+    first, again = (train(members, LOCAL).result.to_bytes() for _ in range(2))
+
+    assert first == again

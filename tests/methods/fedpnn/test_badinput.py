@@ -1,0 +1,236 @@
+"""Tables and replies that are not what they should be: errors with names, or a model that works."""
+
+import contextlib
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_wine
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, WireError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation.roles import Refuse, serve
+from fedneighbors.methods.fedpnn.messages import (
+    CentersReply,
+    CentersRequest,
+    ConstantsReply,
+    ConstantsRequest,
+    MomentsRequest,
+)
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+
+X, Y = load_wine(return_X_y=True)
+OWNER = np.arange(len(Y)) % 2
+MODES = [
+    {},
+    {"normalize": "minmax"},
+    {"normalize": "minmax", "frame": "local", "metric": None, "classwise": False},
+    {"normalize": None, "metric": None},
+    {"n_features_to_select": 5},
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fill", [0.0, 7.0, -1e59, np.nan])
+@pytest.mark.parametrize("where", [slice(None), OWNER == 0, Y == 1, Y != 1])
+def test_columns_of_one_value_or_of_none_do_no_harm(mode, fill, where):
+    x = X.copy()
+    x[where, 3] = fill
+    x[where, 7] = fill
+
+    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+
+    shares = found.predict_proba(np.vstack([x, X]))
+    assert np.isfinite(shares).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_table_that_says_nothing_tells_classes_apart_nowhere(mode, value):
+    x = np.full((40, 6), value)
+
+    found = FedPNNClassifier(**mode).fit(x, np.arange(40) % 2, parties=np.arange(40) % 4 // 2)
+
+    # clustered together, all rows are one center, which is the lower class's
+    expected = [0.5, 0.5] if mode.get("classwise", True) else [1.0, 0.0]
+    np.testing.assert_allclose(found.predict_proba(x), [expected] * 40)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("value", [2.0**200, -1e308, 1.7e308])
+def test_values_too_large_for_exact_sums_are_refused_with_their_column(mode, value):
+    x = X.copy()
+    x[5, 3] = value
+
+    with pytest.raises(PartyRefused, match=r"'1' refused: a value is 2\*\*200.*\(column 3\)"):
+        FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_largest_values_that_are_taken_make_a_model(mode):
+    x = X.copy()
+    x[::7, 3], x[1::7, 4], x[2::7, 5] = 2.0**199, -(2.0**199), 1e-300
+
+    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+
+    with np.errstate(all="raise", under="ignore"):
+        shares = found.predict_proba(np.vstack([x, np.full_like(x[:2], 1.7e308)]))
+    assert np.isfinite(shares).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parties_of_one_class_each_make_a_model(mode):
+    found = FedPNNClassifier(**mode).fit(X, Y, parties=Y)
+
+    assert set(found.model_.center_labels.tolist()) == {0, 1, 2}
+    assert np.isfinite(found.predict_proba(X)).all()
+
+
+def test_a_party_without_rows_takes_part():
+    members = [FedPNNParty("empty", X[:0], Y[:0]), FedPNNParty("full", X, Y)]
+
+    for choice in (None, 4):
+        model = run(coordinate(FedPNNSettings(n_features_to_select=choice)), members).result
+        assert len(model.centers)
+    assert members[0].exposure.n_records == 0
+
+
+def test_owners_beside_a_number_of_parties_to_deal_to_are_refused():
+    with pytest.raises(ValueError, match="share=2 deals rows that nobody owns"):
+        FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNER)
+    FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNER)
+
+
+@pytest.mark.parametrize("state", [-1, 2**63, "seed"])
+def test_seeds_out_of_range_are_refused(state):
+    with pytest.raises(ValueError, match=r"seed|random_state"):
+        FedPNNClassifier(share=2, random_state=state).fit(X, Y)
+
+
+def test_random_states_of_any_kind_deal_rows():
+    same = [
+        FedPNNClassifier(share=2, random_state=np.random.RandomState(3)).fit(X, Y) for _ in range(2)
+    ]
+
+    assert same[0].model_.to_bytes() == same[1].model_.to_bytes()
+    assert FedPNNClassifier(share=2, random_state=None).fit(X, Y).score(X, Y) > 0.9
+
+
+def test_threads_change_no_bit():
+    alone, many = (FedPNNClassifier(n_jobs=n).fit(X, Y) for n in (None, 3))
+
+    assert alone.model_.to_bytes() == many.model_.to_bytes()
+    assert (alone.predict_proba(X) == many.predict_proba(X)).all()
+
+
+class Liar(FedPNNParty):
+    """A party whose constants or centers are changed on the way out."""
+
+    def __init__(self, kind, change):
+        super().__init__("p1", X, Y)
+        self._kind, self._change = kind, change
+
+    def answer(self, request):
+        reply = super().answer(request)
+        return replace(reply, **self._change(reply)) if isinstance(reply, self._kind) else reply
+
+
+def unsorted(reply):
+    return {"knots": reply.knots[:, ::-1]}
+
+
+def gap(reply):
+    sizes = reply.sizes.copy()
+    sizes[0, 0] = 0
+    return {"sizes": sizes}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
+        (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
+        (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
+        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "no table's size"),
+        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "no table's size"),
+        (ConstantsReply, gap, "gaps between"),
+        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for every column"),
+        (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
+        (CentersReply, lambda r: {"centers": r.centers * 1e200}, "not a point within 1e\\+150"),
+        (CentersReply, lambda r: {"centers": r.centers * np.inf}, "not a point within"),
+        (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "no table's size"),
+        (CentersReply, lambda r: {"counts": r.counts * 0 + 1}, "fewer than 5 records"),
+        (CentersReply, lambda r: {"choice": 99}, "no such smoothing"),
+    ],
+)
+def test_replies_that_no_table_gives_are_errors_that_name_the_party(kind, change, words):
+    """The liar's own runtime would refuse to make some of these: the frame is forged then."""
+    forged = Forged(Liar(kind, change))
+
+    with pytest.raises((WireError, ProtocolError), match=f"party 'p1': .*{words}"):
+        run(coordinate(FedPNNSettings()), [FedPNNParty("p0", X, Y), forged])
+
+
+class Forged:
+    """Sends what a liar makes, without the checks that making it would run."""
+
+    def __init__(self, liar):
+        self.name, self.accepts, self._liar = liar.name, liar.accepts, liar
+
+    def answer(self, request):
+        reply = FedPNNParty.answer(self._liar, request)
+        if not isinstance(reply, self._liar._kind):
+            return reply
+        made = object.__new__(type(reply))
+        for name, value in (vars(reply) | self._liar._change(reply)).items():
+            object.__setattr__(made, name, value)
+        return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ConstantsRequest(9, 5, np.array([3, 2])),
+        lambda: ConstantsRequest(9, 5, np.array([2, 2])),
+        lambda: MomentsRequest(b"", (0, 1), 5, np.array([-1])),
+        lambda: CentersRequest(
+            b"", "minmax", 9, np.full((2, 2), np.inf), (0,), None, 2.0, True, 5, "gaussian", True
+        ),
+    ],
+)
+def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
+    with pytest.raises(ValueError, match=r"ascending positions|no matrix of finite numbers"):
+        make()
+
+
+def test_a_party_refuses_columns_that_its_table_does_not_have():
+    with pytest.raises(Refuse, match="does not have"):
+        FedPNNParty("p0", X, Y).answer(ConstantsRequest(9, 5, np.array([12, 13])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(MODES), st.integers(1, 5))
+def test_tables_of_strange_values_give_a_model_or_an_error_with_a_name(seed, mode, min_count):
+    rng = np.random.default_rng(seed)
+    strange = [np.nan, 0.0, -0.0, 1e-320, 1e-160, 1e55, -1e55, 1.0]
+    x = rng.choice(strange, size=(40, 3))
+    y, owner = rng.integers(0, 3, 40), rng.integers(0, 2, 40)
+
+    classifier = FedPNNClassifier(**mode, min_count=min_count, classes=[0, 1, 2])
+    with contextlib.suppress(FedneighborsError), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = classifier.fit(x, y, parties=owner)
+        assert np.isfinite(found.predict_proba(x)).all()
+
+
+def test_a_party_answers_frames_of_its_requests_with_frames():
+    reply = serve(FedPNNParty("p0", X, Y), encode(ConstantsRequest(9, 5, np.array([0, 5]))))
+
+    assert decode(reply, (ConstantsReply,)).knots.shape == (2, 9)

@@ -1,0 +1,274 @@
+"""Columns are kept by t-statistics that are those of the pooled rows, bit for bit."""
+
+from dataclasses import fields
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import ttest_ind
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import DataError, PartyRefused, ProtocolError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.fedpnn.messages import SelectionReply, SelectionRequest
+from fedneighbors.methods.fedpnn.model import FedPNNModel
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.selection import (
+    ClassSums,
+    class_sums,
+    most_telling,
+    welch_statistics,
+)
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from tests.naive import selection as naive
+
+X, Y = load_wine(return_X_y=True)
+OWNER = np.arange(len(Y)) % 3
+
+
+def added(parts):
+    """Return the sums of parties, added up."""
+    names = [field.name for field in fields(ClassSums)]
+    return ClassSums(*(sum(getattr(part, name) for part in parts) for name in names))
+
+
+def of_parties(x, y, owner, n_classes, min_count=1):
+    parts = [
+        class_sums(x[owner == k], y[owner == k], n_classes, min_count=min_count)
+        for k in np.unique(owner)
+    ]
+    return added(parts)
+
+
+CELLS = st.one_of(
+    st.integers(-3, 3).map(float),
+    st.floats(-1e6, 1e6),
+    st.sampled_from([np.nan, 0.1, -0.1, 1e30, -1e30, 1e-30]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(2, 12), st.integers(1, 4), st.integers(2, 4))
+def test_statistics_over_parties_are_those_of_rational_numbers_over_pooled_rows(
+    data, n, n_features, n_classes
+):
+    x = data.draw(arrays(np.float64, (n, n_features), elements=CELLS))
+    y = data.draw(arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
+    owner = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
+
+    found = welch_statistics(of_parties(x, y, owner, n_classes))
+
+    quanta = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
+    expected = naive.statistics(quanta.tolist(), y.tolist())
+    assert [None if np.isnan(t) else t for t in found.tolist()] == expected
+    for k in range(n_features + 1):
+        assert most_telling(found, k).columns.tolist() == naive.kept(expected, k)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 6))
+def test_sums_of_complete_tables_do_not_depend_on_who_owns_which_rows(seed, n_parties, min_count):
+    rng = np.random.default_rng(seed)
+    y, owner = np.repeat(np.arange(3), 40), rng.integers(0, n_parties, 120)
+    x = rng.normal(size=(120, 5)) * 10.0 ** rng.integers(-9, 9, 5)
+    held = np.array([np.bincount(y[owner == k], minlength=3) for k in range(n_parties)])
+    told = (held >= min_count)[owner, y]
+
+    apart = of_parties(x[told], y[told], owner[told], 3, min_count)
+    pooled = class_sums(x[told], y[told], 3, min_count=min_count)
+
+    for field in fields(ClassSums):
+        assert (getattr(apart, field.name) == getattr(pooled, field.name)).all()
+
+
+def test_statistics_are_those_of_scipy():
+    found = welch_statistics(class_sums(X, Y, 3, min_count=1))
+
+    each = [np.abs(ttest_ind(X[k == Y], X[k != Y], equal_var=False).statistic) for k in range(3)]
+    np.testing.assert_allclose(found, np.max(each, axis=0), rtol=1e-12)
+
+
+def test_columns_that_set_classes_apart_without_spread_come_first_and_constant_ones_last():
+    y = np.repeat([0, 1], 6)
+    noise = np.tile([-1.0, 0.0, 1.0], 4)
+    x = np.column_stack([np.full(12, 3.0), noise, noise + y, 5.0 * y, np.full(12, np.nan)])
+
+    found = welch_statistics(class_sums(x, y, 2, min_count=5))
+
+    assert np.isnan(found[[0, 4]]).all()
+    assert found[1] == 0 < found[2] < found[3] == np.inf
+    assert [most_telling(found, n).columns.tolist() for n in range(1, 6)] == [
+        [3], [2, 3], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4],
+    ]  # fmt: skip
+
+
+def test_equal_statistics_go_to_the_lower_column():
+    x = X[:, [3, 0, 3, 0, 3]]
+
+    selection = most_telling(welch_statistics(class_sums(x, Y, 3, min_count=1)), 3)
+
+    assert selection.columns.tolist() == [0, 1, 3]
+    assert selection.n_features == 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
+def test_sums_stand_for_many_cells_and_leave_none_or_many_of_a_class_out(seed, min_count, share):
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1], [min_count + 3, 20])
+    x = np.where(rng.random((len(y), 8)) < share, np.nan, rng.normal(size=(len(y), 8)))
+
+    sums = class_sums(x, y, 2, min_count=min_count)
+
+    left_out = np.bincount(y)[:, None] - sums.counts
+    assert ((sums.counts == 0) | (sums.counts >= min_count)).all()
+    assert ((left_out == 0) | (left_out >= min_count)).all()
+    assert not sums.sums[sums.counts == 0].any()
+    assert not sums.squares[sums.counts == 0].any()
+
+
+@pytest.mark.parametrize("classifier", [FedPNNClassifier(), FedPNNClassifier.paper(0.2, 0.2)])
+def test_a_model_of_few_columns_is_that_of_a_table_of_these_columns(classifier):
+    noise = np.random.default_rng(0).normal(size=(len(Y), 40))
+    x = np.hstack([noise[:, :20], X, noise[:, 20:]])
+    classifier.set_params(share=None, holdout=0.0)
+    few = clone(classifier).set_params(n_features_to_select=6)
+
+    found = few.fit(x, Y, parties=OWNER)
+    kept = np.flatnonzero(found.support_)
+    alone = clone(classifier).fit(x[:, kept], Y, parties=OWNER)
+
+    assert kept.min() >= 20
+    assert kept.max() < 20 + X.shape[1]
+    assert found.t_statistics_.shape == (6,)
+    assert (found.centers_ == alone.centers_).all()
+    assert (found.predict_proba(x) == alone.predict_proba(x[:, kept])).all()
+
+
+def test_columns_that_are_kept_do_not_depend_on_who_owns_which_rows():
+    alone, apart = (
+        FedPNNClassifier(n_features_to_select=5).fit(X, Y, parties=owner) for owner in (None, OWNER)
+    )
+
+    assert (alone.support_ == apart.support_).all()
+    assert alone.t_statistics_.tolist() == apart.t_statistics_.tolist()
+    assert [r.request for r in apart.run_record_.rounds][:2] == [
+        "SchemaRequest",
+        "SelectionRequest",
+    ]
+    assert apart.run_record_.rounds[1].reduce == "sum"
+
+
+def test_all_columns_are_kept_without_an_exchange():
+    found = FedPNNClassifier(n_features_to_select=X.shape[1]).fit(X, Y)
+
+    assert found.support_.all()
+    assert "SelectionRequest" not in [r.request for r in found.run_record_.rounds]
+    assert not hasattr(found, "t_statistics_")
+
+
+def test_a_model_remembers_its_columns_and_checks_tables_of_all_by_name(tmp_path):
+    frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
+    found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNER)
+    found.save(tmp_path / "model")
+
+    again = FedPNNClassifier.load(tmp_path / "model")
+
+    assert (again.support_ == found.support_).all()
+    assert again.t_statistics_.tolist() == found.t_statistics_.tolist()
+    assert again.model_.to_bytes() == found.model_.to_bytes()
+    assert (again.predict_proba(frame) == found.predict_proba(frame)).all()
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(frame[frame.columns[found.support_]])
+    with pytest.raises(ValueError, match="expecting 13 features"):
+        again.predict(X[:, found.support_])
+
+
+def test_what_a_model_says_does_not_depend_on_columns_that_were_not_kept():
+    found = FedPNNClassifier(n_features_to_select=4).fit(X, Y)
+    other = np.where(found.support_, X, np.nan)
+
+    assert (found.predict_proba(other) == found.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("n", [0, -3, 2.5, True, "many"])
+def test_senseless_numbers_of_columns_are_refused_at_fit(n):
+    with pytest.raises(ValueError, match="n_features_to_select as an integer of 1 or more"):
+        FedPNNClassifier(n_features_to_select=n).fit(X, Y)
+
+
+class Liar(FedPNNParty):
+    change = staticmethod(lambda reply: reply)
+
+    def _sums(self, request):
+        return self.change(super()._sums(request))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: SelectionReply(r.counts[:, 1:], r.sums, r.squares), "of 3 classes and 13"),
+        (lambda r: SelectionReply(r.counts, r.sums[:1], r.squares), "of 3 classes and 13"),
+        (lambda r: SelectionReply(-r.counts, r.sums, r.squares), "fewer than 5 cells"),
+        (lambda r: SelectionReply(r.counts * 0 + 4, r.sums, r.squares), "fewer than 5 cells"),
+        (lambda r: SelectionReply(r.counts + (1 << 60), r.sums, r.squares), "more cells than any"),
+    ],
+)
+def test_sums_that_break_the_rules_name_the_party(change, words):
+    member = Liar("p1", X, Y)
+    member.change = change
+
+    with pytest.raises(ProtocolError, match=f"party 'p1': .*{words}"):
+        run(coordinate(FedPNNSettings(n_features_to_select=3)), [FedPNNParty("p0", X, Y), member])
+
+
+def test_sums_that_no_table_has_are_refused():
+    member = Liar("p1", X, Y)
+    member.change = lambda r: SelectionReply(r.counts, r.sums, -3 * r.squares)
+
+    with pytest.raises(ProtocolError, match="contradict each other"):
+        run(coordinate(FedPNNSettings(n_features_to_select=3)), [FedPNNParty("p0", X, Y), member])
+
+
+def test_a_party_is_asked_for_sums_of_its_own_number_of_columns():
+    member = FedPNNParty("p0", X, Y)
+
+    class Asker:
+        def __init__(self):
+            self.name, self.accepts = member.name, member.accepts
+
+        def answer(self, request):
+            if isinstance(request, SelectionRequest):
+                request = SelectionRequest(request.classes, 99, request.min_count)
+            return member.answer(request)
+
+    with pytest.raises(PartyRefused, match="number of columns is not the announced one"):
+        run(coordinate(FedPNNSettings(n_features_to_select=3)), [Asker()])
+
+
+def test_eleven_thousand_columns_are_told_apart_before_any_product_is_formed():
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1], [40, 20])
+    x = rng.normal(size=(60, 10_936))
+    telling = np.arange(0, 10_936, 1000)
+    x[:, telling] += 4.0 * y[:, None]
+
+    found = FedPNNClassifier(n_features_to_select=30).fit(x, y, parties=np.arange(60) % 2)
+
+    rounds = {r.request: r for r in found.run_record_.rounds}
+    assert found.support_[telling].all()
+    assert found.score(x, y) > 0.95
+    assert max(rounds["SelectionRequest"].upload_bytes.values()) < 320 * 2 * 10_936 + 1000
+    assert max(rounds["MomentsRequest"].upload_bytes.values()) < 20_000
+    assert FedPNNModel.from_bytes(found.model_.to_bytes()).n_features == 10_936
+
+
+def test_a_metric_of_too_many_columns_is_an_error_that_says_what_to_do():
+    x = np.tile(np.arange(12.0)[:, None], 5000)
+
+    with pytest.raises(DataError, match=r"would take 200 MB from each party.*to_select"):
+        FedPNNClassifier().fit(x, np.repeat([0, 1], 6))

@@ -1,0 +1,302 @@
+"""Nothing that leaves a party stands for few records: of a class, or of the cells of a column."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import DataError
+from fedneighbors.federation.inprocess import run
+from fedneighbors.federation.messages import encode
+from fedneighbors.methods.fedpnn.frame import column_constants, make_frame
+from fedneighbors.methods.fedpnn.messages import (
+    CentersReply,
+    CentersRequest,
+    ConstantsReply,
+    MomentsReply,
+    MomentsRequest,
+    SelectionReply,
+    frame_bytes,
+)
+from fedneighbors.methods.fedpnn.metric import class_moments, without_few_pairs
+from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
+from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.withholding import (
+    cells_left_out,
+    without_few_cells,
+    without_few_told,
+)
+from fedneighbors.tables.schema import Schema
+
+QUANTUM = 1 << 16
+KINDS = [
+    {"n_features_to_select": 3},
+    {"normalize": "minmax", "metric": None, "classwise": False},
+    {"frame": "local", "metric": None, "n_features_to_select": 3},
+]
+
+
+class Wire:
+    """A party whose requests and replies are written down."""
+
+    def __init__(self, party):
+        self.name, self.accepts = party.name, party.accepts
+        self._party, self.asked, self.sent = party, [], []
+
+    def answer(self, request):
+        self.asked.append(request)
+        self.sent.append(self._party.answer(request))
+        return self.sent[-1]
+
+    def only(self, kind):
+        (reply,) = (reply for reply in self.sent if isinstance(reply, kind))
+        return reply
+
+
+def usual_party(seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(80, 4))
+    x[rng.random(x.shape) < 0.3] = np.nan
+    return FedPNNParty("usual", x, np.arange(80) % 2, min_count=2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(KINDS),
+    st.integers(2, 8),
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+)
+def test_rows_of_rare_classes_change_no_bit_of_anything_that_leaves(seed, kind, min_count, sizes):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    x = rng.normal(size=(len(y), 4)) + y[:, None]
+    x[rng.random(x.shape) < 0.2] = np.nan
+    enough = (np.bincount(y) >= min_count)[y]
+    whole = Wire(FedPNNParty("rare", x, y, min_count=2))
+    rest = FedPNNParty("rare", x[enough], y[enough], min_count=2)
+
+    model = run(
+        coordinate(FedPNNSettings(**kind, min_count=min_count)), [whole, usual_party()]
+    ).result
+
+    announced = np.unique(np.append(y[enough], [0, 1])).tolist()
+    assert list(model.classes) == announced
+    assert whole.only(Schema).labels == tuple(np.unique(y[enough]).tolist())
+    for request, reply in zip(whole.asked, whole.sent, strict=True):
+        assert encode(rest.answer(request)) == encode(reply)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
+def test_no_number_that_leaves_tells_of_few_missing_or_few_known_cells(
+    seed, min_count, share, n_classes
+):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, 60)
+    x = rng.normal(size=(60, 4)) * 9
+    x[rng.random(x.shape) < share * rng.random(4)] = np.nan
+    odd = Wire(FedPNNParty("odd", x, y, min_count=min_count))
+
+    plan = FedPNNSettings(n_features_to_select=3, min_count=min_count)
+    model = run(coordinate(plan), [odd, usual_party(seed)]).result
+
+    frame, n = model.frame, model.frame.n_features
+    rows = np.bincount(y, minlength=len(model.classes))
+    rows[rows < min_count] = 0
+
+    def many(counts):
+        return ((counts == 0) | (counts >= min_count)).all()
+
+    gone = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(rows))])
+    known = np.array([(~np.isnan(x[y == k])).sum(axis=0) for k in range(len(rows))])
+    told_gone = np.where(gone < min_count, 0, gone)
+    gone = np.where(known < min_count, rows[:, None], told_gone * (rows > 0)[:, None])
+    kept = slice(None) if model.selection is None else model.selection.columns
+
+    sums, constants, moments = map(odd.only, (SelectionReply, ConstantsReply, MomentsReply))
+    assert many(sums.counts)
+    assert many(rows[:, None] - sums.counts)
+    assert many(constants.sizes)
+    assert constants.n_missing.tolist() == gone.sum(axis=0)[kept].tolist()  # told by moments too
+    told = moments.sums[:, n:] / QUANTUM
+    assert many(told)
+    assert many(rows[:, None] - told)
+    together = moments.products[n:, n:] / QUANTUM**2
+    assert many(together)
+    among = ~np.eye(len(together), dtype=bool)
+    assert (together[among] % min_count == 0).all()
+    assert many(odd.only(CentersReply).counts)
+    assert len(frame.indicators) + (len(frame.pooled) > 0) == len(together)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
+def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, min_count, share):
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1], [12, 30])
+    x = rng.normal(size=(42, 3))
+    x[rng.random(x.shape) < 0.1 + 0.8 * share] = np.nan
+    for label in (0, 1):
+        few = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
+        x[y == label, 0] = np.nan
+        x[few, 0] = rng.normal(size=len(few))
+    other = x.copy()
+    other[:, 0] = np.nan
+    constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
+    frame = make_frame("quantile", [constants], min_count=min_count)
+
+    replies = [
+        FedPNNParty("p", table, y, min_count=2).answer(
+            MomentsRequest(frame_bytes(frame), (0, 1), min_count)
+        )
+        for table in (x, other)
+    ]
+
+    assert replies[0] == replies[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_products_are_those_of_pairs_that_many_rows_say_something_of(seed, min_count):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(20, 3)) * 2
+    x[rng.random(x.shape) < rng.random(3)] = np.nan
+    known = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
+    frame = make_frame("quantile", [known], min_count=1)
+    frame = type(frame)(
+        frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
+    )
+    points, base = frame.apply(x), frame.nothing_known()
+    says = np.hstack([~np.isnan(x), points[:, 3:] > 0])
+    moments = class_moments(points, np.zeros(20, np.int64), 1)
+
+    found = without_few_pairs(moments, points, base, says, n_columns=3, min_count=min_count)
+
+    whole = np.rint(points * QUANTUM).astype(np.int64)
+    rest = np.rint(base * QUANTUM).astype(np.int64)
+    for a in range(5):
+        for b in range(5):
+            both = says[:, a] & says[:, b]
+            product = sum(
+                int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
+                for u, v, p, q in zip(
+                    whole[:, a], whole[:, b], [rest[a]] * 20, [rest[b]] * 20, strict=True
+                )
+            )
+            if a >= 3 and b >= 3 and a != b:
+                n = int(both.sum()) if both.sum() >= min_count else 0
+                product = min_count * round(n / min_count) * QUANTUM**2
+            if a == b and a >= 3:
+                product = int(both.sum()) * QUANTUM**2
+            assert found.products[a, b] == product
+    assert (found.sums == moments.sums).all()
+
+
+def test_centers_tell_nothing_of_a_cell_that_few_of_their_records_have():
+    rng = np.random.default_rng(2)
+    group = np.arange(40) % 5
+    x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
+    x[:5, 1] = rng.normal(size=5)  # one cell in each group, enough in the class
+    y = np.zeros(40, np.int64)
+    frame = make_frame("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
+    request = CentersRequest(
+        frame_bytes(frame), "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
+    )
+
+    found = FedPNNParty("p", x, y).answer(request)
+
+    assert found.counts[:, 0].tolist() == [8] * 5
+    assert found.centers[:, 1].tolist() == [frame.fill[1]] * 5
+    assert found.centers[:, 2].tolist() == [1.0] * 5  # all of them lack the cell, as far as told
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
+def test_cells_are_left_out_in_their_order_until_they_are_many(seed, min_count, share):
+    gone = np.random.default_rng(seed).random((12, 5)) < share
+
+    out = cells_left_out(gone, min_count=min_count)
+
+    for column in range(5):
+        expected = gone[:, column].tolist()
+        if 0 < sum(expected) < min_count:
+            for row in range(12):
+                if sum(expected) < min_count:
+                    expected[row] = True
+        if 12 - sum(expected) < min_count:
+            expected = [True] * 12
+        assert out[:, column].tolist() == expected
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
+def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, share):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([0, 2], [min_count, 15])
+    gone = rng.random((len(labels), 4)) < share
+    x = np.where(gone, np.nan, 1.0)
+
+    kept = without_few_cells(x, labels, min_count=min_count)
+    even = without_few_told(gone.astype(float), labels, min_count=min_count)
+
+    for label in (0, 2):
+        for column in range(4):
+            own = gone[labels == label, column]
+            few_known = (~own).sum() < min_count
+            few_gone = own.sum() < min_count
+            found = np.isnan(kept[labels == label, column])
+            assert found.tolist() == (own | few_known).tolist()
+            expected = np.zeros(len(own)) if few_gone else np.ones(len(own)) if few_known else own
+            assert even[labels == label, column].tolist() == expected.tolist()
+
+
+def test_complete_tables_and_a_least_count_of_one_hold_nothing_back():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(30, 4))
+    labels = np.repeat([0, 1], 15)
+    holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
+
+    assert (without_few_cells(x, labels, min_count=9) == x).all()
+    assert np.array_equal(without_few_cells(holes, labels, min_count=1), holes, equal_nan=True)
+    assert not cells_left_out(np.isnan(x), min_count=9).any()
+    assert (cells_left_out(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
+
+
+def test_a_class_that_no_party_has_enough_of_is_left_out_and_said_so():
+    rng = np.random.default_rng(4)
+    y = np.array(["common", "other"] * 20 + ["rare"] * 8)
+    owner = np.arange(48) % 2
+    x = rng.normal(size=(48, 3)) + (y == "other")[:, None] * 3
+
+    with pytest.warns(UserWarning, match=r"no party has min_count=5 rows of classes \['rare'\]"):
+        found = FedPNNClassifier().fit(x, y, parties=owner)
+    named = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
+
+    assert found.classes_.tolist() == ["common", "other"]
+    assert named.classes_.tolist() == ["common", "other", "rare"]
+    assert not named.predict_proba(x)[:, 2].any()
+    assert (found.centers_ == named.centers_).all()
+    assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
+    assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
+    with pytest.raises(ValueError, match="name all labels"):
+        FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
+
+
+def test_one_class_of_enough_rows_is_an_error_that_says_what_to_do():
+    y = np.repeat([0, 1], [20, 4])
+
+    with pytest.raises(DataError, match="got one class 0; add rows of another class, or lower"):
+        FedPNNClassifier().fit(np.arange(24.0)[:, None], y)
+
+
+def test_every_reply_of_the_protocol_is_looked_at_here():
+    sent = {request.reply.__name__ for request in FedPNNParty.accepts}
+
+    assert sent == {
+        "Schema", "SelectionReply", "ConstantsReply", "MomentsReply", "CentersReply", "Receipt",
+    }  # fmt: skip
+    assert [field.name for field in fields(Schema)] == [
+        "feature_names", "kinds", "label_name", "label_kind", "labels",
+    ]  # fmt: skip

@@ -1,0 +1,56 @@
+"""Welch's t by Python's rational numbers, one column and class at a time, over pooled rows."""
+
+import math
+from fractions import Fraction
+
+
+def root(value):
+    """Return the square root of a rational number that is not negative, rounded twice."""
+    try:
+        return math.sqrt(value.numerator / value.denominator)
+    except OverflowError:
+        return math.inf
+
+
+def spread(values):
+    """Return the variance of a mean: that of the values, unbiased, over their number."""
+    mean = sum(values) / len(values)
+    return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
+
+
+def welch(first, second):
+    """Return |t| of two lists, None where nothing can be told."""
+    if len(first) < 2 or len(second) < 2:
+        return None
+    gap = abs(sum(first) / len(first) - sum(second) / len(second))
+    noise = spread(first) + spread(second)
+    if noise == 0:
+        return math.inf if gap else None
+    return root(gap * gap / noise)
+
+
+def statistics(rows, labels):
+    """Return the largest one-vs-rest |t| of each column; a missing cell is NaN."""
+    found = []
+    for column in zip(*rows, strict=True):
+        cells = [
+            (Fraction(float(value)), label)
+            for value, label in zip(column, labels, strict=True)
+            if not math.isnan(value)
+        ]
+        each = [
+            welch([v for v, k in cells if k == label], [v for v, k in cells if k != label])
+            for label in sorted(set(labels))
+        ]
+        found.append(max((t for t in each if t is not None), default=None))
+    return found
+
+
+def kept(statistics, n):
+    """Return the positions of the n largest, ties to the lower, those without one last."""
+
+    def place(column):
+        t = statistics[column]
+        return (t is None, 0.0 if t is None else -t, column)
+
+    return sorted(sorted(range(len(statistics)), key=place)[:n])
