@@ -12,6 +12,7 @@ from fedneighbors.cli.results import keep, print_tables
 from fedneighbors.methods.fedknn import experiment as fedknn
 from fedneighbors.methods.fedpnn import experiment as fedpnn
 from fedneighbors.methods.flynn import experiment as flynn
+from fedneighbors.methods.knnper import experiment as knnper
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, read_record, write_record
 
 PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
@@ -43,6 +44,7 @@ def catalogue(monkeypatch):
     monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": kept})
     monkeypatch.setattr(fedpnn, "EXPERIMENTS", {"fedpnn.real": entry})
     monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
+    monkeypatch.setattr(knnper, "EXPERIMENTS", {"knnper.table2": entry})
     return asked
 
 
@@ -52,7 +54,8 @@ def test_experiments_are_listed_with_title_and_description(catalogue):
     assert result.exit_code == 0
     assert " ".join(result.stdout.split()) == (
         "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a. "
-        "fedpnn.real Table 1 Accuracy on a."
+        "fedpnn.real Table 1 Accuracy on a. "
+        "knnper.table2 Table 1 Accuracy on a."
     )
 
 

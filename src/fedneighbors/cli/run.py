@@ -5,6 +5,7 @@ import typer
 from fedneighbors.cli.run_fedknn import fedknn
 from fedneighbors.cli.run_fedpnn import fedpnn
 from fedneighbors.cli.run_flynn import flynn
+from fedneighbors.cli.run_knnper import knnper
 
 __all__ = ["run"]
 
@@ -19,6 +20,10 @@ run.command(
     epilog="Example: [bold]fedneighbors run fedpnn --data loans.csv --label default "
     "--party-column bank[/bold]"
 )(fedpnn)
+run.command(
+    epilog="Example: [bold]fedneighbors run knnper --data visits.csv --label diagnosis "
+    "--party-column hospital --combine pool[/bold]"
+)(knnper)
 run.command(
     epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "
     "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"

@@ -6,7 +6,6 @@ from fedneighbors.records.study import Study
 __all__ = ["EXPERIMENTS"]
 
 EXPERIMENTS: dict[str, Study] = {
-    study.name: study
-    for study in (table7.TABLE7, sensitivity.SENSITIVITY, real.REAL, real.NONIID)
+    study.name: study for study in (table7.TABLE7, sensitivity.SENSITIVITY, real.REAL, real.NONIID)
 }
 """The experiments by name."""

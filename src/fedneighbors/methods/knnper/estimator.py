@@ -91,6 +91,8 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
         Of the network.
+    overall_ : float64 array of shape (n_classes,)
+        Shares of the classes over all clients.
     pool_ : dict of str to float
         Weights of the pool's experts; empty for the paper's mixture.
     run_record_ : RunRecord
@@ -203,6 +205,7 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         self._shared = shared = outcome.result
         self.classes_ = label_array(shared.classes, like=labels)
         self.weights_ = shared.weights
+        self.overall_ = shared.overall
         self.clients_ = {m.name: m.personal for m in members if m.personal is not None}
         weights = () if shared.pool is None else shared.pool.tolist()
         self.pool_ = dict(zip(EXPERTS, weights, strict=False))

@@ -163,6 +163,11 @@ class Personal:
             head = HEAD_SCALE * ridge_scores(self._head[0], keys * self._head[1])
         return pooled(_experts(scores, shared if local is None else local, prior, head), self.pool)
 
+    def votes(self, keys: Floats, otherwise: Floats) -> Floats:
+        """Return what the memory says alone, and ``otherwise`` where it is empty."""
+        local = _votes(self.memory, keys, len(self.overall), self.settings)
+        return otherwise if local is None else local
+
     def add(self, keys: Floats, labels: Integers, ids: Any = None) -> None:
         """Let rows into the memory."""
         self.memory.add(keys, labels, ids)

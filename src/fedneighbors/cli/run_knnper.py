@@ -1,0 +1,90 @@
+"""``fedneighbors run knnper``: trains a network and memories over clients, in this process."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedneighbors.cli.splits import (
+    AlphaOption,
+    ClassesOption,
+    FactorOption,
+    LabelOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    read_data,
+    split_data,
+)
+
+__all__ = ["knnper"]
+
+
+class Combine(StrEnum):
+    """How memory and network are put together."""
+
+    PAPER = "paper"
+    POOL = "pool"
+
+
+def knnper(
+    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 8,
+    alpha: AlphaOption = 0.3,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of each client's rows held out.")
+    ] = 0.25,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")] = 50,
+    participation: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Share of clients in a round.")
+    ] = 1.0,
+    neighbors: Annotated[int, typer.Option("-k", "--neighbors", min=1, help="That vote.")] = 10,
+    combine: Annotated[
+        Combine,
+        typer.Option(help="Each client's own weight (paper), or four weights for all (pool)."),
+    ] = Combine.PAPER,
+    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
+        "fedneighbors-run"
+    ),
+    seed: SeedOption = 0,
+) -> None:
+    """Train kNN-Per: one network for all, and a memory for each client.
+
+    Reads one file and plays a federation of its rows in this process, to see
+    what each client would gain beside the shared network and alone.
+    """
+    from fedneighbors.cli.console import progress_bar
+    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.methods.knnper.run import run as run_knnper
+
+    if party_column == label:
+        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    kind = SplitKind.NATURAL if party_column else partition
+    table = read_data(data, label=label, party_column=party_column)
+    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    with progress_bar() as progress:
+        _, record = run_knnper(
+            table.x,
+            table.y,
+            owners,
+            test_size=test_size,
+            seed=seed,
+            parameters={
+                "n_rounds": rounds,
+                "participation": participation,
+                "n_neighbors": neighbors,
+                "combine": combine.value,
+            },
+            progress=progress,
+        )
+    print_tables(record, ["summary", "clients"])
+    keep(record, out, name="record")
