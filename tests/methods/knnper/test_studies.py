@@ -14,7 +14,7 @@ def test_an_experiment_runs_and_leaves_a_table_for_seen_and_unseen_clients(name)
     for table in record.tables:
         accuracy = [row[2] for row in table.rows]
         assert all(0 < value <= 1 for value in accuracy)
-        assert max(accuracy) > 0.7
+        assert max(accuracy) > 0.5
         assert len(set(accuracy)) > 1
 
 

@@ -40,8 +40,8 @@ def test_a_private_model_tells_classes_apart_and_survives_its_file(privacy, n_cl
     model.save(tmp_path / "private")
     loaded = FedPNNClassifier.load(tmp_path / "private")
 
-    # Without noise .97 and more; with it below .8 in none of hundreds of runs.
-    assert balanced_accuracy(y, model.predict(x)) > 0.7
+    # Noise is fresh in every run; of 60 runs each, the lowest reached .92.
+    assert balanced_accuracy(y, model.predict(x)) > 0.8
     assert (loaded.predict(x) == model.predict(x)).all()
     assert (loaded.predict_proba(x) == model.predict_proba(x)).all()
     assert loaded.model_.guarantee == model.model_.guarantee != ""
@@ -80,7 +80,7 @@ def test_breast_cancer_within_documented_bounds_is_told_apart_at_epsilon_1():
         for _ in range(5)
     ]
 
-    # Noise is fresh in every run: around .93 with a spread below .02.
+    # Noise is fresh in every run: .934 with a spread of .007, the lowest of 60 runs .918.
     assert np.median(reached) > 0.88
 
 

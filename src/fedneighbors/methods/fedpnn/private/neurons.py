@@ -28,8 +28,9 @@ Integers = npt.NDArray[np.int64]
 CELL_SIGMA = 0.15
 """Smoothing along the axis, whose cells are a quarter wide."""
 
-MEAN_SIGMA = 0.4
-"""Smoothing around means of unit vectors; it moves probabilities, not predictions."""
+MEAN_SIGMA = 0.3
+"""Smoothing around means of unit vectors; it moves probabilities, not predictions. Of the least log
+loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
 
 _CLEAR = 2.0  # standard deviations of its noise below which a count is not believed
 _FLOOR = 0.5  # standard deviations of its noise below which a density is not believed
