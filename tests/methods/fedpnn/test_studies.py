@@ -213,8 +213,13 @@ def test_steps_of_a_sweep_stay_above_zero():
 def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(quick_run):
     record, _ = quick_run("fedpnn.sensitivity")
 
-    assert [table.name for table in record.tables] == ["server", "client"]
-    for table, best in zip(record.tables, (0.17, 0.19), strict=True):
+    tables = {table.name: table for table in record.tables}
+    for name, best in (("server", 0.17), ("client", 0.19)):
+        table = tables[name]
+        by_class = as_dicts(tables[f"{name}-centers"])
+        assert [row["centers"] for row in by_class if row["centers of"] == "real, negative"] == [
+            row["negative centers"] for row in as_dicts(table) if row["rows"] == "real"
+        ]
         for kind in ("synthetic", "synthetic, tested on real", "real"):
             own = [row for row in as_dicts(table) if row["rows"] == kind]
             assert [row["Dthr"] for row in own] == steps(best, quick=True)
