@@ -19,13 +19,14 @@ from fedneighbors.methods.flynn.features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.messages import CountRequest
 from fedneighbors.methods.flynn.private.messages import MaskedNoisyCountRequest, NoisyCountRequest
 from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
-from fedneighbors.methods.flynn.private.release import count_sensitivity, mechanism, part, shares
+from fedneighbors.methods.flynn.private.release import count_sensitivity, part
 from fedneighbors.privacy.attacks.evidence import gaussian_evidence, laplace_evidence
 from fedneighbors.privacy.attacks.limits import gaussian_auc, laplace_auc, largest_auc
 from fedneighbors.privacy.attacks.scores import auc, hit_rate_limit
 from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.mechanisms import DiscreteLaplace
+from fedneighbors.privacy.noising import mechanism, shares
 from fedneighbors.privacy.policy import Privacy, terms
 from fedneighbors.tables.moments import column_moments
 
