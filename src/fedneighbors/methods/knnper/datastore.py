@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.drift import DriftWatch
 from fedneighbors.methods.knnper.neighbors import Neighbors, nearest
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-Strategy = Literal["concatenate", "fixed", "fifo", "reservoir"]
+Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
@@ -29,24 +30,31 @@ class Datastore:
         Width of a key.
     capacity : int, optional
         Most keys that it holds. None: as many as come.
-    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+    strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
-        are left out, with ``"fifo"`` they take the places of the oldest, with ``"reservoir"`` those
-        of random ones, so that it stays a uniform sample of all that came. ``"fixed"`` takes
-        nothing after the first rows.
+        are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
+        ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came.
+        ``"fixed"`` takes nothing after the first rows. ``"drift"`` forgets all but the last batches
+        when these no longer look like the rest.
     random_state : int
         Of the reservoir.
+    n_classes : int, optional
+        Classes, which ``"drift"`` needs.
 
     Attributes
     ----------
     ids : list of str
         Name of each key, in the order of :attr:`keys`.
+    n_evictions : int
+        How often ``"drift"`` forgot the past.
     """
 
     n_dimensions: int
     capacity: int | None = None
     strategy: Strategy = "concatenate"
     random_state: int = 0
+    n_classes: int | None = None
+    n_evictions: int = field(init=False, default=0)
     _keys: Floats = field(init=False, repr=False)
     _labels: npt.NDArray[Any] = field(init=False, repr=False)
     _ids: list[str] = field(init=False, repr=False, default_factory=list)
@@ -60,6 +68,10 @@ class Datastore:
         self._keys = np.empty((0, self.n_dimensions))
         self._labels = np.empty(0, np.int64)
         self._random = np.random.default_rng(self.random_state)
+        if self.strategy == "drift":
+            if self.n_classes is None:
+                raise ValueError("expected n_classes, without which drift cannot be told")
+            self._watch = DriftWatch(self.n_classes)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -104,6 +116,8 @@ class Datastore:
         rows, values, names = self._checked(keys, labels, ids)
         if self._n_seen == 0:
             self._labels = np.empty((0, *values.shape[1:]), values.dtype)
+        if self.strategy == "drift":
+            self._forget_what_drifted(rows, values)
         kept, taken = self._places(len(rows))
         self._keys = np.concatenate([self._keys[kept], rows[taken]])
         self._labels = np.concatenate([self._labels[kept], values[taken]])
@@ -144,12 +158,19 @@ class Datastore:
         free = n_new if self.capacity is None else self.capacity - n
         if n_new <= free:
             return list(range(n)), everything
-        if self.strategy == "fifo":
+        if self.strategy in ("fifo", "drift"):
             excess = n_new - free
             return list(range(min(excess, n), n)), everything[max(excess - n, 0) :]
         if self.strategy == "reservoir":
             return self._sampled(n_new)
         return list(range(n)), everything[:free]
+
+    def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
+        """Keep the batches before these ones only, if the memory is of another time."""
+        recent = self._watch.n_recent
+        if self._watch.notices(self._keys, self._labels, rows, values):
+            self.n_evictions += 1
+            self.keep(range(max(len(self) - recent, 0), len(self)))
 
     def _sampled(self, n_new: int) -> tuple[list[int], list[int]]:
         """Return a uniform sample of all that ever came, one new key after another."""

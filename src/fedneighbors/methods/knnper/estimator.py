@@ -57,7 +57,7 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         network, memory, the client's class shares and a ridge head, with weights for all clients.
     capacity : int, optional
         Most rows that a client memorizes.
-    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+    strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more rows.
     n_rounds : int
         Rounds of federated averaging.
@@ -129,7 +129,7 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         kernel: Literal["paper", "gaussian", "uniform"] = "paper",
         combine: Literal["paper", "pool"] = "paper",
         capacity: int | None = None,
-        strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate",
+        strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate",
         n_rounds: int = 50,
         participation: float = 1.0,
         local_epochs: int = 1,

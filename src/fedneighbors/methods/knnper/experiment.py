@@ -1,11 +1,12 @@
 """Named runs of kNN-Per, each of which returns a record."""
 
-from fedneighbors.methods.knnper.studies import memory
+from fedneighbors.methods.knnper.studies import drift, memory
 from fedneighbors.records.study import Study
 
 __all__ = ["EXPERIMENTS"]
 
 EXPERIMENTS: dict[str, Study] = {
-    study.name: study for study in (memory.LAMBDA, memory.K, memory.SIGMA, memory.CAPACITY)
+    study.name: study
+    for study in (memory.LAMBDA, memory.K, memory.SIGMA, memory.CAPACITY, drift.DRIFT)
 }
 """The experiments by name."""

@@ -98,11 +98,11 @@ class HeldOut:
             How the memory is asked.
         """
         n_classes, places = scores.shape[1], np.flatnonzero(held)
-        kept = _memory(keys[~held], labels[~held], settings)
+        kept = _memory(keys[~held], labels[~held], settings, n_classes)
         local = _votes(kept, keys[held], n_classes, settings)
         shared = np.exp(scores[held])
         # The pool may count on more: for every row the memory of all others is asked.
-        whole = _memory(keys, labels, settings)
+        whole = _memory(keys, labels, settings, n_classes)
         if settings.capacity is None:
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
@@ -195,7 +195,7 @@ def personalized(
     ids: Any = None,
 ) -> Personal:
     """Return what a client with these rows makes of the shared model."""
-    memory = _memory(keys, labels, settings, ids)
+    memory = _memory(keys, labels, settings, len(overall), ids)
     return Personal(memory, weight, overall, pool, settings)
 
 
@@ -223,8 +223,12 @@ def joined(
     )
 
 
-def _memory(keys: Floats, labels: Integers, settings: MemorySettings, ids: Any = None) -> Datastore:
-    memory = Datastore(keys.shape[1], settings.capacity, settings.strategy, settings.seed)
+def _memory(
+    keys: Floats, labels: Integers, settings: MemorySettings, n_classes: int, ids: Any = None
+) -> Datastore:
+    memory = Datastore(
+        keys.shape[1], settings.capacity, settings.strategy, settings.seed, n_classes
+    )
     return memory.add(keys, labels, ids)
 
 

@@ -89,7 +89,7 @@ class MemorySettings:
         Unit of the distances.
     capacity : int, optional
         Most keys of a memory.
-    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+    strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more.
     combine : {"paper", "pool"}
         How memory and shared model are put together.
