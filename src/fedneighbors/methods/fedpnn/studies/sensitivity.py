@@ -1,6 +1,5 @@
 """What the two thresholds do (Figures 7 to 14 of the paper), on synthetic and on real rows."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from fedneighbors.methods.fedpnn.studies.generated import Labeled, real_rows, sy
 from fedneighbors.methods.fedpnn.studies.journal import mend, recalled
 from fedneighbors.methods.fedpnn.studies.nodes import NodeScore, score_model
 from fedneighbors.methods.fedpnn.studies.printed import MODIFIED, PRINTED
+from fedneighbors.methods.fedpnn.studies.real import unadvised
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each
 
@@ -123,9 +123,7 @@ def sweep(name: str, seed: int, quick: bool) -> Sweep:
 def _fitted(rows: Labeled, thresholds: tuple[float, float], seed: int) -> FedPNNClassifier:
     """FedPNN of the paper over two clients that have the rows."""
     model = FedPNNClassifier.paper(*thresholds, holdout=0.0, random_state=seed)
-    with warnings.catch_warnings():
-        # the ends of a sweep make one center or every row a center, which the tables count
-        warnings.filterwarnings("ignore", message="(client|server)_threshold", category=UserWarning)
+    with unadvised():
         return model.fit(*rows)
 
 
