@@ -226,6 +226,7 @@ def test_more_than_two_classes_are_asked_for_no_cells():
     ("change", "words"),
     [
         ({"mechanism": "paper"}, "prints no private mechanism"),
+        ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks mean nothing"),
         ({"bounds": None}, "give bounds, an array of shape"),
         ({"public": ()}, r"Privacy\(classes="),
         ({"n_parties": 4}, "expected the 4 parties that privacy names, got 2"),

@@ -5,7 +5,7 @@ function of what was released, so that it costs nothing to hand it out.
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ __all__ = ["check_payable", "coordinate_private"]
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+_IDLE = ("n_picks", "accounting", "constants_share")
+"""What a promise may say that other methods alone know."""
 
 
 def coordinate_private(
@@ -115,6 +118,13 @@ def check_payable(privacy: Privacy) -> None:
         raise ValueError(
             "the paper of FedPNN prints no private mechanism; take mechanism='local' or 'central'"
         )
+    idle = [
+        entry.name
+        for entry in fields(Privacy)
+        if entry.name in _IDLE and getattr(privacy, entry.name) != entry.default
+    ]
+    if idle:
+        raise ValueError(f"{', '.join(idle)} mean nothing to FedPNN; leave them out of Privacy")
     if privacy.bounds is None:
         public_bounds(privacy, 1)
     privacy.require_classes()
