@@ -86,7 +86,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         x="round",
         y="bytes",
         hue="direction",
-        caption="Summaries go up and the model comes down once; rows stay where they are.",
+        caption="Summaries go up and models come down; rows stay where they are.",
     )
     return table, figure
 
