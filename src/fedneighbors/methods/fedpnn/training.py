@@ -79,7 +79,8 @@ def run(
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
     if private:
-        exact = clone(model).set_params(privacy=None, bounds=None)
+        known = np.unique(y[rows]).tolist()  # as the private one has them declared
+        exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
         exact.fit(x[rows], y[rows], parties=parties[rows])
         shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_COMPARED, start=1):
