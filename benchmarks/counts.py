@@ -25,6 +25,7 @@ import numpy as np
 from fedneighbors.datasets.graphs_text import read_graphs
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.fedknn.algorithm import expected_counts
+from fedneighbors.methods.fedknn.answers import farewell
 from fedneighbors.methods.fedknn.estimates import shared_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann
@@ -204,6 +205,7 @@ def cost(query, providers, way):
     start = time.process_time()
     answer = run(dann(encode_query(query), K, name="q", estimate=counted), providers).result
     spent = time.process_time() - start
+    run(farewell(["q"]), providers)
     true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
     first, both = sum(asked.values()), sum(answer.asked.values())
     return first / true, both / true, sum(answer.verified.values()), spent
