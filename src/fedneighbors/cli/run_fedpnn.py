@@ -1,7 +1,7 @@
 """``fedneighbors run fedpnn``: trains on a data set split over parties, in this process."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,17 +15,23 @@ from fedneighbors.cli.privacyoptions import (
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
+    DataOption,
     FactorOption,
     LabelOption,
+    OutOption,
     PartiesOption,
     PartitionOption,
     PartyColumnOption,
     SeedOption,
     Split,
     SplitKind,
+    TestOption,
     read_data,
     split_data,
 )
+
+if TYPE_CHECKING:
+    from fedneighbors.privacy.policy import Privacy
 
 __all__ = ["fedpnn"]
 
@@ -34,9 +40,29 @@ _ENCODED = (
     "were not agreed by the parties: they count as public here."
 )
 
+MinCountOption = Annotated[
+    int, typer.Option(min=1, help="Records that every center stands for at least.")
+]
+ClientOption = Annotated[float | None, typer.Option(help="Dthr of the parties; else each chooses.")]
+ServerOption = Annotated[
+    float | None, typer.Option(help="Dthr of the server; else every center is kept.")
+]
+SelectOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
+]
+PublicOption = Annotated[
+    str,
+    typer.Option(
+        help="Facts that count as public: classes (which labels occur), which a file played "
+        "as a federation needs with --epsilon.",
+        rich_help_panel="Privacy",
+    ),
+]
+
 
 def fedpnn(
-    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
+    data: DataOption,
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
     parties: PartiesOption = 4,
@@ -44,37 +70,17 @@ def fedpnn(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
-    test_size: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")
-    ] = 0.25,
-    min_count: Annotated[
-        int, typer.Option(min=1, help="Records that every center stands for at least.")
-    ] = 5,
-    client_threshold: Annotated[
-        float | None, typer.Option(help="Dthr of the parties; else each chooses.")
-    ] = None,
-    server_threshold: Annotated[
-        float | None, typer.Option(help="Dthr of the server; else every center is kept.")
-    ] = None,
-    n_features_to_select: Annotated[
-        int | None,
-        typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
-        "fedneighbors-run"
-    ),
+    test_size: TestOption = 0.25,
+    min_count: MinCountOption = 5,
+    client_threshold: ClientOption = None,
+    server_threshold: ServerOption = None,
+    n_features_to_select: SelectOption = None,
+    out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
-    public: Annotated[
-        str,
-        typer.Option(
-            help="Facts that count as public: classes (which labels occur), which a file played "
-            "as a federation needs with --epsilon.",
-            rich_help_panel="Privacy",
-        ),
-    ] = "",
+    public: PublicOption = "",
     bounds: BoundsOption = "",
 ) -> None:
     """Train FedPNN, the one-round classifier of centers that parties send.
@@ -88,20 +94,7 @@ def fedpnn(
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
-    privacy = privacy_of(
-        epsilon,
-        delta,
-        mechanism,
-        public,
-        bounds=bounds,
-        read_off=["classes"],
-        delta_only_central=False,
-    )
-    if privacy is not None and not bounds:
-        raise typer.BadParameter(
-            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
-            "off the rows"
-        )
+    privacy = _promise(epsilon, delta, mechanism, public, bounds)
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column, keep_missing=True)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
@@ -133,3 +126,24 @@ def fedpnn(
         shown=["summary", "exposure", "columns"],
         encoded=_ENCODED if has_words else "",
     )
+
+
+def _promise(
+    epsilon: str | None, delta: str | None, mechanism: str, public: str, bounds: str
+) -> "Privacy | None":
+    """Return the privacy that the options ask for, None for none."""
+    privacy = privacy_of(
+        epsilon,
+        delta,
+        mechanism,
+        public,
+        bounds=bounds,
+        read_off=["classes"],
+        delta_only_central=False,
+    )
+    if privacy is not None and not bounds:
+        raise typer.BadParameter(
+            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
+            "off the rows"
+        )
+    return privacy

@@ -15,14 +15,17 @@ from fedneighbors.cli.privacyoptions import (
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
+    DataOption,
     FactorOption,
     LabelOption,
+    OutOption,
     PartiesOption,
     PartitionOption,
     PartyColumnOption,
     SeedOption,
     Split,
     SplitKind,
+    TestOption,
     read_data,
     split_data,
 )
@@ -36,7 +39,7 @@ _ENCODED = (
 
 
 def flynn(
-    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
+    data: DataOption,
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
     parties: PartiesOption = 8,
@@ -44,9 +47,7 @@ def flynn(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
-    test_size: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")
-    ] = 0.25,
+    test_size: TestOption = 0.25,
     search: Annotated[
         bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
     ] = False,
@@ -54,9 +55,7 @@ def flynn(
     n_inputs: Annotated[int | None, typer.Option(min=1, help="Features per unit.")] = None,
     n_active: Annotated[int | None, typer.Option(min=1, help="Active units per row.")] = None,
     decay: Annotated[float | None, typer.Option(help="Weight per activation, in [0, 1).")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for model, record and report.")] = Path(
-        "fedneighbors-run"
-    ),
+    out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,

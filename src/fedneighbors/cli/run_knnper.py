@@ -9,14 +9,17 @@ import typer
 from fedneighbors.cli.splits import (
     AlphaOption,
     ClassesOption,
+    DataOption,
     FactorOption,
     LabelOption,
+    OutOption,
     PartiesOption,
     PartitionOption,
     PartyColumnOption,
     SeedOption,
     Split,
     SplitKind,
+    TestOption,
     read_data,
     split_data,
 )
@@ -32,7 +35,7 @@ class Combine(StrEnum):
 
 
 def knnper(
-    data: Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")],
+    data: DataOption,
     label: LabelOption = "target",
     partition: PartitionOption = SplitKind.DIRICHLET,
     parties: PartiesOption = 8,
@@ -40,9 +43,7 @@ def knnper(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
-    test_size: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of each client's rows held out.")
-    ] = 0.25,
+    test_size: TestOption = 0.25,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")] = 50,
     participation: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Share of clients in a round.")
@@ -52,9 +53,7 @@ def knnper(
         Combine,
         typer.Option(help="Each client's own weight (paper), or four weights for all (pool)."),
     ] = Combine.PAPER,
-    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
-        "fedneighbors-run"
-    ),
+    out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
 ) -> None:
     """Train kNN-Per: one network for all, and a memory for each client.

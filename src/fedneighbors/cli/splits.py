@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 __all__ = [
     "AlphaOption",
     "ClassesOption",
+    "DataOption",
     "FactorOption",
     "LabelOption",
+    "OutOption",
     "PartiesOption",
     "PartitionOption",
     "PartyColumnOption",
     "SeedOption",
     "Split",
     "SplitKind",
+    "TestOption",
     "read_data",
     "split_data",
 ]
@@ -39,6 +42,9 @@ class SplitKind(StrEnum):
     NATURAL = "natural"
 
 
+DataOption = Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")]
+TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for what comes of it, with a report.")]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, for a file.")]
 PartitionOption = Annotated[SplitKind, typer.Option(help="How rows are dealt to the parties.")]
 PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]

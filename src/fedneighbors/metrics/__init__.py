@@ -1,5 +1,6 @@
 """Measures of a result: accuracy and its relatives."""
 
+from fedneighbors.metrics.clients import average_accuracy, bottom_decile
 from fedneighbors.metrics.comparison import PairedComparison, compare_paired
 from fedneighbors.metrics.labels import (
     accuracy,
@@ -15,7 +16,9 @@ __all__ = [
     "Reliability",
     "accuracy",
     "agreement",
+    "average_accuracy",
     "balanced_accuracy",
+    "bottom_decile",
     "brier_score",
     "compare_paired",
     "confusion",

@@ -3,7 +3,6 @@
 import pytest
 
 from fedneighbors.methods.knnper.experiment import EXPERIMENTS
-from fedneighbors.methods.knnper.studies.scenes import average, bottom_decile
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"knnper.drift"}))
@@ -16,19 +15,6 @@ def test_an_experiment_runs_and_leaves_a_table_for_seen_and_unseen_clients(name)
         assert all(0 < value <= 1 for value in accuracy)
         assert max(accuracy) > 0.5
         assert len(set(accuracy)) > 1
-
-
-def test_the_average_weighs_clients_by_their_test_rows():
-    right = {"a": (1, 1), "b": (0, 3)}
-
-    assert average(right, ["a", "b"]) == 0.25
-
-
-def test_the_bottom_decile_is_the_tenth_of_a_hundred_from_below():
-    right = {str(place): (place, 100) for place in range(100)}
-
-    assert bottom_decile(right, list(right)) == 0.09
-    assert bottom_decile({"a": (1, 2), "b": (2, 2)}, ["a", "b"]) == 0.5
 
 
 def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():

@@ -30,6 +30,16 @@ _NOT_PRIVATE = (
     "methods beside FedPNN are exact."
 )
 
+_ACCURACY = Figure(
+    name="accuracy",
+    kind="bar",
+    title="Balanced accuracy on rows that no method has seen",
+    table="summary",
+    x="method",
+    y="balanced accuracy",
+    caption="Central methods pool the rows, which the others do not.",
+)
+
 
 def run(
     x: Floats,
@@ -72,21 +82,12 @@ def run(
     rows, held_out = _held_out(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
-    private = given.get("privacy") is not None
-    if not private:
+    if given.get("privacy") is None:
         given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
     model = FedPNNClassifier(**given)
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
-    if private:
-        known = np.unique(y[rows]).tolist()  # as the private one has them declared
-        exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
-        exact.fit(x[rows], y[rows], parties=parties[rows])
-        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
-    for number, name in enumerate(_COMPARED, start=1):
-        progress(number, 1 + len(_COMPARED), f"comparing with {name}")
-        rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
-        shares[name] = rival.predict_proba(x[held_out])
+    shares |= _rival_shares(model, (x, y, parties), rows, held_out, progress)
     chapters = [
         holdings(y[rows], parties[rows]),
         traffic(model.run_record_.rounds),
@@ -94,6 +95,7 @@ def run(
     ]
     model.name_features(feature_names)
     progress(1 + len(_COMPARED), 1 + len(_COMPARED), "done")
+    private = model.privacy is not None
     return model, RunRecord(
         name="fedpnn.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
@@ -104,24 +106,35 @@ def run(
             *_columns(model),
             *(table for table, _ in chapters),
         ),
-        figures=(
-            Figure(
-                name="accuracy",
-                kind="bar",
-                title="Balanced accuracy on rows that no method has seen",
-                table="summary",
-                x="method",
-                y="balanced accuracy",
-                caption="Central methods pool the rows, which the others do not.",
-            ),
-            *(figure for _, figure in chapters),
-        ),
+        figures=(_ACCURACY, *(figure for _, figure in chapters)),
         notes=(_NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
         privacy=model.run_record_.privacy,
     )
+
+
+def _rival_shares(
+    model: FedPNNClassifier,
+    table: tuple[Floats, Labels, Labels],
+    rows: Labels,
+    held_out: Labels,
+    progress: Callable[[int, int, str], None],
+) -> dict[str, Floats]:
+    """Return what the rivals say of the held-out rows, the model without its privacy among them."""
+    x, y, parties = table
+    shares = {}
+    if model.privacy is not None:
+        known = np.unique(y[rows]).tolist()  # as the private one has them declared
+        exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
+        exact.fit(x[rows], y[rows], parties=parties[rows])
+        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
+    for number, name in enumerate(_COMPARED, start=1):
+        progress(number, 1 + len(_COMPARED), f"comparing with {name}")
+        rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
+        shares[name] = rival.predict_proba(x[held_out])
+    return shares
 
 
 def _held_out(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:

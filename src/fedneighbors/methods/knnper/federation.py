@@ -12,9 +12,9 @@ from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.protocol import KNNPerParty, Shared, coordinate
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
-from fedneighbors.methods.knnper.training.threads import one_thread
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.owners import Holdings
+from fedneighbors.tables.threads import one_thread
 
 __all__ = ["federated"]
 

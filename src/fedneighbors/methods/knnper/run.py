@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.pool import local_prior
-from fedneighbors.methods.knnper.studies.scenes import average, bottom_decile
+from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import row_roles
 from fedneighbors.records import Figure, RunRecord, Table, environment
 from fedneighbors.tables.pictures import holdings, reliability_curves, traffic
@@ -163,7 +163,7 @@ def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
         title="On rows that each client held out",
         columns=("method", "accuracy", "bottom decile"),
         rows=tuple(
-            (method, average(found, names), bottom_decile(found, names))
+            (method, average_accuracy(found, names), bottom_decile(found, names))
             for method, found in right.items()
         ),
         caption="Accuracy over all rows; bottom decile: of the client at the lowest tenth.",

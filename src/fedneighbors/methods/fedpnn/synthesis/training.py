@@ -1,7 +1,6 @@
 """The training of one generator: WGAN-GP with packs, conditions and training by sampling."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedneighbors.methods.fedpnn.synthesis.noise import draw_noise
 from fedneighbors.methods.fedpnn.synthesis.settings import TrainingSettings
 from fedneighbors.methods.fedpnn.synthesis.transform import Layout
 from fedneighbors.records.study import Progress, silent
+from fedneighbors.tables.threads import one_thread
 
 __all__ = ["train"]
 
@@ -79,7 +79,7 @@ def train(
     rows = _Table(
         torch.from_numpy(matrix), by_category, by_category.conditions(), layout, tuple(nominal)
     )
-    with _one_thread():
+    with one_thread():
         loop = _Loop(rows, settings, np.random.default_rng(seed))
         for epoch in range(settings.epochs):
             loop.epoch()
@@ -194,14 +194,3 @@ class _Loop:
 
 def _adam(parameters: list[Tensor], learning_rate: float) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=learning_rate, betas=_BETAS, fused=True)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread; sums then do not depend on how many there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -112,7 +112,7 @@ class Network:
         layer = self.module.get_submodule(self.embedding)
         hook = layer.register_forward_hook(lambda own, _x, out: caught.append(_flat(own, out)))
         was_training = self.module.training
-        self.module.eval()
+        self.module.train(False)
         try:
             with torch.no_grad():
                 scores = [self.scores(state, part) for part in torch.split(x, batch_size)]

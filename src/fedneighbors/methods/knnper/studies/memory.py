@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.neighbors import nearest
-from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, average, bottom_decile, scene
+from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
+from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each
 
@@ -76,7 +77,9 @@ def _swept(
                 right[name] = (int((guess == here.bank.labels[asked]).sum()), len(asked))
         for who, names in (("seen", here.seen), ("unseen", here.unseen)):
             own = [name for name in names if name in right]
-            rows.append((alpha, seed, who, value, average(right, own), bottom_decile(right, own)))
+            rows.append(
+                (alpha, seed, who, value, average_accuracy(right, own), bottom_decile(right, own))
+            )
     return rows
 
 

@@ -1,6 +1,5 @@
 """What the experiments share: clients with rows of their own, a network, and what it sees."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from fedneighbors.methods.knnper.bank import EmbeddingBank
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.partition import dirichlet, row_roles, unseen_parties
 
-__all__ = ["Scene", "Scope", "average", "bottom_decile", "scene"]
+__all__ = ["Scene", "Scope", "scene"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -118,15 +117,3 @@ def scene(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> Scene:
     keys, scores = model.embed(x)
     bank = EmbeddingBank.collect(keys, y, owners)
     return Scene(bank, scores[bank.rows], test[bank.rows], unseen, model)
-
-
-def average(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the share of rows that are right, over all test rows of some clients."""
-    found = [right[name] for name in names]
-    return sum(n for n, _ in found) / max(sum(n for _, n in found), 1)
-
-
-def bottom_decile(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the accuracy of the client at the lowest tenth (the (M/10)-th worst)."""
-    each = sorted(right[name][0] / right[name][1] for name in names if right[name][1])
-    return each[max(len(each) // 10 - 1, 0)] if each else float("nan")
