@@ -11,6 +11,7 @@ from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.fedpnn.private.plan import cells, class_sums_of, origin
 from fedneighbors.methods.fedpnn.private.release import (
     N_CELLS,
+    along,
     cell_counts,
     cell_sensitivity,
     class_sums,
@@ -107,6 +108,20 @@ def test_no_row_moves_the_cells_further_than_stated(seed, relation, n_columns):
     assert_within(before - after, cell_sensitivity(relation))
     if relation == "add_remove":
         assert np.abs(before - after).sum() == 1  # always reached: nothing less may be stated
+
+
+@pytest.mark.parametrize("n_columns", [2, 3, 9, 29, 64, 200])
+def test_where_a_row_lies_depends_on_no_other_row(n_columns):
+    rng = np.random.default_rng(n_columns)
+    cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
+    axis = rng.normal(size=n_columns)
+
+    whole = along(directions(cube, origin), axis)
+
+    alone = [along(directions(cube[[row]], origin), axis)[0] for row in range(257)]
+    behind = along(directions(cube[1:], origin), axis)
+    assert whole.tolist() == alone
+    assert whole[1:].tolist() == behind.tolist()
 
 
 # Rows that move a vector exactly as far as is stated; a smaller statement would be wrong.

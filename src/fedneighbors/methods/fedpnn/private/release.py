@@ -23,6 +23,7 @@ from fedneighbors.privacy.policy import Privacy
 __all__ = [
     "N_CELLS",
     "SHARES",
+    "along",
     "cell_counts",
     "cell_sensitivity",
     "class_sums",
@@ -289,9 +290,25 @@ def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
     int64 array of shape (2 * N_CELLS,)
         Class by class.
     """
-    places = (units @ axis + 1) / 2 * N_CELLS
+    places = (along(units, axis) + 1) / 2 * N_CELLS
     cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
     return np.bincount(labels * N_CELLS + cells, minlength=2 * N_CELLS).astype(np.int64)
+
+
+def along(units: Floats, axis: Floats) -> Floats:
+    """Return how far along an axis each row lies, the same bits whatever rows stand beside it.
+
+    A matrix product rounds a row by where it stands, so that one row more could move others into
+    the next cell.
+
+    Parameters
+    ----------
+    units : float64 array of shape (n_rows, n_features)
+        Rows.
+    axis : float64 array of shape (n_features,)
+        Direction.
+    """
+    return np.asarray(np.ascontiguousarray(units * axis).sum(axis=1))
 
 
 def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
