@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.neighbors import Neighbors
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 
 __all__ = [
     "GRID",

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
-from fedneighbors.methods.knnper.datastore import Datastore
+from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.pool import (
     local_prior,
     pooled,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
-from fedneighbors.methods.knnper.datastore import STRATEGIES, Strategy
+from fedneighbors.methods.knnper.memory.datastore import STRATEGIES, Strategy
 from fedneighbors.methods.knnper.training.batches import row_order
 from fedneighbors.methods.knnper.training.regime import Regime
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
-from fedneighbors.methods.knnper.datastore import Datastore, Strategy
+from fedneighbors.methods.knnper.memory.datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
-from fedneighbors.methods.knnper.neighbors import nearest
+from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table

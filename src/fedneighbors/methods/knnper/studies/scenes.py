@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets import load
-from fedneighbors.methods.knnper.bank import EmbeddingBank
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
 from fedneighbors.partition import dirichlet, row_roles, unseen_parties
 
 __all__ = ["Scene", "Scope", "scene"]

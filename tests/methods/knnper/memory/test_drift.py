@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.knnper.datastore import Datastore
-from fedneighbors.methods.knnper.drift import DriftWatch, label_surprise, vote_surprise
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory.drift import DriftWatch, label_surprise, vote_surprise
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 

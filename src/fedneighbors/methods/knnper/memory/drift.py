@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes
-from fedneighbors.methods.knnper.neighbors import nearest
+from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.pool import softened
 
 __all__ = ["DriftWatch", "Surprise", "label_surprise", "vote_surprise"]

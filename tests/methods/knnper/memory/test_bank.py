@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.bank import EmbeddingBank
+from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
 
 
 def bank():

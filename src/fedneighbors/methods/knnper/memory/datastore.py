@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.drift import DriftWatch
-from fedneighbors.methods.knnper.neighbors import Neighbors, nearest
+from fedneighbors.methods.knnper.memory.drift import DriftWatch
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors, nearest
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.datastore import Datastore
+from fedneighbors.methods.knnper.memory.datastore import Datastore
 
 
 def filled(strategy, capacity, batches, seed=0):
