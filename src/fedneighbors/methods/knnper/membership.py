@@ -13,7 +13,7 @@ from fedneighbors.methods.knnper.personal import Personal, joined
 from fedneighbors.tables.labels import label_index
 from fedneighbors.tables.owners import rows_by_party
 
-__all__ = ["Owners", "Personalized", "needs_torch"]
+__all__ = ["Owners", "Personalized", "Served", "needs_torch"]
 
 Floats = npt.NDArray[np.float64]
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -27,15 +27,14 @@ def needs_torch() -> None:
         raise MissingExtraError("torch", "torch") from None
 
 
-class Personalized:
-    """What estimators with a memory for each client have in common, once they are fitted."""
+class Served:
+    """What estimators have in common that serve clients by name, once they are fitted."""
 
-    clients_: dict[str, Personal]
+    clients_: dict[str, Any]
     classes_: npt.NDArray[Any]
     _shared: Any
     _network: Any
     _layout: Any
-    _memory_settings: Any
 
     def embed(self, X: Any) -> tuple[Floats, Floats]:
         """Return what the network makes of rows, and what it says of them.
@@ -53,6 +52,53 @@ class Personalized:
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._layout)
         return shared_log_shares(self._network, self._layout, shared.weights, tensor)
+
+    def _rows(self, X: Any) -> npt.NDArray[Any]:
+        return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
+    def _positions(self, y: Any) -> npt.NDArray[np.int64]:
+        """Return the place of each label among the classes."""
+        index = label_index(tuple(self.classes_.tolist()))
+        labels = np.asarray(y)
+        unknown = sorted({str(label) for label in labels.tolist() if label not in index})
+        if labels.ndim != 1 or unknown:
+            raise ValueError(
+                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
+                "labels that may ever come in classes= before training"
+            )
+        return np.array([index[label] for label in labels.tolist()], np.int64)
+
+    def _askers(self, parties: Owners, n_rows: int) -> Mapping[str, Any]:
+        """Return the rows of each known client that asks; warn of all others."""
+        if parties is None and len(self.clients_) == 1:
+            return {next(iter(self.clients_)): slice(None)}
+        if parties is None:
+            warnings.warn(
+                f"no client asks: rows get what the shared network says, which is the same for all "
+                f"{len(self.clients_)} clients; name one for each row in parties=",
+                stacklevel=4,
+            )
+            return {}
+        rows = rows_by_party(parties, n_rows)
+        unknown = sorted(set(rows) - set(self.clients_))
+        if unknown:
+            warnings.warn(
+                f"clients {unknown[:5]} are not known and get what the shared network says; "
+                "add_client takes them in",
+                stacklevel=4,
+            )
+        return {name: rows[name] for name in rows if name in self.clients_}
+
+
+class Personalized(Served):
+    """What estimators with a memory for each client have in common, once they are fitted."""
+
+    clients_: dict[str, Personal]
+    _memory_settings: Any
 
     def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
         """Take in a client that did not take part in training, by one pass over its rows.
@@ -120,25 +166,6 @@ class Personalized:
         self._known(name).forget(ids)
         return self
 
-    def _rows(self, X: Any) -> npt.NDArray[Any]:
-        return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
-
-    def _names(self) -> tuple[str, ...] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else tuple(map(str, names))
-
-    def _positions(self, y: Any) -> npt.NDArray[np.int64]:
-        """Return the place of each label among the classes."""
-        index = label_index(tuple(self.classes_.tolist()))
-        labels = np.asarray(y)
-        unknown = sorted({str(label) for label in labels.tolist() if label not in index})
-        if labels.ndim != 1 or unknown:
-            raise ValueError(
-                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
-                "labels that may ever come in classes= before training"
-            )
-        return np.array([index[label] for label in labels.tolist()], np.int64)
-
     def _known(self, name: str) -> Personal:
         if name not in self.clients_:
             raise ValueError(
@@ -146,27 +173,6 @@ class Personalized:
                 f"{sorted(self.clients_)[:5]}"
             )
         return self.clients_[name]
-
-    def _askers(self, parties: Owners, n_rows: int) -> Mapping[str, Any]:
-        """Return the rows of each known client that asks; warn of all others."""
-        if parties is None and len(self.clients_) == 1:
-            return {next(iter(self.clients_)): slice(None)}
-        if parties is None:
-            warnings.warn(
-                f"no client asks: rows get what the shared network says, which is the same for all "
-                f"{len(self.clients_)} clients; name one for each row in parties=",
-                stacklevel=4,
-            )
-            return {}
-        rows = rows_by_party(parties, n_rows)
-        unknown = sorted(set(rows) - set(self.clients_))
-        if unknown:
-            warnings.warn(
-                f"clients {unknown[:5]} are not known and get what the shared network says; "
-                "add_client takes them in",
-                stacklevel=4,
-            )
-        return {name: rows[name] for name in rows if name in self.clients_}
 
 
 def _refuse_lengths(keys: Floats, labels: npt.NDArray[np.int64]) -> None:
