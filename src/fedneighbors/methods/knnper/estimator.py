@@ -9,14 +9,10 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
-from fedneighbors.methods.knnper.membership import Owners, Personalized, needs_torch
+from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized, needs_torch
 from fedneighbors.methods.knnper.personal import EXPERTS, Personal
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.metrics import accuracy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tables.labels import label_array, reserved_labels
 from fedneighbors.tables.owners import Holdings, rows_by_party
@@ -27,7 +23,9 @@ __all__ = ["KNNPerClassifier"]
 Floats = npt.NDArray[np.float64]
 
 
-class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class KNNPerClassifier(  # type: ignore[misc]
+    Personalized, Saved, Classifying, ClassifierMixin, BaseEstimator
+):
     """A network trained by all clients, and for each client a memory of its own rows.
 
     The clients train one network by federated averaging. Each then keeps the embeddings of its rows
@@ -191,7 +189,7 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         """
         x, labels = self._validated(X, y)
         seed = public_seed(self.random_state)
-        rounds, self._memory_settings = self._rounds(seed), self._memories(seed)
+        rounds, self._memory_settings = RoundSettings.asked_by(self, seed), self._memories(seed)
         owned = rows_by_party(parties, len(labels))
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
         needs_torch()
@@ -202,7 +200,8 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
             self, Holdings(x, labels, owned, self._names()), rounds, self._memory_settings, reserved
         )
         outcome, self._network, self._layout, members = trained
-        self._shared = shared = outcome.result
+        self._shared, self._row_shape = outcome.result, x.shape[1:]
+        shared = self._shared
         self.classes_ = label_array(shared.classes, like=labels)
         self.weights_ = shared.weights
         self.overall_ = shared.overall
@@ -225,11 +224,6 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         )
         return self
 
-    def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
-        """Return the likeliest class of each row for the client that asks; ties to the lower."""
-        shares = self.predict_proba(X, parties)
-        return np.asarray(self.classes_[shares.argmax(axis=1)])
-
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
         """Return the shares of the classes, shape (n_rows, n_classes).
 
@@ -246,31 +240,6 @@ class KNNPerClassifier(Personalized, ClassifierMixin, BaseEstimator):  # type: i
         for name, rows in self._askers(parties, len(keys)).items():
             shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
         return shares
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
-        """Return the accuracy of :meth:`predict`."""
-        found = self.predict(X, parties)
-        if sample_weight is None:
-            return accuracy(np.asarray(y), found)
-        return float(np.average(found == np.asarray(y), weights=sample_weight))
-
-    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return rows and labels as arrays; rows may have any shape."""
-        x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
-        check_classification_targets(labels)
-        return x, labels
-
-    def _rounds(self, seed: int) -> RoundSettings:
-        regime = Regime(
-            epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
-        return RoundSettings(
-            n_rounds=self.n_rounds, participation=self.participation, regime=regime, seed=seed
-        )
 
     def _memories(self, seed: int) -> MemorySettings:
         return MemorySettings(

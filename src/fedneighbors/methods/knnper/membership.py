@@ -1,19 +1,22 @@
 """Clients of a trained model: who asks, who joins, whose rows come and go."""
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper.personal import Personal, joined
+from fedneighbors.metrics import accuracy
 from fedneighbors.tables.labels import label_index
 from fedneighbors.tables.owners import rows_by_party
 
-__all__ = ["Owners", "Personalized", "Served", "needs_torch"]
+__all__ = ["Classifying", "Owners", "Personalized", "Served", "needs_torch"]
 
 Floats = npt.NDArray[np.float64]
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -92,6 +95,32 @@ class Served:
                 stacklevel=4,
             )
         return {name: rows[name] for name in rows if name in self.clients_}
+
+
+class Classifying(Served):
+    """What classifiers that serve clients by name make of their shares of the classes."""
+
+    @abstractmethod
+    def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
+        """Return the shares of the classes, shape (n_rows, n_classes)."""
+
+    def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
+        """Return the likeliest class of each row for the client that asks; ties to the lower."""
+        shares = self.predict_proba(X, parties)
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
+        """Return the accuracy of :meth:`predict`."""
+        found = self.predict(X, parties)
+        if sample_weight is None:
+            return accuracy(np.asarray(y), found)
+        return float(np.average(found == np.asarray(y), weights=sample_weight))
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return rows and labels as arrays; rows may have any shape."""
+        x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
+        check_classification_targets(labels)
+        return x, labels
 
 
 class Personalized(Served):

@@ -61,6 +61,23 @@ class RoundSettings:
         if not (_is_number(self.decay) and 0 < self.decay <= 1):
             raise ValueError(f"expected decay above 0 up to 1, got {self.decay!r}")
 
+    @classmethod
+    def asked_by(cls, estimator: Any, seed: int) -> "RoundSettings":
+        """Return the rounds that an estimator's parameters ask for."""
+        regime = Regime(
+            epochs=estimator.local_epochs,
+            batch_size=estimator.batch_size,
+            learning_rate=estimator.learning_rate,
+            momentum=estimator.momentum,
+            weight_decay=estimator.weight_decay,
+        )
+        return cls(
+            n_rounds=estimator.n_rounds,
+            participation=estimator.participation,
+            regime=regime,
+            seed=seed,
+        )
+
     def learning_rate(self, number: int) -> float:
         """Return the learning rate of a round, from 0."""
         passed = sum(number >= share * self.n_rounds for share in self.milestones)
