@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class KNNPerClassifier(  # type: ignore[misc]
-    Personalized, Saved, Classifying, ClassifierMixin, BaseEstimator
+    Personalized, Classifying, ClassifierMixin, BaseEstimator
 ):
     """A network trained by all clients, and for each client a memory of its own rows.
 
