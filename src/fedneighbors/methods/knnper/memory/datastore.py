@@ -34,8 +34,8 @@ class Datastore:
         What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
         are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
         ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came.
-        ``"fixed"`` takes nothing after the first rows. ``"drift"`` forgets all but the last batches
-        when these no longer look like the rest.
+        ``"fixed"`` takes nothing after the first rows. ``"drift"`` forgets what is older than a
+        change of labels or of their meaning, once it notices one.
     random_state : int
         Of the reservoir.
     n_classes : int, optional
@@ -137,6 +137,8 @@ class Datastore:
         unknown = sorted(gone - set(self._ids))
         if unknown:
             raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
+        if self.strategy == "drift":
+            self._watch.restore([])  # counts of the last batches tell of rows, too
         return self.keep([i for i, name in enumerate(self._ids) if name not in gone])
 
     def keep(self, places: Sequence[int]) -> "Datastore":
@@ -144,6 +146,45 @@ class Datastore:
         self._keys = self._keys[list(places)]
         self._labels = self._labels[list(places)]
         self._ids = [self._ids[i] for i in places]
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Return, as plain numbers, what more than its keys a memory needs to go on."""
+        seen = self._watch.seen if self.strategy == "drift" else []
+        return {
+            "seen": self._n_seen,
+            "evictions": self.n_evictions,
+            "random": self._random.bit_generator.state,
+            "surprises": seen,
+        }
+
+    def restore(
+        self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+    ) -> "Datastore":
+        """Become the memory whose parts these are; what comes later then does the same to both.
+
+        Parameters
+        ----------
+        keys, labels, ids
+            Its :attr:`keys`, :attr:`labels` and :attr:`ids`.
+        state : dict
+            As :meth:`state` gave it.
+
+        Raises
+        ------
+        ValueError, DataError
+            If they are no parts of a memory.
+        """
+        self._keys, self._labels, self._ids = self._checked(keys, labels, ids)
+        try:
+            self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
+            self._random.bit_generator.state = state["random"]
+            if self.strategy == "drift":
+                self._watch.restore(state["surprises"])
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
+        if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
+            raise ValueError("a memory has more keys than came, or than it holds")
         return self
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
@@ -166,11 +207,11 @@ class Datastore:
         return list(range(n)), everything[:free]
 
     def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Keep the batches before these ones only, if the memory is of another time."""
-        recent = self._watch.n_recent
-        if self._watch.notices(self._keys, self._labels, rows, values):
+        """Delete the keys that are of another time than these rows."""
+        n_old = self._watch.outdated(self._keys, self._labels, rows, values)
+        if n_old:
             self.n_evictions += 1
-            self.keep(range(max(len(self) - recent, 0), len(self)))
+            self.keep(range(n_old, len(self)))
 
     def _sampled(self, n_new: int) -> tuple[list[int], list[int]]:
         """Return a uniform sample of all that ever came, one new key after another."""

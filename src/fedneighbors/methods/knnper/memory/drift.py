@@ -1,16 +1,23 @@
-"""Notices that the rows of a client no longer come from where its memory came from."""
+"""Notices that the rows of a client no longer come from where its memory came from.
+
+Two stories are told of the last batches: that they come from the law of the rows before them, and
+that they come from a law of their own. How many times likelier the second makes them is a Bayes
+factor, whose mean is at most 1 as long as nothing has changed: by Markov's inequality it is beyond
+``c`` in at most one of ``c`` cases, which bounds false alarms without any normal approximation.
+"""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betaln, gammaln
 
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.pool import softened
 
-__all__ = ["DriftWatch", "Surprise", "label_surprise", "vote_surprise"]
+__all__ = ["Batch", "DriftWatch", "error_evidence", "label_evidence"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -18,131 +25,186 @@ Integers = npt.NDArray[np.int64]
 NEIGHBORS = 10
 
 
+def label_evidence(before: Integers, since: Integers) -> float:
+    """Return how much likelier labels are under shares of their own than under those before.
+
+    Labels are drawn from shares that are not known; where nothing is known of them they follow a
+    Dirichlet law, by which all classes together weigh as much as one row.
+
+    Parameters
+    ----------
+    before, since : int64 array of shape (n_classes,)
+        Rows of each class before a moment, and since then.
+
+    Returns
+    -------
+    float
+        Logarithm of the Bayes factor, in nats.
+    """
+    prior = np.full(len(before), 1 / len(before))
+    return _log_labels(since, prior) - _log_labels(since, prior + before)
+
+
+def _log_labels(counts: Integers, prior: Floats) -> float:
+    """Return the logarithm of how likely labels are, one after another (Polya's urn)."""
+    whole = gammaln(prior.sum()) - gammaln(prior.sum() + counts.sum())
+    return float(whole + (gammaln(prior + counts) - gammaln(prior)).sum())
+
+
+def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
+    """Return how much likelier errors are under a higher rate of their own than under that before.
+
+    Parameters
+    ----------
+    before, since : tuple of two int
+        Errors of the memory's votes, and rows: on its own rows, each left out in turn, and on the
+        rows that came since.
+
+    Returns
+    -------
+    float
+        Logarithm of the Bayes factor, in nats; minus infinity where errors have not become more
+        frequent, which is no reason to forget anything.
+    """
+    (wrong, rows), (new_wrong, new_rows) = before, since
+    if new_wrong * rows <= wrong * new_rows:
+        return -np.inf
+    alone = _log_errors(new_wrong, new_rows, 0.5, 0.5)
+    return alone - _log_errors(new_wrong, new_rows, 0.5 + wrong, 0.5 + rows - wrong)
+
+
+def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
+    return float(betaln(a + wrong, b + rows - wrong) - betaln(a, b))
+
+
 @dataclass(frozen=True)
-class Surprise:
-    """How surprised a memory is by new rows, and how surprised it would be by rows like its own.
+class Batch:
+    """What is kept of rows that came.
 
     Parameters
     ----------
-    excess : float
-        Sum over the new rows of what their log-loss is above the mean, in nats.
-    variance : float
-        Of that sum, if the rows came from where the memory came from.
-    n_rows : int
-        New rows.
+    counts : tuple of int
+        Rows of each class.
+    n_wrong : int
+        How many of them the memory, before they entered it, voted wrongly on.
     """
 
-    excess: float
-    variance: float
-    n_rows: int
+    counts: tuple[int, ...]
+    n_wrong: int
 
-
-def label_surprise(known: Integers, new: Integers, n_classes: int) -> Surprise:
-    """Return how far new labels are from the shares of the known ones.
-
-    Parameters
-    ----------
-    known, new : int64 array of shape (n_rows,)
-        Classes in the memory, and of rows that come; at least one is known.
-    n_classes : int
-        Classes.
-    """
-    shares = (np.bincount(known, minlength=n_classes) + 1 / n_classes) / (len(known) + 1)
-    losses = -np.log(shares)
-    mean = float(shares @ losses)
-    spread = float(shares @ losses**2) - mean**2
-    # The shares themselves are known from so many rows only.
-    own = spread * len(new) * (1 + len(new) / len(known))
-    return Surprise(float((losses[new] - mean).sum()), own, len(new))
-
-
-def vote_surprise(
-    keys: Floats, labels: Integers, new_keys: Floats, new_labels: Integers, n_classes: int
-) -> Surprise:
-    """Return how much worse the memory votes on new rows than on its own, each left out in turn.
-
-    Parameters
-    ----------
-    keys, labels
-        Of the memory; at least two rows.
-    new_keys, new_labels
-        Of rows that come.
-    n_classes : int
-        Classes.
-    """
-    own = np.arange(len(keys))
-    inside = nearest(keys, keys, NEIGHBORS, own=own)
-    expected = _losses(local_votes(inside, labels, n_classes), labels)
-    found = nearest(keys, new_keys, NEIGHBORS)
-    losses = _losses(local_votes(found, labels, n_classes), new_labels)
-    variance = float(expected.var()) * len(losses) * (1 + len(losses) / len(keys))
-    return Surprise(float((losses - expected.mean()).sum()), variance, len(losses))
-
-
-def _losses(votes: Floats, labels: Integers) -> Floats:
-    return np.asarray(-softened(votes)[np.arange(len(labels)), labels])
+    @property
+    def n_rows(self) -> int:
+        """Rows of the batch."""
+        return sum(self.counts)
 
 
 @dataclass
 class DriftWatch:
-    """Adds up surprises over the last batches, and tells when chance does not explain them.
+    """Tells since which of the last batches a memory is of another time, if it is.
 
-    Two kinds are watched: of labels, whose shares have changed, and of votes, where the same
-    embeddings mean other labels. Either is a sum of many losses, so that beyond ``threshold`` of
-    its deviations it says that the memory is of another time.
+    Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
+    same embeddings mean other labels.
 
     Parameters
     ----------
     n_classes : int
         Classes.
-    threshold : float
-        Deviations.
+    false_alarms : float
+        How many steps of those at which nothing has changed may be told as a change, at most: each
+        of ``2 * window`` Bayes factors must reach ``2 * window / false_alarms``.
     window : int
-        Batches that are added up.
+        Batches at whose beginnings the change may have been.
     """
 
     n_classes: int
-    threshold: float = 4.5
-    window: int = 3
-    _seen: deque[tuple[Surprise, Surprise]] = field(init=False, repr=False)
+    false_alarms: float = 0.005
+    window: int = 5
+    _seen: deque[Batch] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.window < 1 or not self.threshold > 0:
+        if self.window < 1 or not 0 < self.false_alarms < 1:
             raise ValueError(
-                f"expected a window of 1 or more and a threshold above 0, got {self.window} and "
-                f"{self.threshold}"
+                "expected a window of 1 or more and false_alarms between 0 and 1, got "
+                f"{self.window} and {self.false_alarms}"
             )
         self._seen = deque(maxlen=self.window)
 
-    def notices(
-        self, keys: Floats, labels: Integers, new_keys: Floats, new_labels: Integers
-    ) -> bool:
-        """Return whether the memory is out of date, seeing rows before they enter it.
+    @property
+    def threshold(self) -> float:
+        """Evidence beyond which something has changed, in nats."""
+        return float(np.log(2 * self.window / self.false_alarms))
 
-        After it has said so it begins anew.
+    def outdated(
+        self, keys: Floats, labels: Integers, new_keys: Floats, new_labels: Integers
+    ) -> int:
+        """Return how many of the memory's rows are of another time, seeing rows before they enter.
+
+        They are its oldest ones; after it has told any it begins anew.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_keys, n_dimensions)
+            Of the memory, oldest first; the last ones are those of the batches before.
+        labels : int64 array of shape (n_keys,)
+            Their classes.
+        new_keys, new_labels
+            Of the rows that come.
         """
         if len(keys) < 2 or not len(new_keys):
-            return False
-        self._seen.append(
-            (
-                label_surprise(labels, new_labels, self.n_classes),
-                vote_surprise(keys, labels, new_keys, new_labels, self.n_classes),
-            )
-        )
-        if len(self._seen) < self.window:
-            return False
-        drifted = any(self._deviations(kind) > self.threshold for kind in (0, 1))
-        if drifted:
-            self._seen.clear()
-        return drifted
+            return 0
+        wrong = _votes_wrong(keys, labels, new_keys, new_labels)
+        counts = np.bincount(new_labels, minlength=self.n_classes)
+        self._seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
+        own = _votes_wrong(keys, labels, keys, labels, own=np.arange(len(keys)))
+        evidence, n_before = self._most_evidence(labels, own, len(new_keys))
+        if evidence <= self.threshold:
+            return 0
+        self._seen.clear()
+        return n_before
+
+    def _most_evidence(
+        self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
+    ) -> tuple[float, int]:
+        """Return the most evidence of any moment, and how many keys are from before it."""
+        best, found = -np.inf, 0
+        counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
+        for batch in reversed(self._seen):
+            counts, errors = counts + np.array(batch.counts), errors + batch.n_wrong
+            rows += batch.n_rows
+            n_before = len(labels) - (rows - n_new)
+            if n_before < 2:
+                break
+            old = np.bincount(labels[:n_before], minlength=self.n_classes)
+            before = (int(wrong[:n_before].sum()), n_before)
+            evidence = max(label_evidence(old, counts), error_evidence(before, (errors, rows)))
+            if evidence > best:
+                best, found = evidence, n_before
+        return best, found
 
     @property
-    def n_recent(self) -> int:
-        """Rows that the last batches had."""
-        return sum(labels.n_rows for labels, _ in self._seen)
+    def seen(self) -> list[tuple[list[int], int]]:
+        """What is kept of the last batches, as plain numbers."""
+        return [(list(batch.counts), batch.n_wrong) for batch in self._seen]
 
-    def _deviations(self, kind: int) -> float:
-        excess = sum(batch[kind].excess for batch in self._seen)
-        # A twentieth of a nat a row squared: where all losses are alike, rounding is no drift.
-        spread = sum(batch[kind].variance + batch[kind].n_rows / 400 for batch in self._seen)
-        return float(excess / np.sqrt(spread))
+    def restore(self, seen: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Go on from what :attr:`seen` gave.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is something else.
+        """
+        self._seen.clear()
+        for counts, n_wrong in seen:
+            if len(counts) != self.n_classes:
+                raise ValueError(f"expected counts of {self.n_classes} classes, got {len(counts)}")
+            self._seen.append(Batch(tuple(map(int, counts)), int(n_wrong)))
+
+
+def _votes_wrong(
+    keys: Floats, labels: Integers, asked: Floats, truth: Integers, own: Integers | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return on which rows the most votes are for another class."""
+    found = nearest(keys, asked, NEIGHBORS, own=own)
+    n_classes = int(max(labels.max(), truth.max())) + 1
+    return np.asarray(local_votes(found, labels, n_classes).argmax(axis=1) != truth)
