@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized, needs_torch
 from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+from fedneighbors.methods.knnper.saving import Saved
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tables.labels import label_array, reserved_labels
@@ -23,8 +24,12 @@ __all__ = ["KNNPerClassifier"]
 Floats = npt.NDArray[np.float64]
 
 
-class KNNPerClassifier(  # type: ignore[misc]
-    Personalized, Classifying, ClassifierMixin, BaseEstimator
+class KNNPerClassifier(
+    Personalized,
+    Saved,
+    Classifying,
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
 ):
     """A network trained by all clients, and for each client a memory of its own rows.
 

@@ -1,0 +1,156 @@
+"""A client's own part as fields of a file: its memory, its weight, and how the memory is asked."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.personal import Personal
+from fedneighbors.methods.knnper.settings import MemorySettings
+
+__all__ = ["client_bytes", "read_client", "read_settings", "settings_parts"]
+
+Scalar = str | int | float | bool | None
+
+
+@message
+class ClientParts:
+    """One client's memory and mixture; ``state`` is JSON of what a memory needs to go on."""
+
+    name: str
+    keys: npt.NDArray[np.floating[Any]]
+    labels: npt.NDArray[Any]
+    ids: str
+    state: str
+    weight: float
+    settings: Mapping[str, str | int | float | bool | None]
+
+
+def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
+    """Return the settings of memories by name.
+
+    Parameters
+    ----------
+    settings : MemorySettings
+        Each a number, a word or None.
+
+    Raises
+    ------
+    ValueError
+        If one is something else, which a file does not hold.
+    """
+    parts = asdict(settings)
+    foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
+    if foreign:
+        raise ValueError(
+            f"expected settings that a file can hold, got {foreign[0]}={parts[foreign[0]]!r}"
+        )
+    return parts
+
+
+def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
+    """Return the settings that :func:`settings_parts` took apart.
+
+    Raises
+    ------
+    ValueError
+        If there is one that this release does not know, or a value is out of range.
+    """
+    unknown = sorted(set(parts) - {field.name for field in fields(MemorySettings)})
+    if unknown:
+        raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
+    return MemorySettings(**parts)  # type: ignore[arg-type]
+
+
+def client_bytes(name: str, personal: Personal) -> bytes:
+    """Return a client's own part as bytes, the same for the same part.
+
+    Parameters
+    ----------
+    name : str
+        Of the client.
+    personal : Personal
+        Its memory and mixture. What it shares with all clients is left out.
+
+    Raises
+    ------
+    ValueError
+        If its memory is of a kind that a file does not hold.
+    """
+    memory = personal.memory
+    if type(memory) is not Datastore:
+        raise ValueError(
+            f"expected a memory that a file can hold, client {name!r} has a {type(memory).__name__}"
+        )
+    parts = ClientParts(
+        name=name,
+        keys=_narrowed(memory.keys),
+        labels=memory.labels,
+        ids=json.dumps(memory.ids),
+        state=json.dumps(memory.state(), sort_keys=True),
+        weight=float(personal.weight),
+        settings=settings_parts(personal.settings),
+    )
+    return encode(parts)
+
+
+def read_client(
+    raw: bytes, overall: npt.NDArray[np.float64], pool: npt.NDArray[np.float64] | None
+) -> tuple[str, Personal]:
+    """Return name and own part of a client.
+
+    Parameters
+    ----------
+    raw : bytes
+        As :func:`client_bytes` made them.
+    overall : float64 array of shape (n_classes,)
+        Shares of the classes over all clients.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts.
+
+    Raises
+    ------
+    WireError, ValueError
+        If they are none.
+    """
+    parts = decode(raw, (ClientParts,))
+    settings = read_settings(parts.settings)
+    if parts.labels.ndim != 1 or parts.labels.dtype.kind != "i" or not 0 <= parts.weight <= 1:
+        raise ValueError("labels or weight of a memory are out of range")
+    if len(parts.labels) and not 0 <= parts.labels.min() <= parts.labels.max() < len(overall):
+        raise ValueError("a label is none of the classes")
+    if parts.keys.ndim != 2:
+        raise ValueError("keys are no table")
+    memory = Datastore(
+        parts.keys.shape[1], settings.capacity, settings.strategy, settings.seed, len(overall)
+    )
+    memory.restore(
+        parts.keys.astype(np.float64), parts.labels, _texts(parts.ids), _mapping(parts.state)
+    )
+    return parts.name, Personal(memory, parts.weight, overall, pool, settings)
+
+
+def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
+    """Return keys as float32 where they are such numbers, as a network's embeddings are."""
+    with np.errstate(over="ignore"):
+        narrow = keys.astype(np.float32)
+    return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
+
+
+def _texts(words: str) -> list[str]:
+    found = json.loads(words)
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ValueError("names of rows are no list of texts")
+    return found
+
+
+def _mapping(words: str) -> dict[str, Any]:
+    found = json.loads(words)
+    if not isinstance(found, dict):
+        raise ValueError("the state of a memory is no mapping")
+    return found

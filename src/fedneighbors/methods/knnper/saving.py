@@ -1,0 +1,127 @@
+"""Writes fitted estimators to one file, whole or for a single client, and reads them again."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper.membership import needs_torch
+from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+
+__all__ = ["Saved"]
+
+
+class Saved:
+    """What estimators have in common that can be written to a file, once they are fitted."""
+
+    clients_: dict[str, Personal]
+    _shared: Any
+    _network: Any
+    _layout: Any
+    _memory_settings: Any
+    _row_shape: tuple[int, ...]
+
+    def save(self, path: str | Path, client: str | None = None) -> None:
+        """Write network and memories to one file; an interrupted write leaves nothing behind.
+
+        The file holds numbers and words alone. The memories in it are embeddings and labels of the
+        clients' rows: give a client its own, not those of others.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        client : str, optional
+            Write this client's memory only, to hand it the file. None: those of all.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        """
+        from fedneighbors.methods.knnper.model import KNNPerModel
+        from fedneighbors.methods.knnper.networks.blueprint import Blueprint
+
+        check_is_fitted(self)
+        if client is not None and client not in self.clients_:
+            raise ValueError(
+                f"client {client!r} is not known; known are {sorted(self.clients_)[:5]}"
+            )
+        shared = self._shared
+        KNNPerModel(
+            blueprint=Blueprint.of(self, self._row_shape, len(shared.classes)),
+            layout=self._layout.digest,
+            shared=shared,
+            settings=self._memory_settings,
+            clients=self.clients_ if client is None else {client: self.clients_[client]},
+        ).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any = None) -> Self:
+        """Read an estimator that :meth:`save`, or a party of a federation, has written.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        model : torch.nn.Module or callable, optional
+            The network, where the file is of one of the user's own: its code is in no file.
+
+        Raises
+        ------
+        MissingExtraError
+            If torch is not installed.
+        ModelFileError
+            If the file is missing, truncated, altered, foreign, of another version, or of another
+            network than ``model``.
+        ValueError
+            If the file is of a network of the user's own and ``model`` is not given.
+        """
+        needs_torch()
+        from fedneighbors.methods.knnper.model import KNNPerModel
+        from fedneighbors.methods.knnper.networks.flat import Layout
+
+        kept = KNNPerModel.load(path)
+        network = kept.blueprint.network(model)
+        layout = Layout(network)
+        if layout.digest != kept.layout:
+            raise ModelFileError(
+                f"{path} was written for another network, whose layers differ in name, shape or "
+                "type; give the one that was trained as model="
+            )
+        found = cls(**_parameters(kept, cls, model))
+        found._become(kept, network, layout)
+        return found
+
+    def _become(self, kept: Any, network: Any, layout: Any) -> None:
+        shared = kept.shared
+        self._network, self._layout, self._shared = network, layout, shared
+        self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
+        self.clients_ = dict(kept.clients)
+        self.classes_: npt.NDArray[Any] = np.array(shared.classes)
+        self.weights_, self.overall_ = shared.weights, shared.overall
+        weights = () if shared.pool is None else shared.pool.tolist()
+        self.pool_ = dict(zip(EXPERTS, weights, strict=False))
+        self.n_features_in_ = kept.blueprint.shape[0]
+        if shared.agreed.feature_names is not None:
+            self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)
+
+
+def _parameters(kept: Any, cls: Any, model: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator that a file tells of; the rest are defaults."""
+    settings, blueprint = asdict(kept.settings), kept.blueprint
+    named = {
+        **settings,
+        "model": model if model is not None or blueprint.model == "perceptron" else blueprint.model,
+        "embedding": blueprint.embedding,
+        "head": blueprint.head[0] if len(blueprint.head) == 1 else blueprint.head,
+        "hidden": blueprint.hidden,
+        "standardize": len(kept.shared.center) > 0,
+        "random_state": settings["seed"],
+    }
+    known = cls._get_param_names()
+    return {name: value for name, value in named.items() if name in known}
