@@ -9,6 +9,8 @@ Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific P
     ├── RecordError               a run record cannot be read
     ├── PartitionError            no partition with the wanted properties was found
     ├── MissingExtraError         an optional dependency is not installed (also an ImportError)
+    ├── MissingDeviceError        a graphics card is asked for that is not there (also a ValueError)
+    ├── RebuildNeeded             a compressed memory cannot do it without the rows it was made of
     ├── PrivacyError              a privacy budget or its ledger stands in the way
     │   ├── BudgetExceeded        a charge is larger than what is left; nothing was charged
     │   └── LedgerError           a ledger is locked, truncated, full or of another version
@@ -34,6 +36,8 @@ __all__ = [
     "RecordError",
     "PartitionError",
     "MissingExtraError",
+    "MissingDeviceError",
+    "RebuildNeeded",
     "PrivacyError",
     "BudgetExceeded",
     "LedgerError",
@@ -93,6 +97,14 @@ class MissingExtraError(FedneighborsError, ImportError):
         )
         self.package = package
         self.extra = extra
+
+
+class MissingDeviceError(FedneighborsError, ValueError):
+    """A graphics card is asked for, and there is none that the program can use."""
+
+
+class RebuildNeeded(FedneighborsError):  # noqa: N818 - reads as what it reports
+    """A compressed memory cannot do what was asked without the rows that it was made of."""
 
 
 class PrivacyError(FedneighborsError):

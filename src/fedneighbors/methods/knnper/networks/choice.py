@@ -1,18 +1,30 @@
-"""Which network an estimator trains: the user's own, or a perceptron for tables."""
+"""Which network an estimator trains: the user's own, or a ready one."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from fedneighbors.methods.knnper.networks.cnn import cnn
+from fedneighbors.methods.knnper.networks.lstm import lstm
+from fedneighbors.methods.knnper.networks.mobilenet import mobilenet
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 
-__all__ = ["Model", "chosen_network"]
+__all__ = ["READY", "Model", "chosen_network"]
 
-Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | None
+Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
 """What an estimator takes as ``model``."""
+
+IMAGES_AND_WORDS: dict[str, Callable[..., Network]] = {
+    "cnn": cnn,
+    "mobilenet": mobilenet,
+    "lstm": lstm,
+}
+READY = ("perceptron", *IMAGES_AND_WORDS)
+"""Names of the ready networks."""
 
 
 def chosen_network(
@@ -29,32 +41,31 @@ def chosen_network(
 
     Parameters
     ----------
-    model : Network, module, callable or None
+    model : Network, module, callable, str or None
         A network or a module, taken as it is; a function of a row's shape and the number of scores
-        that makes one; or None for a perceptron.
+        that makes one; the name of a ready one in :data:`READY`; or None for a perceptron.
     shape : tuple of int
         Of a row.
     n_outputs : int
         Scores.
     embedding, head : str
-        Names of layers, where ``model`` is, or makes, a module.
+        Names of layers, where ``model`` is, or makes, a module; ready networks have their own.
     hidden : tuple of int
         Widths of the perceptron's layers.
     seed : int
-        From which a perceptron's, or a made module's, weights follow.
+        From which a ready network's, or a made module's, weights follow.
 
     Raises
     ------
     TypeError
-        If ``model`` is none of these.
+        If ``model`` is none of these, a word that names no ready network among them.
     ValueError
-        If the module has no such layers.
+        If the module has no such layers, or the ready network does not take rows of this shape.
     """
-    if model is None:
-        width = 1
-        for side in shape:
-            width *= side
-        return perceptron(width, n_outputs, hidden=hidden, seed=seed)
+    if model is None or model == "perceptron":
+        return perceptron(math.prod(shape), n_outputs, hidden=hidden, seed=seed)
+    if isinstance(model, str) and model in IMAGES_AND_WORDS:
+        return IMAGES_AND_WORDS[model](shape, n_outputs, seed=seed)
     if not isinstance(model, Network | nn.Module) and callable(model):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -64,6 +75,7 @@ def chosen_network(
     if isinstance(model, nn.Module):
         return Network(model, embedding, (head,) if isinstance(head, str) else tuple(head))
     raise TypeError(
-        "expected model as a torch.nn.Module, a function (shape, n_outputs) that makes one, or "
-        f"None, got {type(model).__name__}"
+        "expected model as a torch.nn.Module, a function (shape, n_outputs) that makes one, one of "
+        f"{', '.join(map(repr, READY))}, or None, got "
+        f"{repr(model) if isinstance(model, str) else type(model).__name__}"
     )

@@ -32,10 +32,15 @@ class Layout:
         Of the weights.
     digest : str
         The same for networks of the same names, shapes and types.
+    n_tokens : int or None
+        As the network has it.
+    reads_tokens : bool
+        As the network has it.
     """
 
     def __init__(self, network: Network) -> None:
         self._whole = state_of(network.module)
+        self.n_tokens, self.reads_tokens = network.n_tokens, network.reads_tokens
         floats = {k: t for k, t in self._whole.items() if t.is_floating_point()}
         self.names = tuple(floats)
         self._shapes = tuple(tuple(tensor.shape) for tensor in floats.values())

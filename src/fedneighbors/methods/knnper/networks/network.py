@@ -1,12 +1,14 @@
 """Owns `Network`: a module, where in it the embedding comes out, and which part is its head."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from fedneighbors.methods.knnper.networks.device import Device, chosen_device, repeatable
 
 __all__ = ["Network", "State", "copied", "state_of"]
 
@@ -39,6 +41,8 @@ class Network:
         last hidden and cell states are put side by side.
     head : tuple of str
         Names of the submodules that turn the embedding into scores.
+    n_tokens : int, optional
+        Where rows are tokens: they are whole numbers from 0 up to this.
 
     Raises
     ------
@@ -49,6 +53,7 @@ class Network:
     module: nn.Module
     embedding: str
     head: tuple[str, ...] = ("head",)
+    n_tokens: int | None = None
 
     def __post_init__(self) -> None:
         named = dict(self.module.named_modules())
@@ -82,7 +87,40 @@ class Network:
         Running averages, as batch normalization keeps them, and dropout cannot.
         """
         refused = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RNNBase)
-        return not any(isinstance(layer, refused) for layer in self.module.modules())
+        return not self._has(refused)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether whole numbers in a row stand for tokens, and are no measurements."""
+        looked_up = (nn.Embedding, nn.EmbeddingBag)
+        return self.n_tokens is not None or self._has(looked_up)
+
+    @property
+    def convolves(self) -> bool:
+        """Whether there are convolutions."""
+        return self._has(nn.modules.conv._ConvNd)
+
+    @property
+    def least_rows(self) -> int:
+        """Rows that a step needs: batch normalization knows no deviation of a single one."""
+        return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
+
+    def prepare(self, only: Sequence[str] | None = None) -> None:
+        """Put the layers into training mode.
+
+        Where nothing but the head moves, all other layers stay as they are when rows are seen:
+        running averages do not move, and nothing is dropped.
+
+        Parameters
+        ----------
+        only : sequence of str, optional
+            Names of the parameters that move; by default all.
+        """
+        head_alone = only is not None and set(only) <= set(self.head_names)
+        self.module.train(not head_alone)
+        if head_alone:
+            for name in self.head:
+                self.module.get_submodule(name).train()
 
     def scores(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the module's output under a state."""
@@ -90,7 +128,12 @@ class Network:
         return scores
 
     def seen(
-        self, state: Mapping[str, Tensor], x: Tensor, *, batch_size: int = 1024
+        self,
+        state: Mapping[str, Tensor],
+        x: Tensor,
+        *,
+        batch_size: int | None = None,
+        device: Device = "cpu",
     ) -> tuple[Tensor, Tensor]:
         """Return embeddings and scores of rows, in evaluation mode.
 
@@ -100,26 +143,36 @@ class Network:
             Weights.
         x : Tensor of shape (n_rows, ...)
             Rows.
-        batch_size : int
-            Rows at a time; it changes nothing but the memory that is needed.
+        batch_size : int, optional
+            Rows at a time; it changes nothing but the memory that is needed. By default 1024, and
+            128 through convolutions.
+        device : {"cpu", "cuda", "auto"}
+            Where it is computed.
 
         Returns
         -------
         embeddings : Tensor of shape (n_rows, n_dimensions)
         scores : Tensor of shape (n_rows, n_outputs)
+            Both on the processor.
         """
+        size = batch_size or (128 if self.convolves else 1024)
+        place = chosen_device(device)
+        there = {name: tensor.to(place) for name, tensor in state.items()}
         caught: list[Tensor] = []
         layer = self.module.get_submodule(self.embedding)
         hook = layer.register_forward_hook(lambda own, _x, out: caught.append(_flat(own, out)))
         was_training = self.module.training
         self.module.train(False)
         try:
-            with torch.no_grad():
-                scores = [self.scores(state, part) for part in torch.split(x, batch_size)]
+            with torch.no_grad(), repeatable(place):
+                scores = [self.scores(there, part.to(place)) for part in torch.split(x, size)]
         finally:
             hook.remove()
             self.module.train(was_training)
-        return torch.cat(caught), torch.cat(scores)
+        return torch.cat(caught).cpu(), torch.cat(scores).cpu()
+
+    def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
+        return any(isinstance(layer, kinds) for layer in self.module.modules())
 
 
 def _flat(layer: nn.Module, output: Any) -> Tensor:

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedneighbors.methods.knnper.networks.device import Device, chosen_device, repeatable
 from fedneighbors.methods.knnper.networks.network import Network, State
-from fedneighbors.methods.knnper.training.batches import BatchPlan, batch_plan, row_order
+from fedneighbors.methods.knnper.training.batches import (
+    BatchPlan,
+    batch_plan,
+    row_order,
+    words_seed,
+)
 from fedneighbors.methods.knnper.training.regime import Regime
 
 __all__ = ["LocalTask", "Objective", "Trainer", "cross_entropy", "squared_error"]
@@ -76,11 +82,15 @@ class Trainer:
         and has no convolutions, for which it is slower.
     objective : callable
         What is minimized.
+    device : {"cpu", "cuda", "auto"}
+        Where steps are computed. States come from, and go to, the processor.
 
     Raises
     ------
     ValueError
-        If there is no such method, or the network cannot be stacked.
+        If there is no such method or device, or the network cannot be stacked.
+    MissingDeviceError
+        If there is no graphics card and one is asked for.
     """
 
     def __init__(
@@ -91,6 +101,7 @@ class Trainer:
         *,
         method: Literal["auto", "stacked", "reuse"] = "auto",
         objective: Objective = cross_entropy,
+        device: Device = "cpu",
     ) -> None:
         if method not in ("auto", "stacked", "reuse"):
             raise ValueError(f"expected method 'auto', 'stacked' or 'reuse', got {method!r}")
@@ -99,11 +110,10 @@ class Trainer:
                 "networks with batch normalization, dropout or recurrent layers cannot be stacked; "
                 "take method='reuse'"
             )
-        convolves = any(
-            isinstance(layer, torch.nn.modules.conv._ConvNd) for layer in network.module.modules()
-        )
-        stacked = method == "stacked" or (method == "auto" and network.stacks and not convolves)
-        self.network, self.x, self.y = network, x, y
+        calm = network.stacks and not network.convolves
+        stacked = method == "stacked" or (method == "auto" and calm)
+        self._place = chosen_device(device)
+        self.network, self.x, self.y = network, x.to(self._place), y.to(self._place)
         self.method: Literal["stacked", "reuse"] = "stacked" if stacked else "reuse"
         self._objective = objective
 
@@ -115,17 +125,31 @@ class Trainer:
         Parameters
         ----------
         tasks : sequence of LocalTask
-            One for each client. A client without rows keeps its weights.
+            One for each client. A client without rows keeps its weights, and so does one with a
+            single row where the network normalizes batches.
         regime : Regime
             How they train.
         only : sequence of str, optional
             Names of the parameters that move; by default all.
+
+        Raises
+        ------
+        ValueError
+            If batches of one row are to be normalized.
         """
+        if regime.batch_size < self.network.least_rows:
+            raise ValueError(
+                "batch normalization knows no deviation of a single row; raise batch_size to 2"
+            )
         size = CHUNK if self.method == "stacked" else 1
         ended: list[State] = []
-        self.network.module.train()
-        for first in range(0, len(tasks), size):
-            ended += self._together(tasks[first : first + size], regime, only)
+        self.network.prepare(only)
+        cards = [self._place] if self._place.type == "cuda" else []
+        with torch.random.fork_rng(devices=cards), repeatable(self._place):
+            for first in range(0, len(tasks), size):
+                # what dropout hides follows from the first client's words: there is no other
+                torch.manual_seed(words_seed(*tasks[first].words, n_bytes=8))
+                ended += self._together(tasks[first : first + size], regime, only)
         return ended
 
     def _together(
@@ -135,18 +159,17 @@ class Trainer:
             [task.rows[row_order(len(task.rows), *task.words, n)] for n in range(regime.epochs)]
             for task in tasks
         ]
-        plan = batch_plan(passes, regime.batch_size)
-        starts = [tasks[client].start for client in plan.order]
-        state = _stacked(starts)
+        plan = batch_plan(passes, regime.batch_size, least_rows=self.network.least_rows)
+        state = self._stacked([tasks[client].start for client in plan.order])
         names = self.network.parameter_names if only is None else tuple(only)
         anchor = None
         if regime.proximal:
             anchors = [tasks[client].anchor or tasks[client].start for client in plan.order]
-            anchor = {name: torch.stack([each[name] for each in anchors]) for name in names}
+            anchor = self._stacked([{name: each[name] for name in names} for each in anchors])
         self._descend(state, plan, regime, names, anchor)
         places = {int(client): place for place, client in enumerate(plan.order)}
         return [
-            {name: tensor[places[n]].clone() for name, tensor in state.items()}
+            {name: tensor[places[n]].clone().cpu() for name, tensor in state.items()}
             for n in range(len(tasks))
         ]
 
@@ -163,7 +186,7 @@ class Trainer:
         for rows, weights in zip(plan.rows, plan.weights, strict=True):
             n = len(rows)
             index = torch.from_numpy(rows)
-            batch = self.x[index], self.y[index], torch.from_numpy(weights)
+            batch = self.x[index], self.y[index], torch.from_numpy(weights).to(self._place)
             slopes = self._slopes({k: v[:n] for k, v in state.items()}, batch, names)
             with torch.no_grad():
                 for name, slope in zip(names, slopes, strict=True):
@@ -190,14 +213,17 @@ class Trainer:
             losses = self._objective(self.network, alone, *(part[0] for part in batch))
         return torch.autograd.grad(losses.sum(), list(moving.values()))
 
+    def _stacked(self, states: Sequence[State]) -> State:
+        """Return the states side by side, where steps are computed.
 
-def _stacked(states: Sequence[State]) -> State:
-    """Return the states side by side.
-
-    Matrices lie transposed, as the slopes of stacked linear layers do: 30 % fewer seconds a round.
-    """
-    stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-    return {name: _transposed(t) if t.ndim == 3 else t for name, t in stacked.items()}
+        Matrices lie transposed, as the slopes of stacked linear layers do: 30 % fewer seconds a
+        round.
+        """
+        stacked = {
+            name: torch.stack([state[name] for state in states]).to(self._place)
+            for name in states[0]
+        }
+        return {name: _transposed(t) if t.ndim == 3 else t for name, t in stacked.items()}
 
 
 def _transposed(matrices: Tensor) -> Tensor:
