@@ -10,6 +10,7 @@ SOURCE = ROOT / "src" / "fedneighbors"
 SCRIPTS = (
     "fedneighbors.methods.flynn.flower_app",
     "fedneighbors.methods.fedpnn.flower_app",
+    "fedneighbors.methods.knnper.flower_app",
 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,6 @@ from fedneighbors.methods.knnper.memory.stored import (
     settings_parts,
 )
 from fedneighbors.methods.knnper.networks.blueprint import Blueprint
-from fedneighbors.methods.knnper.personal import Personal
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.records.files import replace_file
@@ -73,15 +73,15 @@ class KNNPerModel:
         What all clients have in common.
     settings : MemorySettings
         Of the memories of clients that come later.
-    clients : mapping of str to Personal
-        Own parts.
+    clients : mapping of str to own part
+        What each client has for itself.
     """
 
     blueprint: Blueprint
     layout: str
     shared: Shared
     settings: MemorySettings
-    clients: Mapping[str, Personal] = field(default_factory=dict)
+    clients: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
