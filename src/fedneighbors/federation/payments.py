@@ -66,17 +66,49 @@ class Till:
         Refuse
             If the budget does not allow it, the ledger cannot be used, or the draw failed.
         """
-        asked = repr((self.party, self.dataset)).encode() + encode(request)
         kind = type(request).__name__.removesuffix("Request")
-        digest = hashlib.sha256(asked).hexdigest()
+        answer = self.keep(
+            f"{request.run} {self.digest(request)} {attempt}".rstrip(),
+            cost=cost,
+            draw=lambda: encode(draw()),
+            purpose=kind,
+        )
+        return decode(answer, (type(request).reply,))
+
+    def digest(self, request: Message) -> str:
+        """Return what tells a request to this party about this data set from all others."""
+        asked = repr((self.party, self.dataset)).encode() + encode(request)
+        return hashlib.sha256(asked).hexdigest()
+
+    def keep(
+        self, query: str, *, cost: Guarantee, draw: Callable[[], bytes], purpose: str
+    ) -> bytes:
+        """Charge for bytes, draw them, keep them in the ledger, and return them.
+
+        Parameters
+        ----------
+        query : str
+            What is asked for, told from all else of this method; asked for again, it is the same.
+        cost : Guarantee
+            Of the release.
+        draw : callable
+            Makes the bytes once that is paid.
+        purpose : str
+            For people.
+
+        Raises
+        ------
+        Refuse
+            If the budget does not allow it, the ledger cannot be used, or the draw failed.
+        """
         try:
-            answer = self.ledger.release(
-                f"{self.method.lower()} {request.run} {digest} {attempt}".rstrip(),
+            return self.ledger.release(
+                f"{self.method.lower()} {query}",
                 dataset=self.dataset,
                 user=self.user,
                 cost=cost,
-                draw=lambda: encode(draw()),
-                purpose=f"{self.method}: {kind}",
+                draw=draw,
+                purpose=f"{self.method}: {purpose}",
             )
         except BudgetExceeded as error:
             raise Refuse("its privacy budget does not allow this release") from error
@@ -89,7 +121,6 @@ class Till:
             raise Refuse(
                 "a release failed; it stays charged, and the party's log says where"
             ) from error
-        return decode(answer, (type(request).reply,))
 
 
 def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
