@@ -7,11 +7,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.messages import (
-    CountsReply,
     CountsRequest,
     MomentsReply,
     MomentsRequest,
@@ -20,26 +20,33 @@ from fedneighbors.methods.knnper.messages import (
     Receipt,
     ReleaseRequest,
     SchemaRequest,
+    TargetsRequest,
     TrainRequest,
+    UnitsRequest,
     UpdateReply,
 )
+from fedneighbors.methods.knnper.networks.device import Device, chosen_device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
-from fedneighbors.methods.knnper.personal import HeldOut, Personal, held_out_rows, personalized
-from fedneighbors.methods.knnper.pool import pool_terms
+from fedneighbors.methods.knnper.own import OwnPart
+from fedneighbors.methods.knnper.personal import held_out_rows
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.targets.classes import CLASSES
+from fedneighbors.methods.knnper.targets.kind import Chosen, Kind, Values
 from fedneighbors.methods.knnper.training.regime import Regime
 from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
-from fedneighbors.tables.labels import Label, label_positions
+from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import column_moments
-from fedneighbors.tables.schema import describe
 
-__all__ = ["FIXED_POINT", "KNNPerParty", "as_tensor", "regime_of", "shared_log_shares"]
+__all__ = ["FIXED_POINT", "REQUESTS", "KNNPerParty", "as_tensor", "regime_of", "shared_log_shares"]
 
 Floats = npt.NDArray[np.float64]
 
 FIXED_POINT = 32
 """Binary places of the terms of a pool."""
+
+REQUESTS = (SchemaRequest, MomentsRequest, TrainRequest, ReleaseRequest, PoolRequest)
+"""What a client answers in every training."""
 
 
 class KNNPerParty:
@@ -52,33 +59,37 @@ class KNNPerParty:
     x : array of shape (n_rows, ...)
         Its rows: numbers, which become those of the network's weights, or whole numbers that stand
         for tokens.
-    y : array of shape (n_rows,)
-        Labels: strings, integers, floats or booleans.
+    y : array of shape (n_rows,) or (n_rows, n_outputs)
+        Labels: strings, integers, floats or booleans; or numbers that are to be predicted.
     network : Network
         The same for all clients.
     settings : MemorySettings, optional
         Of its memory.
     feature_names : tuple of str, optional
         Column names, where rows are those of a table.
+    kind : Kind
+        What is learned: classes or numbers.
+    device : {"cpu", "cuda", "auto"}
+        Where its network is computed.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each row, or no such device.
+    MissingDeviceError
+        If there is no graphics card and one is asked for.
+    DataError
+        If the network reads tokens and rows hold what is none.
 
     Attributes
     ----------
     x : Tensor of shape (n_rows, ...)
         Its rows as the network takes them, once training has begun.
     classes : tuple of labels
-        Of the federation, once training has begun.
-    personal : Personal or None
+        Of the federation, once training has begun; none where numbers are predicted.
+    personal : OwnPart or None
         Memory and mixture, once the final model is here.
     """
-
-    accepts: tuple[type[Any], ...] = (
-        SchemaRequest,
-        MomentsRequest,
-        CountsRequest,
-        TrainRequest,
-        ReleaseRequest,
-        PoolRequest,
-    )
 
     def __init__(
         self,
@@ -89,22 +100,30 @@ class KNNPerParty:
         *,
         settings: MemorySettings | None = None,
         feature_names: tuple[str, ...] | None = None,
+        kind: Kind = CLASSES,
+        device: Device = "cpu",
     ) -> None:
         if len(x) != len(y):
             raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
         self.name = name
         self.network = network
+        self.kind = kind
+        self.accepts = (*REQUESTS, *kind.requests)
         self.classes: tuple[Label, ...] = ()
-        self.personal: Personal | None = None
+        self.personal: OwnPart | None = None
         self.settings = settings or MemorySettings()
         self.layout = Layout(network)
+        self.device: Device = device
+        chosen_device(device)
         self.held_out = held_out_rows(len(y), self.settings, name)
         self.x = torch.empty(0)
         self._raw = np.asarray(x)
+        if self.layout.n_tokens is not None:
+            self._raw = _tokens(self._raw, self.layout.n_tokens)
         self._y = np.asarray(y)
         self._feature_names = feature_names
-        self._labels = np.empty(0, np.int64)
-        self._found: HeldOut | None = None
+        self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._found: Chosen | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -113,15 +132,27 @@ class KNNPerParty:
                 if request.layout != self.layout.digest:
                     raise Refuse("the network is not the one of the coordinator")
                 table = self._raw.reshape(len(self._raw), -1)
-                return describe(table, self._y, self._feature_names, "target")
+                return self.kind.described(table, self._y, self._feature_names)
             case MomentsRequest():
                 moments = column_moments(self._raw)
                 return MomentsReply(moments.n_rows, moments.sums, moments.squares)
             case CountsRequest():
-                return self._counts(request)
+                self.classes = request.classes
+                return self._prepared(request)
+            case TargetsRequest():
+                return self._answered(request)[0]
+            case UnitsRequest():
+                return self._prepared(request)
             case TrainRequest():
                 task = self.task(request)
-                trainer = Trainer(self.network, self.x, self.targets, method="reuse")
+                trainer = Trainer(
+                    self.network,
+                    self.x,
+                    self.targets,
+                    method="reuse",
+                    objective=self.kind.objective,
+                    device=self.device,
+                )
                 [state] = trainer.train([task], regime_of(request))
                 return self.update(request, self.layout.vector(state))
             case ReleaseRequest():
@@ -138,8 +169,9 @@ class KNNPerParty:
 
     @property
     def targets(self) -> Tensor:
-        """Positions of the labels among the classes."""
-        return torch.from_numpy(self._labels)
+        """Positions of the labels among the classes, or standardized targets."""
+        values = torch.from_numpy(self._labels)
+        return values.to(self.layout.dtype) if values.is_floating_point() else values
 
     def rows(self, *, held_out: bool) -> npt.NDArray[np.int64]:
         """Return the rows to train on: all, or all but those held out."""
@@ -162,36 +194,43 @@ class KNNPerParty:
             raise Refuse("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
 
-    def _counts(self, request: CountsRequest) -> CountsReply:
-        self.classes = request.classes
-        self._labels = label_positions(self._y, request.classes, name="target")
-        self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
-        own = self._labels[self.rows(held_out=request.held_out)]
-        return CountsReply(np.bincount(own, minlength=len(request.classes)))
+    def _answered(self, request: Message) -> tuple[Message, Values | None]:
+        return self.kind.answered(request, self._y, lambda held: self.rows(held_out=held))
 
-    def _seen(self, weights: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        return shared_log_shares(self.network, self.layout, weights, self.x)
+    def _prepared(self, request: CountsRequest | UnitsRequest) -> Message:
+        reply, values = self._answered(request)
+        if values is not None:
+            self._labels = values
+            self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+        return reply
 
     def _release(self, request: ReleaseRequest) -> None:
-        keys, scores = self._seen(request.shared)
+        keys, said = shared_log_shares(
+            self.network,
+            self.layout,
+            request.shared,
+            self.x,
+            kind=self.kind,
+            device=self.device,
+        )
         if not request.final:
-            self._found = HeldOut.of(
-                keys, scores, self._labels, self.held_out, request.overall, self.settings
+            self._found = self.kind.chosen(
+                keys, said, self._labels, self.held_out, request.overall, self.settings
             )
             return
-        self.personal = personalized(
+        self.personal = self.kind.personalized(
             keys,
             self._labels,
             weight=0.0 if self._found is None else self._found.weight,
             overall=request.overall,
             pool=request.pool if len(request.pool) else None,
-            settings=self.settings,
+            settings=self.settings if self._found is None else self._found.settings,
         )
 
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._found is None:
             raise Refuse("no model has come yet")
-        terms = pool_terms(self._found.experts, self._found.labels, request.weights)
+        terms = self._found.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,
             loss=int(_fixed(np.array(terms.loss))),
@@ -230,18 +269,42 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout
         Of the columns; empty if they are left as they are.
     layout : Layout
         Of the network, whose type numbers get.
+
+    Raises
+    ------
+    DataError
+        If the network reads tokens and rows hold what is none.
     """
     if len(center):
         x = (x - center) / scale
-    if x.dtype.kind in "iu":
+    if layout.n_tokens is not None:
+        x = _tokens(x, layout.n_tokens)
+    if layout.reads_tokens and x.dtype.kind in "iu":
         return torch.from_numpy(np.ascontiguousarray(x, np.int64))
     return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
 
 
+def _tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
+        raise DataError(
+            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
+            "the alphabet that the network was made for"
+        )
+    return np.asarray(x, np.int64)
+
+
 def shared_log_shares(
-    network: Network, layout: Layout, weights: npt.NDArray[Any], x: Tensor
+    network: Network,
+    layout: Layout,
+    weights: npt.NDArray[Any],
+    x: Tensor,
+    *,
+    kind: Kind = CLASSES,
+    device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
-    """Return embeddings and logarithms of the shared model's shares, as float64 arrays."""
-    embeddings, scores = network.seen(layout.state(weights), x)
-    logs = torch.log_softmax(scores.double(), dim=1)
-    return embeddings.double().numpy(), logs.numpy()
+    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
+
+    Where numbers are predicted, in place of logarithms what the model says of them.
+    """
+    embeddings, scores = network.seen(layout.state(weights), x, device=device)
+    return embeddings.double().numpy(), kind.said(scores).double().numpy()

@@ -210,7 +210,7 @@ class KNNPerClassifier(
         self.classes_ = label_array(shared.classes, like=labels)
         self.weights_ = shared.weights
         self.overall_ = shared.overall
-        self.clients_ = {m.name: m.personal for m in members if m.personal is not None}
+        self.clients_ = {m.name: m.personal for m in members if isinstance(m.personal, Personal)}
         weights = () if shared.pool is None else shared.pool.tolist()
         self.pool_ = dict(zip(EXPERTS, weights, strict=False))
         self.run_record_ = RunRecord(

@@ -12,6 +12,8 @@ from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.protocol import KNNPerParty, Shared, coordinate
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
+from fedneighbors.methods.knnper.targets.classes import CLASSES
+from fedneighbors.methods.knnper.targets.kind import Kind
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.owners import Holdings
 from fedneighbors.tables.threads import one_thread
@@ -26,15 +28,16 @@ def federated(
     holdings: Holdings,
     rounds: RoundSettings,
     settings: MemorySettings,
-    reserved: tuple[Label, ...],
+    reserved: tuple[Label, ...] = (),
+    kind: Kind = CLASSES,
 ) -> Trained:
     """Train what an estimator asks for.
 
     Parameters
     ----------
     asked : estimator
-        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``
-        and ``checkpoint`` are read.
+        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``,
+        ``device`` and ``checkpoint`` are read.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
@@ -43,6 +46,8 @@ def federated(
         Of the clients' memories.
     reserved : tuple of labels
         Classes that may come later.
+    kind : Kind
+        What is learned: classes or numbers.
 
     Returns
     -------
@@ -53,11 +58,10 @@ def federated(
         The clients, with what they made of the network.
     """
     shape = holdings.x.shape[1:]
-    n_classes = len(set(np.unique(holdings.y).tolist()) | set(reserved))
     network = chosen_network(
         asked.model,
         shape,
-        n_classes,
+        kind.n_outputs(holdings.y, reserved),
         embedding=asked.embedding,
         head=asked.head,
         hidden=tuple(asked.hidden),
@@ -72,6 +76,8 @@ def federated(
             network,
             settings=settings,
             feature_names=holdings.feature_names,
+            kind=kind,
+            device=getattr(asked, "device", "cpu"),
         )
         for name, rows in holdings.owned.items()
     ]
@@ -84,7 +90,8 @@ def federated(
         layout.initial,
         tuple(holdings.owned),
         combine=settings.combine,
-        standardize=bool(asked.standardize) and len(shape) == 1,
+        standardize=bool(asked.standardize) and len(shape) == 1 and not network.reads_tokens,
+        kind=kind,
         reserved=reserved,
         resumed=None if keeper is None else keeper.resumed(),
         keep=(lambda _stage: None) if keeper is None else keeper.keep,

@@ -19,7 +19,9 @@ __all__ = [
     "Receipt",
     "ReleaseRequest",
     "SchemaRequest",
+    "TargetsRequest",
     "TrainRequest",
+    "UnitsRequest",
     "UpdateReply",
 ]
 
@@ -38,7 +40,7 @@ class SchemaRequest:
 
 @message
 class MomentsReply:
-    """Exact sums of the columns and of their squares, summed over the clients."""
+    """Exact sums of columns, or of targets, and of their squares, summed over the clients."""
 
     n_rows: int
     sums: Integers
@@ -72,6 +74,35 @@ class CountsRequest:
     scale: npt.NDArray[np.float64]
 
     reply: ClassVar[type] = CountsReply
+
+
+@message
+class TargetsRequest:
+    """Asks for the sums from which numbers are standardized alike; ``held_out`` leaves those out.
+
+    Nothing is standardized by this request yet: :class:`UnitsRequest` follows.
+    """
+
+    held_out: bool
+
+    reply: ClassVar[type] = MomentsReply
+
+
+@message
+class Receipt:
+    """The client has what was sent."""
+
+
+@message
+class UnitsRequest:
+    """Says how columns are standardized, or not at all where empty, and how targets are."""
+
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    target_center: npt.NDArray[np.float64]
+    target_scale: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = Receipt
 
 
 @message
@@ -126,15 +157,11 @@ class PoolRequest:
 
 
 @message
-class Receipt:
-    """The client has what was sent."""
-
-
-@message
 class ReleaseRequest:
     """Hands out the shared model; each client then builds its own memory.
 
-    ``final`` is false for the model on which mixtures are chosen, which has not seen held-out rows.
+    ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
+    false for the model on which mixtures are chosen, which has not seen held-out rows.
     """
 
     shared: Weights

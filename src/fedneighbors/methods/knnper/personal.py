@@ -8,8 +8,11 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
 from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.own import OwnPart
 from fedneighbors.methods.knnper.pool import (
+    PoolTerms,
     local_prior,
+    pool_terms,
     pooled,
     ridge_head,
     ridge_held_out,
@@ -64,11 +67,14 @@ class HeldOut:
         Their classes.
     weight : float
         Of the memory by Eq 7, chosen on these rows alone (lambda).
+    settings : MemorySettings
+        How the memory is asked.
     """
 
     experts: Floats
     labels: Integers
     weight: float
+    settings: MemorySettings
 
     @classmethod
     def of(
@@ -112,36 +118,21 @@ class HeldOut:
         prior = np.log(local_prior(labels[~held], overall))
         experts = _experts(scores[held], shared if others is None else others, prior, head[held])
         weight = 0.0 if local is None else best_mixture(local, shared, labels[held])
-        return cls(experts, labels[held], weight)
+        return cls(experts, labels[held], weight, settings)
+
+    def terms(self, weights: Floats) -> PoolTerms:
+        """Return what the rows say of a pool's weights.
+
+        Parameters
+        ----------
+        weights : float64 array of shape (n_experts,)
+            At which the terms are taken.
+        """
+        return pool_terms(self.experts, self.labels, weights)
 
 
-@dataclass(eq=False)
-class Personal:
-    """A client's own part of the model.
-
-    Parameters
-    ----------
-    memory : Datastore
-        Its rows, as the shared model sees them.
-    weight : float
-        Of the memory by Eq 7 (lambda).
-    overall : float64 array of shape (n_classes,)
-        Shares of the classes over all clients.
-    pool : float64 array of shape (n_experts,) or None
-        Weights of the experts; None for the paper's mixture.
-    settings : MemorySettings
-        How the memory is asked.
-    """
-
-    memory: Datastore
-    weight: float
-    overall: Floats
-    pool: Floats | None
-    settings: MemorySettings
-
-    def __post_init__(self) -> None:
-        self._head: tuple[Floats, float] | None = None
-        self._refit()
+class Personal(OwnPart):
+    """A client's own part of a model that tells classes apart."""
 
     def predict_proba(self, keys: Floats, scores: Floats) -> Floats:
         """Return the shares of the classes.
@@ -168,18 +159,8 @@ class Personal:
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         return otherwise if local is None else local
 
-    def add(self, keys: Floats, labels: Integers, ids: Any = None) -> None:
-        """Let rows into the memory."""
-        self.memory.add(keys, labels, ids)
-        self._refit()
-
-    def forget(self, ids: Any) -> None:
-        """Delete rows from the memory and from all that was made of it."""
-        self.memory.forget(ids)
-        self._refit()
-
     def _refit(self) -> None:
-        self._head = None
+        self._head: tuple[Floats, float] | None = None
         if self.pool is not None and len(self.memory):
             self._head = _fitted_head(self.memory.keys, self.memory.labels, len(self.overall))
 

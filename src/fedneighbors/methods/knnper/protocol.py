@@ -17,19 +17,19 @@ from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, tot
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.client import FIXED_POINT, KNNPerParty
 from fedneighbors.methods.knnper.messages import (
-    CountsRequest,
     MomentsRequest,
     PoolRequest,
     ReleaseRequest,
     SchemaRequest,
     TrainRequest,
 )
-from fedneighbors.methods.knnper.personal import FIRST_WEIGHTS
-from fedneighbors.methods.knnper.pool import PoolTerms, pool_steps
+from fedneighbors.methods.knnper.pool import PoolTerms
 from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.targets.classes import CLASSES
+from fedneighbors.methods.knnper.targets.kind import Kind
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import Moments, mean_and_deviation
-from fedneighbors.tables.schema import Agreed, agree
+from fedneighbors.tables.schema import Agreed
 
 __all__ = ["KNNPerParty", "Shared", "Stage", "coordinate", "train_rounds"]
 
@@ -46,9 +46,10 @@ class Shared:
     weights : float array of shape (n_weights,)
         Of the network.
     classes : tuple of labels
-        Ascending.
-    overall : float64 array of shape (n_classes,)
-        Shares of the classes over all clients, with one row of each class added.
+        Ascending; none where numbers are predicted.
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        Shares of the classes over all clients, with one row of each class added; or means and
+        deviations of the targets.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
@@ -104,6 +105,7 @@ def coordinate(
     *,
     combine: str = "paper",
     standardize: bool = False,
+    kind: Kind = CLASSES,
     reserved: tuple[Label, ...] = (),
     resumed: Stage | None = None,
     keep: Keep = lambda _stage: None,
@@ -124,6 +126,8 @@ def coordinate(
         Each client's own lambda (Eq 7), or a log-linear pool with weights for all.
     standardize : bool
         Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums.
+    kind : Kind
+        What is learned: classes or numbers.
     reserved : tuple of labels
         Classes that may come later.
     resumed : Stage, optional
@@ -134,9 +138,9 @@ def coordinate(
     Yields
     ------
     Ask
-        Schema; sums of columns, to standardize; class counts; rounds of training on the rows that
-        are not held out; the model, on which clients choose; the pool's terms; rounds on all rows;
-        the final model.
+        Schema; sums of columns, to standardize; class counts, or sums of targets; rounds of
+        training on the rows that are not held out; the model, on which clients choose; the pool's
+        terms; rounds on all rows; the final model.
 
     Returns
     -------
@@ -152,24 +156,22 @@ def coordinate(
         If the clients hold no rows or fewer than two classes together.
     """
     replies = yield gather(SchemaRequest(layout))
-    agreed = agree(replies.complete("the schema").each, reserved)
+    agreed = kind.agreed(replies.complete("the schema").each, reserved)
     center, scale = (yield from _columns()) if standardize else (np.empty(0), np.empty(0))
-    request = CountsRequest(agreed.classes, True, center, scale)
-    counts = yield from _counts(request)
+    n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, initial)
     chosen_on = stage.chosen_on
     if chosen_on is None:
-        stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
+        stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
         chosen_on = stage.weights
         stage = Stage(0, initial, chosen_on)
-    yield from _released(chosen_on, _overall(counts), None, final=False)
+    yield from _released(chosen_on, overall, None, final=False)
     if combine == "pool" and stage.pool is None:
-        stage = replace(stage, pool=(yield from _pool_weights()))
+        stage = replace(stage, pool=(yield from _pool_weights(kind)))
     keep(stage)
-    counts = yield from _counts(replace(request, held_out=False))
-    stage = yield from train_rounds(rounds, stage, names, int(counts.sum()), keep=keep)
-    yield from _released(stage.weights, _overall(counts), stage.pool, final=True)
-    overall = _overall(counts)
+    n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
+    stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
+    yield from _released(stage.weights, overall, stage.pool, final=True)
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed)
 
 
@@ -230,18 +232,6 @@ def _columns() -> Generator[Ask, Replies, tuple[npt.NDArray[np.float64], npt.NDA
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 
-def _counts(request: CountsRequest) -> Generator[Ask, Replies, npt.NDArray[np.int64]]:
-    replies = yield total(request)
-    counts: npt.NDArray[np.int64] = replies.summed("the class counts").counts
-    if counts.sum() < 1:
-        raise DataError("the clients hold no rows to train on; give them rows")
-    return counts
-
-
-def _overall(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    return np.asarray((counts + 1) / (counts.sum() + len(counts)))
-
-
 def _released(
     weights: Weights,
     overall: npt.NDArray[np.float64],
@@ -254,9 +244,9 @@ def _released(
     replies.complete("the model")
 
 
-def _pool_weights() -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
+def _pool_weights(kind: Kind) -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
     """Find the weights of the experts, by sums of gradients and Hessians alone."""
-    steps = pool_steps(FIRST_WEIGHTS)
+    steps = kind.pool_steps()
     weights = next(steps)
     while True:
         replies = yield total(PoolRequest(weights))

@@ -31,7 +31,7 @@ class Cohort:
     Parameters
     ----------
     parties : sequence of KNNPerParty
-        The clients.
+        The clients; they train on the device of the first.
     method : {"auto", "stacked", "reuse"}
         As :class:`~.training.trainer.Trainer` takes it.
     """
@@ -98,7 +98,15 @@ class Cohort:
             self._offsets = dict(zip(self.parties, ends[:-1], strict=True))
             x = torch.cat([party.x for party in parties])
             y = torch.cat([party.targets for party in parties])
-            self._trainer = Trainer(parties[0].network, x, y, method=self._method)
+            first = parties[0]
+            self._trainer = Trainer(
+                first.network,
+                x,
+                y,
+                method=self._method,
+                objective=first.kind.objective,
+                device=first.device,
+            )
         return self._trainer
 
 

@@ -1,0 +1,1 @@
+"""What a federation learns of its rows, classes or numbers; needs the extra ``torch``."""
