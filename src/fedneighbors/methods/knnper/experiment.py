@@ -1,12 +1,20 @@
 """Named runs of kNN-Per, each of which returns a record."""
 
-from fedneighbors.methods.knnper.studies import drift, memory
+from fedneighbors.methods.knnper.studies import capacity, drift, memory, quality
 from fedneighbors.records.study import Study
 
 __all__ = ["EXPERIMENTS"]
 
 EXPERIMENTS: dict[str, Study] = {
     study.name: study
-    for study in (memory.LAMBDA, memory.K, memory.SIGMA, memory.CAPACITY, drift.DRIFT)
+    for study in (
+        memory.LAMBDA,
+        memory.K,
+        memory.SIGMA,
+        capacity.CAPACITY,
+        capacity.HARDWARE,
+        quality.QUALITY,
+        drift.DRIFT,
+    )
 }
 """The experiments by name."""

@@ -1,6 +1,5 @@
-"""Figures 1, 2, 5 and 7: what share, neighbors, unit and size of the memory change."""
+"""Figures 2, 5, 7 and 8: what weight, neighbors and unit of the memory change."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,36 +7,37 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory.neighbors import nearest
+from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
-from fedneighbors.metrics import average_accuracy, bottom_decile
+from fedneighbors.methods.knnper.studies.sweeps import (
+    Answer,
+    half,
+    jobs_of,
+    label,
+    sweep_figure,
+    sweep_tables,
+    swept,
+    swept_rows,
+)
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each
 
-__all__ = ["CAPACITY", "K", "LAMBDA", "SIGMA"]
+__all__ = ["K", "LAMBDA", "SIGMA"]
 
 Floats = npt.NDArray[np.float64]
-Answer = Callable[[Scene, str, Any], Floats]
-"""Returns the shares of the classes for the test rows of a client, at one value."""
-
-FULL = Scope("mnist", 20_000, 100, 60, (0, 1, 2))
-QUICK = Scope("digits", 700, 12, 8, (0,))
-SKEWS = (0.1, 0.3, 1.0)
 
 WEIGHTS = tuple(round(0.1 * step, 1) for step in range(11))
 NEIGHBORS = (1, 3, 5, 7, 10, 14, 20, 30, 50)
 UNITS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
+SHARES = (0.1, 0.33, 1.0)
+SIZES = (0, 20, 50, 100, 200, 500)
 
 
-def _votes(
-    here: Scene, name: str, *, k: int = 10, sigma: float = 1.0, share: float = 1.0
-) -> Floats:
-    """Return what the memory of a client says of its test rows, by the first of its rows."""
+def _votes(here: Scene, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats:
+    """Return what the memory of a client says of its test rows."""
     known, asked = here.split(name)
-    known = known[: max(1, round(share * len(known)))]
-    keys = np.ascontiguousarray(here.bank.embeddings[known], np.float64)
-    queries = np.ascontiguousarray(here.bank.embeddings[asked], np.float64)
-    found = nearest(keys, queries, k)
+    found = nearest(here.keys(known), here.keys(asked), k)
     return local_votes(found, here.bank.labels[known], here.scores.shape[1], sigma=sigma)
 
 
@@ -46,45 +46,11 @@ def _at_weight(here: Scene, name: str, weight: float) -> Floats:
 
 
 def _at_k(here: Scene, name: str, k: int) -> Floats:
-    return _half(here, name, _votes(here, name, k=k))
+    return half(here, name, _votes(here, name, k=k))
 
 
 def _at_sigma(here: Scene, name: str, sigma: float) -> Floats:
-    return _half(here, name, _votes(here, name, sigma=sigma))
-
-
-def _at_share(here: Scene, name: str, share: float) -> Floats:
-    return _half(here, name, _votes(here, name, share=share))
-
-
-def _half(here: Scene, name: str, votes: Floats) -> Floats:
-    """Mix in equal shares: no weight is chosen, so that the axis alone changes."""
-    return mixed(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
-
-
-def _swept(
-    scope: Scope, alpha: float, seed: int, values: tuple[float, ...], answer: Answer
-) -> list[tuple[Scalar, ...]]:
-    """Return average and bottom decile at every value, for seen and unseen clients."""
-    here = scene(scope, alpha=alpha, seed=seed)
-    rows: list[tuple[Scalar, ...]] = []
-    for value in values:
-        right = {}
-        for name in here.bank.names:
-            known, asked = here.split(name)
-            if len(known) and len(asked):
-                guess = answer(here, name, value).argmax(axis=1)
-                right[name] = (int((guess == here.bank.labels[asked]).sum()), len(asked))
-        for who, names in (("seen", here.seen), ("unseen", here.unseen)):
-            own = [name for name in names if name in right]
-            rows.append(
-                (alpha, seed, who, value, average_accuracy(right, own), bottom_decile(right, own))
-            )
-    return rows
-
-
-def _label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
-    return f"{scope.data}, {scope.n_clients} clients, alpha = {alpha:g}, seed {seed}"
+    return half(here, name, _votes(here, name, sigma=sigma))
 
 
 def _study(
@@ -100,69 +66,102 @@ def _study(
     """Return the experiment that varies one thing of the memory."""
 
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-        scope = QUICK if quick else FULL
-        skews = SKEWS[1:2] if quick else SKEWS
-        jobs = [(scope, a, seed + s, values, answer) for a in skews for s in scope.seeds]
-        each = run_each(_swept, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+        scope, jobs = jobs_of(quick, seed)
+        each = run_each(
+            swept,
+            [(*job, values, answer) for job in jobs],
+            n_jobs=n_jobs,
+            progress=progress,
+            label=label,
+        )
         return Findings(
             parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
-            tables=_tables([row for rows in each for row in rows], axis, title),
-            figures=tuple(_figure(who, axis, title) for who in ("seen", "unseen")),
+            tables=sweep_tables([row for rows in each for row in rows], axis, title),
+            figures=tuple(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
             notes=(note,),
         )
 
     return Study(name=name, title=title, description=f"{figures} of the paper.", work=work)
 
 
-def _tables(rows: Sequence[tuple[Scalar, ...]], axis: str, title: str) -> tuple[Table, ...]:
-    """Return the mean over the seeds for clients that took part, and for those that did not."""
-    made = []
-    for who in ("seen", "unseen"):
-        cells: dict[tuple[Scalar, Scalar], list[tuple[Any, Any]]] = {}
-        for alpha, _, whose, value, mean, low in rows:
-            if whose == who:
-                cells.setdefault((alpha, value), []).append((mean, low))
-        made.append(
-            Table(
-                name=who,
-                title=f"{title}: clients that were {who} in training",
-                columns=("alpha", axis, "accuracy", "deviation over seeds", "bottom decile"),
-                rows=tuple(
-                    (
-                        f"alpha = {alpha}",
-                        value,
-                        float(np.mean([mean for mean, _ in found])),
-                        float(np.std([mean for mean, _ in found])),
-                        float(np.mean([low for _, low in found])),
-                    )
-                    for (alpha, value), found in cells.items()
-                ),
+def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Any], list[tuple[int, float]]]:
+    """Return accuracy at every weight, and which weight clients of all sizes choose."""
+    here = scene(scope, alpha=alpha, seed=seed)
+    rows = [row for w in WEIGHTS for row in swept_rows(here, alpha, seed, w, _at_weight)]
+    return rows, _chosen(here, seed)
+
+
+def _chosen(here: Scene, seed: int) -> list[tuple[int, float]]:
+    """Return rows and chosen weight of every unseen client, with shares of its rows.
+
+    The weight is chosen on held-out rows; the paper's Figure 8 chooses it on test rows.
+    """
+    found = []
+    overall = np.full(here.scores.shape[1], 1 / here.scores.shape[1])
+    settings = MemorySettings(seed=seed)
+    for name in here.unseen:
+        known, _ = here.split(name)
+        for share in SHARES:
+            rows = known[: max(1, round(share * len(known)))]
+            personal = joined(
+                name,
+                here.keys(rows),
+                here.scores[rows],
+                here.bank.labels[rows],
+                overall=overall,
+                pool=None,
+                settings=settings,
             )
-        )
-    return tuple(made)
+            found.append((len(rows), personal.weight))
+    return found
 
 
-def _figure(who: str, axis: str, title: str) -> Figure:
-    return Figure(
-        name=who,
-        kind="line",
-        title=f"{title}, {who} clients",
-        table=who,
-        x=axis,
-        y="accuracy",
-        hue="alpha",
-        caption="Lower alpha: labels are more skewed over the clients.",
+def _sizes(chosen: list[tuple[int, float]]) -> Table:
+    """Return the weights that clients choose, by how many rows they have."""
+    rows: list[tuple[Scalar, ...]] = []
+    for least, beyond in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
+        weights = [weight for n, weight in chosen if least <= n < beyond]
+        if weights:
+            name = f"{least} to {beyond - 1}" if beyond < 10**9 else f"{least} or more"
+            rows.append((name, len(weights), float(np.mean(weights)), float(np.std(weights))))
+    return Table(
+        name="chosen",
+        title="The weight that unseen clients choose, by their rows",
+        columns=("rows", "clients", "mean weight", "deviation"),
+        rows=tuple(rows),
+        caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows.",
     )
 
 
-LAMBDA = _study(
-    "knnper.lambda",
-    "Weight of the memory",
-    "lambda",
-    WEIGHTS,
-    _at_weight,
-    figures="Figure 2",
-    note="One weight for all clients; at 0 the network answers alone, at 1 the memory.",
+def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    scope, jobs = jobs_of(quick, seed)
+    each = run_each(_weighed, jobs, n_jobs=n_jobs, progress=progress, label=label)
+    title = "Weight of the memory"
+    sizes = _sizes([pair for _, chosen in each for pair in chosen])
+    return Findings(
+        parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
+        tables=(*sweep_tables([row for rows, _ in each for row in rows], "lambda", title), sizes),
+        figures=(
+            *(sweep_figure(who, "lambda", title) for who in ("seen", "unseen")),
+            Figure(
+                name="chosen",
+                kind="bar",
+                title="Weight of the memory that clients choose",
+                table="chosen",
+                x="rows",
+                y="mean weight",
+                caption="Figure 8 of the paper, whose weights are chosen on test rows.",
+            ),
+        ),
+        notes=("In figures by weight all clients have the same; at 0 the network answers alone.",),
+    )
+
+
+LAMBDA = Study(
+    name="knnper.lambda",
+    title="Weight of the memory",
+    description="Figures 2 and 8 of the paper.",
+    work=_lambda_work,
 )
 K = _study(
     "knnper.k",
@@ -181,14 +180,4 @@ SIGMA = _study(
     _at_sigma,
     figures="Figure 7",
     note="Network and memory weigh alike. The paper: almost no effect between .1 and 100.",
-)
-CAPACITY = _study(
-    "knnper.capacity",
-    "Size of the memory",
-    "share of the rows",
-    SHARES,
-    _at_share,
-    figures="Figure 1",
-    note="Network and memory weigh alike; the network is the same, the memories are cut. The "
-    "paper: a third of the rows keeps most of the gain.",
 )

@@ -1,4 +1,4 @@
-"""What the experiments share: clients with rows of their own, a network, and what it sees."""
+"""What the experiments share: clients, a network, and what it sees in all their rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,40 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets import load
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
-from fedneighbors.partition import dirichlet, row_roles, unseen_parties
+from fedneighbors.methods.knnper.studies.crowds import Crowd, Scope, crowd
+from fedneighbors.metrics import average_accuracy, bottom_decile
 
-__all__ = ["Scene", "Scope", "scene"]
+__all__ = ["Scene", "Scope", "scene", "seen_through", "trained"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Scope:
-    """How large an experiment is.
-
-    Parameters
-    ----------
-    data : str
-        ``"digits"``, or ``"mnist"`` at half its width and height.
-    n_rows : int
-        Rows that are used.
-    n_clients : int
-        Clients, a fifth of which comes after training.
-    n_rounds : int
-        Of the shared network.
-    seeds : tuple of int
-        Repetitions.
-    """
-
-    data: str
-    n_rows: int
-    n_clients: int
-    n_rounds: int
-    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,16 +52,55 @@ class Scene:
         rows = np.arange(span.start, span.stop)
         return rows[~self.test[span]], rows[self.test[span]]
 
+    def keys(self, rows: Integers) -> Floats:
+        """Return embeddings of some rows, as a memory takes them."""
+        return np.ascontiguousarray(self.bank.embeddings[rows], np.float64)
 
-def images(scope: Scope, seed: int) -> tuple[Floats, Integers]:
-    """Return rows in [-1, 1] and their classes."""
-    whole = load(scope.data)
-    x = np.asarray(whole.x, np.float64)
-    if scope.data == "mnist":
-        x = x.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(len(x), -1)
-    rows = np.random.default_rng(seed).permutation(len(x))[: scope.n_rows]
-    classes = np.unique(np.asarray(whole.y), return_inverse=True)[1]
-    return 2 * x[rows] / x.max() - 1, classes[rows].astype(np.int64)
+    def right(self, name: str, shares: Floats) -> tuple[int, int]:
+        """Return how many of a client's test rows some shares of classes get right, of how many."""
+        asked = self.split(name)[1]
+        guess = shares.argmax(axis=1)
+        return int((guess == self.bank.labels[asked]).sum()), len(asked)
+
+    def accuracy(self, right: dict[str, tuple[int, int]]) -> dict[str, tuple[float, float]]:
+        """Return average and bottom decile, for seen and for unseen clients."""
+        found = {}
+        for who, names in (("seen", self.seen), ("unseen", self.unseen)):
+            own = [name for name in names if name in right]
+            found[who] = (average_accuracy(right, own), bottom_decile(right, own))
+        return found
+
+
+def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPerClassifier:
+    """Return kNN-Per of a crowd, to which the unseen clients have come.
+
+    Parameters
+    ----------
+    people : Crowd
+        The clients.
+    n_rounds : int
+        Of the shared network.
+    seed : int
+        Of training.
+    **parameters
+        Of :class:`KNNPerClassifier`.
+    """
+    settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05} | parameters
+    classes = range(people.n_classes)
+    model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
+    fitted = people.fitted
+    model.fit(people.x[fitted], people.y[fitted], parties=people.owners[fitted])
+    for name in people.unseen:
+        own = people.rows(name, test=False)
+        model.add_client(name, people.x[own], people.y[own])
+    return model
+
+
+def seen_through(model: KNNPerClassifier, people: Crowd) -> Scene:
+    """Return what a trained network makes of all rows of a crowd."""
+    keys, scores = model.embed(people.x)
+    bank = EmbeddingBank.collect(keys, people.y, people.owners)
+    return Scene(bank, scores[bank.rows], people.test[bank.rows], people.unseen, model)
 
 
 def scene(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> Scene:
@@ -103,17 +117,5 @@ def scene(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> Scene:
     **parameters
         Of :class:`KNNPerClassifier`.
     """
-    x, y = images(scope, seed)
-    owners = dirichlet(y, scope.n_clients, alpha=alpha, min_rows=5, seed=seed)
-    test = row_roles(owners, test=0.25, seed=seed).test
-    unseen = unseen_parties(owners, 0.2, seed=seed)
-    fitted = ~np.isin(owners, unseen) & ~test
-    settings = {"n_rounds": scope.n_rounds, "standardize": False, "learning_rate": 0.05}
-    model = KNNPerClassifier(random_state=seed, classes=range(10), **(settings | parameters))
-    model.fit(x[fitted], y[fitted], parties=owners[fitted])
-    for name in unseen:
-        own = (owners == name) & ~test
-        model.add_client(name, x[own], y[own])
-    keys, scores = model.embed(x)
-    bank = EmbeddingBank.collect(keys, y, owners)
-    return Scene(bank, scores[bank.rows], test[bank.rows], unseen, model)
+    people = crowd("label skew", scope, seed, alpha=alpha)
+    return seen_through(trained(people, scope.n_rounds, seed, **parameters), people)
