@@ -1,9 +1,11 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.partition import row_roles, unseen_parties
+from fedneighbors.partition import ordered_roles, row_roles, unseen_parties
 
 
 @given(
@@ -46,3 +48,35 @@ def test_a_share_of_parties_comes_later_and_one_is_always_seen():
     assert unseen_parties(["only"] * 4, 0.9, seed=0) == ()
     with pytest.raises(ValueError, match="share of parties"):
         unseen_parties(parties, 1.0, seed=0)
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=60),
+    st.sampled_from([0.0, 0.2, 0.4]),
+    st.sampled_from([0.0, 0.2, 0.5]),
+    st.integers(0, 4),
+)
+def test_what_comes_later_is_tested_and_a_gap_lies_between(parties, validation, test, gap):
+    drawn = row_roles(parties, validation=validation, test=test, seed=1)
+
+    roles = ordered_roles(parties, validation=validation, test=test, gap=gap)
+
+    for party in set(parties):
+        own = np.flatnonzero(np.array(parties) == party)
+        n_test, n_validation = drawn.test[own].sum(), drawn.validation[own].sum()
+        kinds = ["train"] * (len(own) - n_test - n_validation)
+        kinds += ["validation"] * n_validation + ["test"] * n_test
+        for begin, (one, next_one) in enumerate(pairwise(list(kinds))):
+            if one != next_one:
+                for place in range(max(begin + 1 - gap, 0), begin + 1):
+                    kinds[place] = "nothing"
+        assert [kind == "train" for kind in kinds] == roles.train[own].tolist()
+        assert [kind == "validation" for kind in kinds] == roles.validation[own].tolist()
+        assert [kind == "test" for kind in kinds] == roles.test[own].tolist()
+
+
+def test_a_gap_is_not_negative_and_shares_leave_rows():
+    with pytest.raises(ValueError, match="gap of 0 rows or more"):
+        ordered_roles(["a"], gap=-1)
+    with pytest.raises(ValueError, match="leave rows to train on"):
+        ordered_roles(["a"], test=1.0)

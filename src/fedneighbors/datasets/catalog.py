@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedneighbors.datasets.bundled import BUNDLED, load_bundled
+from fedneighbors.datasets.clients import CLIENT_SETS
 from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.encoder import TableEncoder
 from fedneighbors.datasets.images import IMAGE_FILES, N_PIXELS, image_labels, load_images
@@ -52,8 +53,8 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
 
     Sets of scikit-learn are always there. All others are read from the folder that the
     environment variable ``FEDNEIGHBORS_DATA`` names: gzipped CSV files in ``tabular/`` and
-    ``fedpnn/`` under their file name without ending, ``mnist`` and ``omniglot`` in ``images/``.
-    Nothing is downloaded.
+    ``fedpnn/`` under their file name without ending, ``mnist`` and ``omniglot`` in ``images/``,
+    and the sets of :data:`~fedneighbors.datasets.clients.CLIENT_SETS`. Nothing is downloaded.
 
     A table's missing cells and nominal columns are encoded by constants of all its rows, and
     columns without a single cell are left out. To fit them on a part of the rows only, use
@@ -88,6 +89,8 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
         return load_bundled(name)
     if name in IMAGE_FILES:
         return load_images(name, _folder(name))
+    if name in CLIENT_SETS:
+        return CLIENT_SETS[name].load(_folder(name))
     table = load_columns(name)
     features = table.without([_LABEL])
     empty = [column for column in features.names if _is_empty(features, column)]
@@ -121,7 +124,7 @@ def load_columns(name: str) -> Table:
         return _columns(load_bundled(name))
     files = dict(_table_files(_folder(name)))
     if name not in files:
-        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *files} - {name})
+        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *CLIENT_SETS, *files} - {name})
         raise MissingDataError(
             f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
@@ -185,8 +188,13 @@ def available() -> tuple[Entry, ...]:
         for name, file in IMAGE_FILES.items()
         if (folder / file).is_file()
     ]
+    clients = [
+        Entry(name, *source.size(folder), str(folder / source.place))
+        for name, source in CLIENT_SETS.items()
+        if (folder / source.place).exists()
+    ]
     tables = [_scanned_table(name, path) for name, path in _table_files(folder)]
-    return bundled + tuple(sorted(images + tables, key=lambda entry: entry.name))
+    return bundled + tuple(sorted(images + clients + tables, key=lambda entry: entry.name))
 
 
 def _columns(data: Dataset) -> Table:

@@ -10,7 +10,16 @@ from fedneighbors.datasets.dataset import Dataset
 from fedneighbors.datasets.reading import read_columns
 from fedneighbors.errors import DataError, MissingDataError
 
-__all__ = ["ALPHABET", "SPEECHES_FILE", "decoded", "encoded", "load_roles", "spoken", "windows"]
+__all__ = [
+    "ALPHABET",
+    "SPEECHES_FILE",
+    "decoded",
+    "encoded",
+    "load_roles",
+    "roles_size",
+    "spoken",
+    "windows",
+]
 
 SPEECHES_FILE = "text/shakespeare_bosak8.csv.gz"
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -20,6 +29,7 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 """
 
 LENGTH = 80
+LEAST_ROWS = 100
 LINE_END = " / "
 """How the file joins the lines of a speech."""
 
@@ -140,8 +150,28 @@ def spoken(folder: Path) -> dict[str, str]:
     return {role: "\n".join(speeches) for role, speeches in said.items()}
 
 
+def roles_size(folder: Path) -> tuple[int, int, int]:
+    """Return the numbers of rows, features and classes of :func:`load_roles`.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder.
+
+    Raises
+    ------
+    MissingDataError
+        If the file is not there.
+    DataError
+        If it is damaged.
+    """
+    follow = [said[LENGTH:] for said in spoken(folder).values()]
+    kept = [characters for characters in follow if len(characters) >= LEAST_ROWS]
+    return sum(map(len, kept)), LENGTH, len(set("".join(kept)))
+
+
 def load_roles(
-    folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = 100
+    folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = LEAST_ROWS
 ) -> Dataset:
     """Return the windows of all roles that say enough, with the character that follows as label.
 
@@ -158,7 +188,8 @@ def load_roles(
     -------
     Dataset
         ``x`` holds tokens, ``y`` is the token that follows, parties are roles. Rows of a role stand
-        together, in the order in which they are said: see :func:`~fedneighbors.partition.by_order`.
+        together, in the order in which they are said; :func:`~fedneighbors.partition.ordered_roles`
+        splits them by it.
 
     Raises
     ------

@@ -1,0 +1,98 @@
+"""CIFAR-10 and CIFAR-100 from files of the official binary format."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets import available, load
+from fedneighbors.datasets.cifar import CIFAR_FOLDERS, coarse_labels
+from fedneighbors.datasets.clients import IMAGE_SHAPES
+from fedneighbors.errors import DataError, MissingDataError
+
+FILES = {
+    "cifar10": [*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"],
+    "cifar100": ["train.bin", "test.bin"],
+}
+LIMITS = {"cifar10": (10,), "cifar100": (20, 100)}
+
+
+def written(folder, name, *, rows=4):
+    """Write files of a few records; return images and labels of all, in the order of the files."""
+    random, images, labels = np.random.default_rng(0), [], []
+    inside = folder / CIFAR_FOLDERS[name]
+    inside.mkdir(parents=True)
+    for file in FILES[name]:
+        kinds = [random.integers(limit, size=rows) for limit in LIMITS[name]]
+        pictures = random.integers(256, size=(rows, 3, 32, 32)).astype(np.uint8)
+        with (inside / file).open("wb") as out:
+            for row in range(rows):
+                out.write(bytes(int(kind[row]) for kind in kinds))
+                out.write(pictures[row].tobytes())
+        images.append(pictures)
+        labels.append(np.column_stack(kinds))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_records_come_as_images_and_labels_with_the_training_files_first(folder, name):
+    images, labels = written(folder, name)
+
+    data = load(name)
+
+    assert np.array_equal(data.x.reshape(-1, *IMAGE_SHAPES[name]), images)
+    assert data.y.tolist() == labels[:, -1].tolist()
+    assert (data.x.dtype, data.y.dtype) == (np.uint8, np.int64)
+    assert data.n_train == len(images) - 4
+    assert (data.feature_names[0], data.feature_names[-1]) == ("red-0-0", "blue-31-31")
+
+
+def test_coarse_labels_stand_beside_the_fine_ones(folder):
+    _, labels = written(folder, "cifar100")
+
+    assert coarse_labels(folder).tolist() == labels[:, 0].tolist()
+
+
+def test_what_is_there_is_listed_with_its_size(folder):
+    _, labels = written(folder, "cifar10")
+
+    entries = {entry.name: entry for entry in available()}
+
+    found = entries["cifar10"]
+    assert (found.n_rows, found.n_features) == (24, 3072)
+    assert found.n_classes == len(np.unique(labels))
+    assert "cifar100" not in entries
+
+
+def test_a_missing_file_is_named(folder):
+    written(folder, "cifar10")
+    (folder / CIFAR_FOLDERS["cifar10"] / "data_batch_3.bin").unlink()
+
+    with pytest.raises(MissingDataError, match=r"no file .*data_batch_3\.bin; unpack"):
+        load("cifar10")
+    with pytest.raises(MissingDataError, match=r"no file .*train\.bin"):
+        load("cifar100")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3073, 2 * 3074 - 1])
+def test_a_file_that_is_cut_off_or_of_the_other_set_is_refused(folder, size):
+    written(folder, "cifar100")
+    (folder / CIFAR_FOLDERS["cifar100"] / "train.bin").write_bytes(bytes(size))
+
+    with pytest.raises(DataError, match=rf"records of 3074 bytes, got {size} bytes"):
+        load("cifar100")
+
+
+def test_a_label_that_cannot_be_is_told_with_its_record(folder):
+    written(folder, "cifar10")
+    path = folder / CIFAR_FOLDERS["cifar10"] / "test_batch.bin"
+    raw = bytearray(path.read_bytes())
+    raw[2 * 3073] = 10
+    path.write_bytes(bytes(raw))
+
+    with pytest.raises(DataError, match=r"test_batch\.bin, record 3: expected a label below 10"):
+        load("cifar10")
