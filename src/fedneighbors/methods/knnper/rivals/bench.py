@@ -1,0 +1,216 @@
+"""Where rivals train: the clients' rows in one table, one network, and weights as vectors."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.network import Network, State
+from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.methods.knnper.training.trainer import CHUNK, LocalTask, Trainer
+
+__all__ = ["Bench", "Ends", "Vector", "head_places"]
+
+Vector = npt.NDArray[np.floating[Any]]
+Ends = Iterable[tuple[str, Vector]]
+"""Clients and their weights after training, as they come."""
+
+DIVERGED = "training has diverged: lower the learning rate"
+
+
+def head_places(network: Network, layout: Layout) -> npt.NDArray[np.bool_]:
+    """Return which weights of a vector are those of a network's head."""
+    marks = layout.state(np.zeros_like(layout.initial))
+    for name in network.head_names:
+        marks[name] = torch.ones_like(marks[name])
+    return np.asarray(layout.vector(marks) > 0)
+
+
+class Bench:
+    """Clients that train side by side, and what is made of their weights.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained.
+    layout : Layout
+        Where its weights stand in a vector.
+    x : Tensor of shape (n_rows, ...)
+        Rows of all clients.
+    y : int64 array of shape (n_rows,)
+        Positions of their labels among the classes.
+    rows : mapping of str to int64 array
+        Which rows are whose.
+    shared : Shared
+        Weights where training begins, and the classes' shares over all clients.
+    rounds : RoundSettings
+        How all train.
+    method : {"auto", "stacked", "reuse"}
+        As :class:`Trainer` takes it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients, ascending.
+    initial : float array of shape (n_weights,)
+        Where training begins.
+    head : bool array of shape (n_weights,)
+        Which weights are those of the network's head.
+    overall : float64 array of shape (n_classes,)
+        Shares of the classes over all clients that train.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        layout: Layout,
+        x: Tensor,
+        y: npt.NDArray[np.int64],
+        rows: Mapping[str, npt.NDArray[np.int64]],
+        shared: Shared,
+        *,
+        rounds: RoundSettings,
+        method: Literal["auto", "stacked", "reuse"] = "auto",
+    ) -> None:
+        self.network, self.layout, self.rounds = network, layout, rounds
+        self.x, self.y, self.rows = x, y, rows
+        self.names = tuple(sorted(rows))
+        self.initial: Vector = shared.weights
+        self.overall = shared.overall
+        self.head = head_places(network, layout)
+        self.trainer = Trainer(network, x, torch.from_numpy(y), method=method)
+
+    def labels(self, name: str) -> npt.NDArray[np.int64]:
+        """Return the positions of a client's labels."""
+        return self.y[self.rows[name]]
+
+    def participants(self, number: int) -> tuple[str, ...]:
+        """Return who takes part in a round, from 0."""
+        return self.rounds.participants(self.names, number)
+
+    def regime(self, number: int, **changed: Any) -> Regime:
+        """Return how clients train in a round, from 0."""
+        rate = self.rounds.learning_rate(number)
+        return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
+
+    def tuning(self, epochs: int, rate: float) -> Regime:
+        """Return how a client trains for itself, once there is a network for all."""
+        return replace(self.rounds.regime, epochs=epochs, learning_rate=rate)
+
+    def trained(
+        self,
+        starts: Mapping[str, Vector],
+        regime: Regime,
+        *words: object,
+        only: Sequence[str] | None = None,
+        anchors: Mapping[str, Vector] | None = None,
+    ) -> Iterator[tuple[str, Vector]]:
+        """Yield each client's weights after its steps, some clients at a time.
+
+        Parameters
+        ----------
+        starts : mapping of str to float array of shape (n_weights,)
+            Who trains, and where its weights begin.
+        regime : Regime
+            How.
+        *words : objects
+            What tells these passes from others: the round, and which pass of it.
+        only : sequence of str, optional
+            Names of the parameters that move; by default all.
+        anchors : mapping of str to float array of shape (n_weights,), optional
+            Where a proximal term pulls to; by default where the weights begin.
+
+        Raises
+        ------
+        PartyRefused
+            If weights are no numbers any more: training has diverged.
+        """
+        names = sorted(starts)
+        for first in range(0, len(names), CHUNK):
+            some = names[first : first + CHUNK]
+            states = self._states(starts[name] for name in some)
+            pulls = None if anchors is None else self._states(anchors[name] for name in some)
+            tasks = [
+                LocalTask(
+                    self.rows[name],
+                    states[place],
+                    (self.rounds.seed, name, *words),
+                    None if pulls is None else pulls[place],
+                )
+                for place, name in enumerate(some)
+            ]
+            ended = self.trainer.train(tasks, regime, only=only)
+            for name, state in zip(some, ended, strict=True):
+                yield name, self.finite(name, self.layout.vector(state))
+
+    def heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
+        """Return what clients' heads come to when the body of their networks stays as it is.
+
+        Parameters
+        ----------
+        starts : mapping of str to float array of shape (n_weights,)
+            Who trains, and where its weights begin.
+        regime : Regime
+            How.
+        """
+        only = self.network.head_names
+        ends = self.trained(starts, regime, "heads", only=only)
+        return {name: whole[self.head] for name, whole in ends}
+
+    def averaged(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
+        """Return the next weights of all when some have trained (Eq 13).
+
+        Parameters
+        ----------
+        before : float array of shape (n_weights,)
+            What they were sent; those who do not take part count with it.
+        ends : pairs of str and float array of shape (n_weights,)
+            Who has trained, and to which weights.
+        names : sequence of str, optional
+            Whose model it is; by default that of all.
+
+        Raises
+        ------
+        PartyRefused
+            If weights have moved further than any that can be added up.
+        """
+        n_rows = sum(len(self.rows[name]) for name in names or self.names)
+        bits = scale_bits(n_rows)
+        total = np.zeros(len(before), np.int64)
+        for name, after in ends:
+            try:
+                own = weighted_change(before, after, n_rows=len(self.rows[name]), bits=bits)
+            except FloatingPointError:
+                raise PartyRefused(name, DIVERGED) from None
+            total += own
+        return averaged(before, total, n_rows=n_rows, bits=bits)
+
+    def finite(self, name: str, weights: Vector) -> Vector:
+        """Return a client's weights, if they are numbers.
+
+        Raises
+        ------
+        PartyRefused
+            If they are not.
+        """
+        if not np.isfinite(weights).all():
+            raise PartyRefused(name, DIVERGED)
+        return weights
+
+    def _states(self, vectors: Iterable[Vector]) -> list[State]:
+        """Return what vectors stand for; what several clients share is unpacked once."""
+        kept = list(vectors)
+        made: dict[int, State] = {}
+        for vector in kept:
+            if id(vector) not in made:
+                made[id(vector)] = self.layout.state(vector)
+        return [made[id(vector)] for vector in kept]

@@ -1,0 +1,35 @@
+"""Checks of the rivals' own parameters."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+__all__ = ["refuse_count", "refuse_negative", "refuse_rate", "refuse_share"]
+
+
+def refuse_negative(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a finite number of 0 or more."""
+    if not (_is_number(value) and 0 <= value < math.inf):
+        raise ValueError(f"expected {name} of 0 or more, got {value!r}")
+
+
+def refuse_share(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a number from 0 to 1."""
+    if not (_is_number(value) and 0 <= value <= 1):
+        raise ValueError(f"expected {name} from 0 to 1, got {value!r}")
+
+
+def refuse_count(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a whole number of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+
+
+def refuse_rate(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a finite number above 0."""
+    if not (_is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"expected {name} above 0, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

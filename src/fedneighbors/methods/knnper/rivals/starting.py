@@ -1,0 +1,132 @@
+"""Rivals that begin with the network of federated averaging, trained anew or taken over."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from fedneighbors.methods.knnper.membership import Served
+from fedneighbors.methods.knnper.rivals.averaging import federated_average
+from fedneighbors.methods.knnper.rivals.frame import NOTHING, Owns, Rival, Vector
+from fedneighbors.tables.owners import Holdings
+
+if TYPE_CHECKING:  # it needs torch
+    from fedneighbors.methods.knnper.rivals.bench import Bench
+
+__all__ = ["FedAvgClassifier", "Started"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Started(Rival):
+    """Base of the methods that make something of the network that all clients trained together.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, classes, random_state
+        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
+        come, and of all that is drawn.
+    start : fitted KNNPerClassifier or rival, optional
+        Whose network is taken over, as it is, in place of training one; it should be one of the
+        same clients and rows. What is said of the network and of rounds then means nothing. A
+        clone of the estimator has the same one.
+    """
+
+    start: Any = None
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an estimator that is not fitted and takes over the same network."""
+        fresh: Self = super().__sklearn_clone__()
+        fresh.start = self.start
+        return fresh
+
+    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+        weights = federated_average(bench) if self.start is None else bench.initial
+        return weights, self._made(bench, weights)
+
+    def _joined(self, bench: "Bench") -> Owns:
+        return self._made(bench, self.weights_)
+
+    @abstractmethod
+    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+        """Return what each client makes of the network for itself.
+
+        Parameters
+        ----------
+        bench : Bench
+            The clients, which may be those that come later.
+        weights : float array of shape (n_weights,)
+            Of the network.
+        """
+
+    def _found_ground(self, holdings: Holdings) -> Any:
+        if self.start is None:
+            return super()._found_ground(holdings)
+        from fedneighbors.methods.knnper.rivals.ground import Ground
+
+        start = _checked(self.start, self, holdings.y)
+        return Ground(start._network, start._layout, start._shared)
+
+
+def _checked(start: Any, asked: Any, labels: npt.NDArray[Any]) -> Any:
+    """Return whose network is taken over, if it is for such rows and labels."""
+    if not isinstance(start, Served):
+        raise TypeError(
+            f"expected start as a fitted KNNPerClassifier or rival, got {type(start).__name__}"
+        )
+    check_is_fitted(start)
+    n_features: int = start.n_features_in_  # type: ignore[attr-defined]
+    if n_features != asked.n_features_in_:
+        raise ValueError(
+            f"start was trained on rows of {n_features} columns, X has {asked.n_features_in_}"
+        )
+    unknown = sorted(set(np.unique(labels).tolist()) - set(start.classes_.tolist()))
+    if unknown:
+        raise ValueError(
+            f"start knows the labels {start.classes_[:10].tolist()}, y has {unknown[:5]} besides; "
+            "name all labels in its classes="
+        )
+    return start
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgClassifier(Started):
+    """One network for all clients, by federated averaging [1]_.
+
+    Nothing is personal: a client that comes later gets the network of all.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, classes, random_state
+        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
+        come, and of all that is drawn.
+    start : fitted KNNPerClassifier or rival, optional
+        Whose network is taken over in place of training one.
+
+    References
+    ----------
+    .. [1] McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of
+       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
+    )
+
+    def _made(self, bench: "Bench", _weights: Vector) -> Owns:
+        return dict.fromkeys(bench.names, NOTHING)
