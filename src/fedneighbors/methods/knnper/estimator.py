@@ -40,11 +40,12 @@ class KNNPerClassifier(
 
     Parameters
     ----------
-    model : torch.nn.Module, callable or None
-        The network; a function of (shape of a row, number of classes) that makes it; or None for a
-        perceptron, which suits tables.
+    model : torch.nn.Module, callable, str or None
+        The network; a function of (shape of a row, number of classes) that makes it; ``"cnn"`` or
+        ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; or None for a perceptron,
+        which suits tables.
     embedding : str
-        Name of the layer of ``model`` whose output is memorized.
+        Name of the layer of ``model`` whose output is memorized; ready networks have their own.
     head : str or tuple of str
         Name of the layers that come after it.
     hidden : tuple of int
@@ -79,6 +80,9 @@ class KNNPerClassifier(
         other shapes are left as they are.
     trainer : {"auto", "stacked", "reuse"}
         All clients as one batched product, or one after another; the same up to rounding.
+    device : {"cpu", "cuda", "auto"}
+        Where networks are computed; ``"auto"`` takes a graphics card if there is one. Equal seeds
+        give equal bits on the processor alone.
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
     checkpoint : path, optional
@@ -143,6 +147,7 @@ class KNNPerClassifier(
         validation: float = 0.2,
         standardize: bool = True,
         trainer: Literal["auto", "stacked", "reuse"] = "auto",
+        device: Literal["auto", "cpu", "cuda"] = "cpu",
         classes: Sequence[Any] | None = None,
         checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -167,6 +172,7 @@ class KNNPerClassifier(
         self.validation = validation
         self.standardize = standardize
         self.trainer = trainer
+        self.device = device
         self.classes = classes
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -187,6 +193,8 @@ class KNNPerClassifier(
         ------
         MissingExtraError
             If torch is not installed.
+        MissingDeviceError
+            If there is no graphics card and one is asked for.
         ValueError
             If a parameter is out of range, or there is not one owner for each row.
         DataError

@@ -3,7 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ def needs_torch() -> None:
 class Served:
     """What estimators have in common that serve clients by name, once they are fitted."""
 
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
     classes_: npt.NDArray[Any]
     _shared: Any
@@ -54,7 +55,9 @@ class Served:
         x = self._rows(X)
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._layout)
-        return shared_log_shares(self._network, self._layout, shared.weights, tensor)
+        return shared_log_shares(
+            self._network, self._layout, shared.weights, tensor, device=self.device
+        )
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
