@@ -109,7 +109,7 @@ class Blueprint:
         if self.model == OWN and own is None:
             raise ValueError("expected model=, the module that was trained: its code is not stored")
         return chosen_network(
-            own if self.model == OWN else None if self.model == "perceptron" else self.model,  # type: ignore[arg-type]
+            own if self.model == OWN else self.model,
             self.shape,
             self.n_outputs,
             embedding=self.embedding,

@@ -1,0 +1,212 @@
+"""Fitted classifiers in files: they come back as they were, and nothing else is taken for one."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from torch import nn
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.federation.messages import encode
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.memory.stored import ClientParts, read_settings, settings_parts
+from fedneighbors.methods.knnper.model import MAGIC
+from fedneighbors.methods.knnper.own import OwnPart
+from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.tables.modelfile import sealed_model
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+QUICK = {"hidden": (16, 8), "n_rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    fitted.save(tmp_path / "model.fnk")
+    return tmp_path / "model.fnk"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"combine": "pool"},
+        {"strategy": "drift", "capacity": 50},
+        {"strategy": "reservoir", "capacity": 20},
+        {"kernel": "gaussian", "sigma": 3.0, "n_neighbors": 4, "standardize": False},
+    ],
+)
+def test_a_classifier_from_a_file_says_the_same_and_lives_on_alike(parameters, tmp_path):
+    kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "a")
+    found = KNNPerClassifier.load(tmp_path / "a")
+
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    for each in (kept, found):  # what comes later does the same to both
+        each.update("north", X[::-1][:40], Y[::-1][:40], ids=[f"late {i}" for i in range(40)])
+        each.add_client("east", X[::5], Y[::5])
+        each.forget("south", each.clients_["south"].memory.ids[:3])
+        each.save(tmp_path / f"{each is kept}")
+    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+
+
+def test_parameters_and_attributes_that_predict_come_back(fitted, path):
+    found = KNNPerClassifier.load(path)
+
+    for name in ("hidden", "n_neighbors", "sigma", "kernel", "combine", "strategy", "validation"):
+        assert getattr(found, name) == getattr(fitted, name)
+    assert found.model is None
+    assert found.classes_.dtype == fitted.classes_.dtype
+    assert found.weights_.dtype == np.float32
+    assert found.n_features_in_ == 13
+    assert found.clients_["north"].memory.ids == fitted.clients_["north"].memory.ids
+
+
+def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
+    fitted.save(tmp_path / "north.fnk", client="north")
+
+    found = KNNPerClassifier.load(tmp_path / "north.fnk")
+
+    assert list(found.clients_) == ["north"]
+    asked = fitted.predict_proba(X, ["north"] * len(X))
+    assert found.predict_proba(X).tobytes() == asked.tobytes()  # the only client is who asks
+    south = fitted.clients_["south"].memory.keys.astype(np.float32)
+    raw = (tmp_path / "north.fnk").read_bytes()
+    assert not any(row.tobytes() in raw for row in south)
+    with pytest.raises(ValueError, match=r"client 'moon' is not known; known are \['north'"):
+        fitted.save(tmp_path / "moon.fnk", client="moon")
+
+
+def test_the_same_training_makes_the_same_file(fitted, path, tmp_path):
+    KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR).save(tmp_path / "again")
+
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_text_labels_names_of_columns_and_empty_memories_come_back(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=[f"c{j}" for j in range(13)])
+    names = np.array(["red", "rose", "white"], dtype=object)[Y]
+    kept = KNNPerClassifier(**QUICK).fit(table, names, parties=CELLAR)
+    kept.forget("south", kept.clients_["south"].memory.ids)
+
+    kept.save(tmp_path / "m")
+    found = KNNPerClassifier.load(tmp_path / "m")
+
+    assert found.feature_names_in_.tolist() == table.columns.tolist()
+    assert found.predict(table, CELLAR).tolist() == kept.predict(table, CELLAR).tolist()
+    assert len(found.clients_["south"].memory) == 0
+
+
+def own(width=6):
+    module = nn.Sequential()
+    module.add_module("seen", nn.Sequential(nn.Linear(13, width), nn.BatchNorm1d(width)))
+    module.add_module("last", nn.Linear(width, 3))
+    return module
+
+
+def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
+    words = {"embedding": "seen", "head": "last"}
+    kept = KNNPerClassifier(own(), **words, n_rounds=2).fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+
+    with pytest.raises(ValueError, match="expected model=, the module that was trained"):
+        KNNPerClassifier.load(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="written for another network"):
+        KNNPerClassifier.load(tmp_path / "m", model=own(7))
+    found = KNNPerClassifier.load(tmp_path / "m", model=own())
+
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    assert (found.embedding, found.head) == ("seen", "last")
+
+
+def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
+    raw = path.read_bytes()
+
+    for changed, words in [
+        (raw[:-1], "truncated or altered"),
+        (raw[:200] + bytes([raw[200] ^ 1]) + raw[201:], "truncated or altered"),
+        (raw[:7] + b"9" + raw[8:], "format version"),
+        (b"PK" + raw, "is not a fedneighbors model"),
+        (b"", "is not a fedneighbors model"),
+        (sealed_model(MAGIC, settings_message()), "holds no usable model"),
+    ]:
+        path.write_bytes(changed)
+        with pytest.raises(ModelFileError, match=words):
+            KNNPerClassifier.load(path)
+    with pytest.raises(ModelFileError, match="cannot read the model"):
+        KNNPerClassifier.load(path.with_name("nothing"))
+
+
+def settings_message():
+    return ClientParts("a", np.zeros((0, 2)), np.zeros(0, np.int64), "[]", "{}", 0.5, {})
+
+
+def sealed_client(raw, **changed):
+    """Return the bytes of a model whose first client is changed, and sealed anew."""
+    from fedneighbors.federation.messages import decode
+    from fedneighbors.methods.knnper.model import ModelParts
+
+    parts = decode(raw[len(MAGIC) + 32 :], (ModelParts,))
+    client = decode(parts.clients[0], (ClientParts,))
+    client = ClientParts(**{**vars(client), **changed})
+    return sealed_model(MAGIC, ModelParts(**{**vars(parts), "clients": (encode(client),)}))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": np.array([7] * 118)},
+        {"labels": np.array([-1] * 118)},
+        {"labels": np.array([0.5] * 118)},
+        {"weight": 2.0},
+        {"ids": "[1, 2]"},
+        {"ids": "["},
+        {"ids": '["a"]'},
+        {"state": "[]"},
+        {"state": "{}"},
+        {"state": '{"seen": 1, "evictions": 0, "random": {}, "recent": []}'},
+        {"keys": np.full((118, 8), np.nan)},
+        {"keys": np.zeros(3)},
+        {"settings": {"n_neighbors": 0}},
+        {"settings": {"quantum": 1}},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+    assert KNNPerClassifier.load(path).clients_["north"].memory.keys.shape == (118, 8)
+    path.write_bytes(sealed_client(path.read_bytes(), **changed))
+
+    with pytest.raises(ModelFileError, match="holds no usable model"):
+        KNNPerClassifier.load(path)
+
+
+def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
+    import os
+
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        fitted.save(path, client="north")
+
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_every_setting_of_memories_comes_back():
+    settings = MemorySettings(3, "uniform", 0.1, 7, "fifo", "pool", 0.4, 5)
+
+    assert read_settings(settings_parts(settings)) == settings
+
+
+def test_own_parts_have_no_field_that_a_file_leaves_out():
+    stored = {"memory", "weight", "overall", "pool", "settings"}
+
+    assert {field.name for field in fields(OwnPart)} == stored
