@@ -12,8 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized, needs_torch
 from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+from fedneighbors.methods.knnper.private.spending import spending, spent_by
 from fedneighbors.methods.knnper.saving import Saved
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tables.labels import label_array, reserved_labels
 from fedneighbors.tables.owners import Holdings, rows_by_party
@@ -83,6 +85,14 @@ class KNNPerClassifier(
     device : {"cpu", "cuda", "auto"}
         Where networks are computed; ``"auto"`` takes a graphics card if there is one. Equal seeds
         give equal bits on the processor alone.
+    sums : {"plain", "masked"}
+        ``"masked"`` forms all sums over clients by secure aggregation, to the same bits as
+        ``trainer="reuse"`` without. Needs three clients, two under ``privacy``.
+    privacy : Privacy, optional
+        Train the network under differential privacy, see :mod:`~.private`. What a client predicts
+        from its own memory is **not** private.
+    max_grad_norm : float
+        Largest length of a row's gradient under ``privacy``.
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
     checkpoint : path, optional
@@ -102,8 +112,10 @@ class KNNPerClassifier(
         Shares of the classes over all clients.
     pool_ : dict of str to float
         Weights of the pool's experts; empty for the paper's mixture.
+    spent_ : dict of str to Guarantee
+        What each client's ledger has charged; empty without ``privacy``.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds.
+        Rounds, bytes up and down, seconds, privacy spent.
 
     References
     ----------
@@ -148,6 +160,9 @@ class KNNPerClassifier(
         standardize: bool = True,
         trainer: Literal["auto", "stacked", "reuse"] = "auto",
         device: Literal["auto", "cpu", "cuda"] = "cpu",
+        sums: Literal["plain", "masked"] = "plain",
+        privacy: Privacy | None = None,
+        max_grad_norm: float = 1.0,
         classes: Sequence[Any] | None = None,
         checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -173,6 +188,9 @@ class KNNPerClassifier(
         self.standardize = standardize
         self.trainer = trainer
         self.device = device
+        self.sums = sums
+        self.privacy = privacy
+        self.max_grad_norm = max_grad_norm
         self.classes = classes
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -197,6 +215,8 @@ class KNNPerClassifier(
             If there is no graphics card and one is asked for.
         ValueError
             If a parameter is out of range, or there is not one owner for each row.
+        AggregationError
+            If there are too few clients for masked sums.
         DataError
             If there are fewer than two classes.
         """
@@ -221,6 +241,7 @@ class KNNPerClassifier(
         self.clients_ = {m.name: m.personal for m in members if isinstance(m.personal, Personal)}
         weights = () if shared.pool is None else shared.pool.tolist()
         self.pool_ = dict(zip(EXPERTS, weights, strict=False))
+        self.spent_ = spent_by(members)
         self.run_record_ = RunRecord(
             name="knnper.fit",
             parameters={
@@ -234,6 +255,7 @@ class KNNPerClassifier(
             started=started.isoformat(timespec="seconds"),
             seconds=time.perf_counter() - clock,
             environment=environment(),
+            privacy=spending(self.privacy, members),
         )
         return self
 

@@ -1,9 +1,11 @@
 """One training over clients of this process, from a table and who owns its rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.methods.knnper.checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.networks.choice import chosen_network
@@ -20,7 +22,7 @@ from fedneighbors.tables.threads import one_thread
 
 __all__ = ["federated"]
 
-Trained = tuple[Outcome[Shared], Network, Layout, list[KNNPerParty]]
+Trained = tuple[Outcome[Shared], Network, Layout, Sequence[KNNPerParty]]
 
 
 def federated(
@@ -57,6 +59,11 @@ def federated(
     members : list of KNNPerParty
         The clients, with what they made of the network.
     """
+    if getattr(asked, "privacy", None) is not None:
+        from fedneighbors.methods.knnper.private.training import federated_privately
+
+        return federated_privately(asked, holdings, rounds, settings, reserved)
+    _refuse_apart(asked)
     shape = holdings.x.shape[1:]
     network = chosen_network(
         asked.model,
@@ -97,10 +104,22 @@ def federated(
         keep=(lambda _stage: None) if keeper is None else keeper.keep,
     )
     with one_thread():
-        outcome = simulate(coordinator, Cohort(members, method=asked.trainer))
+        if getattr(asked, "sums", "plain") == "plain":
+            outcome = simulate(coordinator, Cohort(members, method=asked.trainer))
+        else:
+            outcome = run(coordinator, members, sums=asked.sums)
     if keeper is not None:
         keeper.done()
     return outcome, network, layout, members
+
+
+def _refuse_apart(asked: Any) -> None:
+    """Refuse to train clients side by side whose parts of a sum nobody else may see."""
+    if getattr(asked, "sums", "plain") == "masked" and asked.trainer == "stacked":
+        raise ValueError(
+            "clients whose sums are masked train by themselves, one after another; take "
+            "trainer='auto' or 'reuse'"
+        )
 
 
 def _mark(

@@ -1,0 +1,237 @@
+"""kNN-Per under a privacy budget: the coordinator of noised counts and private steps.
+
+The network is trained once, on the rows that are not held out; the clients choose their mixtures on
+those that are and build their memories of all. Training it anew on all rows, as without privacy,
+would have to be paid for a second time, which costs more than a fifth of the rows is worth.
+"""
+
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, total
+from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.messages import ReleaseRequest
+from fedneighbors.methods.knnper.private.messages import (
+    BeginRequest,
+    NoisedCountsRequest,
+    PrivateTrainRequest,
+    PublicSchemaRequest,
+)
+from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.tables.schema import agree
+
+__all__ = ["PrivateRounds", "check_payable", "coordinate_private", "frame_of"]
+
+Floats = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.floating[Any]]
+
+_IDLE = ("n_picks", "n_parties", "accounting", "colluders")
+"""What a promise may say that other methods alone know."""
+
+
+def check_payable(privacy: Privacy) -> None:
+    """Return if this method can keep what is promised, and all that it needs was declared.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    if privacy.mechanism != "local":
+        raise ValueError(
+            f"each client noises its own steps, got mechanism={privacy.mechanism!r}; take "
+            "mechanism='local'"
+        )
+    if privacy.neighbors != "add_remove":
+        raise ValueError(
+            "private steps are counted for one row more or less, got "
+            f"neighbors={privacy.neighbors!r}; take neighbors='add_remove'"
+        )
+    if not privacy.delta:
+        raise ValueError(
+            "private steps add Gaussian noise, which needs a delta above 0, well below one over "
+            "the rows of a client, such as 1e-5"
+        )
+    idle = [
+        entry.name
+        for entry in fields(Privacy)
+        if entry.name in _IDLE and getattr(privacy, entry.name) != entry.default
+    ]
+    idle += [f"public={fact!r}" for fact in privacy.public if fact != "classes"]
+    if idle:
+        raise ValueError(f"{', '.join(idle)} mean nothing to kNN-Per; leave them out of Privacy")
+    privacy.require_classes()
+
+
+def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
+    """Return center and scale that bring columns from their public bounds to [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        If there are no bounds, or they do not fit the columns.
+    """
+    if privacy.bounds is None:
+        raise ValueError(
+            "means and deviations of columns are read off the rows and are not paid for: give the "
+            "columns' range as Privacy(bounds=(low, high)), or standardize=False"
+        )
+    low, high = (np.asarray(bound, np.float64) for bound in privacy.bounds)
+    for bound in (low, high):
+        if bound.shape not in ((), (n_features,)) or not np.isfinite(bound).all():
+            raise ValueError(
+                f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
+            )
+    if (low > high).any():
+        raise ValueError("expected low bounds below the high ones")
+    center = np.broadcast_to((low + high) / 2, n_features)
+    half = np.broadcast_to((high - low) / 2, n_features)
+    return center.copy(), np.where(half > 0, half, 1.0)
+
+
+@dataclass(frozen=True)
+class PrivateRounds:
+    """How the shared network is trained under a budget.
+
+    Parameters
+    ----------
+    rounds : RoundSettings
+        Rounds, who takes part, and how a client trains.
+    bound : float
+        Largest length of a row's gradient, above 0.
+    privacy : Privacy
+        Budget and what is public; every client must have agreed to the same.
+    """
+
+    rounds: RoundSettings
+    bound: float
+    privacy: Privacy
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bound, bool) or not 0 < self.bound < np.inf:
+            raise ValueError(f"expected max_grad_norm above 0, got {self.bound!r}")
+        if self.rounds.regime.proximal:
+            raise ValueError("private steps have no proximal term; leave it at 0")
+        check_payable(self.privacy)
+
+
+def coordinate_private(
+    training: PrivateRounds,
+    layout: str,
+    initial: Weights,
+    names: Sequence[str],
+    *,
+    frame: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
+    run: str | None = None,
+    on_stage: Callable[[int], None] = lambda _number: None,
+) -> Coordinator[Shared]:
+    """Train one network within each client's privacy budget, and hand it out.
+
+    Parameters
+    ----------
+    training : PrivateRounds
+        How.
+    layout : str
+        Digest of the network, which all clients must have.
+    initial : float array of shape (n_weights,)
+        Where training begins.
+    names : sequence of str
+        The clients.
+    frame : pair of float64 arrays of shape (n_features,)
+        Center and scale of columns, from what is public; both empty to leave them as they are.
+    run : str, optional
+        Name of this training. A new name is a new release, which every client charges for; the same
+        name again repeats the same answers, up to where it was interrupted. Drawn at random if
+        None.
+    on_stage : callable
+        Told how many rounds are done, after each.
+
+    Yields
+    ------
+    Ask
+        Schema, noised class counts, announcement of the steps, rounds of private steps, the
+        network.
+
+    Returns
+    -------
+    Shared
+
+    Raises
+    ------
+    SchemaMismatch, PartyMissing
+        As without privacy.
+    PartyRefused
+        If a budget does not allow it; that client has trained nothing.
+    """
+    privacy, name = training.privacy, secrets.token_hex(16) if run is None else run
+    replies = yield gather(PublicSchemaRequest(layout, privacy.classes is None))
+    schemas = replies.complete("the schema").each
+    agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
+    replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
+    counts = replies.summed("the class counts")
+    yield from _begun(training, name, names)
+    weights = initial
+    for number in range(training.rounds.n_rounds):
+        weights = yield from _round(training, name, names, number, weights, counts.n_rows)
+        on_stage(number + 1)
+    present = np.maximum(counts.counts, 0)
+    overall = np.asarray((present + 1) / (present.sum() + len(present)))
+    replies = yield gather(ReleaseRequest(weights, overall, np.empty(0), True))
+    replies.complete("the model")
+    return Shared(weights, agreed.classes, overall, None, *frame, agreed)
+
+
+def _begun(
+    training: PrivateRounds, run: str, names: Sequence[str]
+) -> Generator[Ask, Replies, None]:
+    """Announce to each client the rounds that it takes part in."""
+    rounds = training.rounds
+    takes_part: dict[str, list[int]] = {name: [] for name in names}
+    for number in range(rounds.n_rounds):
+        for name in rounds.participants(names, number):
+            takes_part[name].append(number)
+    replies = yield gather(
+        {
+            name: BeginRequest(
+                run=run,
+                privacy=terms(training.privacy),
+                numbers=tuple(numbers),
+                epochs=rounds.regime.epochs,
+                batch_size=rounds.regime.batch_size,
+                bound=float(training.bound),
+            )
+            for name, numbers in takes_part.items()
+        }
+    )
+    replies.complete("the announcement of steps")
+
+
+def _round(
+    training: PrivateRounds,
+    run: str,
+    names: Sequence[str],
+    number: int,
+    weights: Weights,
+    n_rows: int,
+) -> Generator[Ask, Replies, Weights]:
+    """Return the network after one round of those who take part in it."""
+    rounds, bits = training.rounds, scale_bits(n_rows)
+    request = PrivateTrainRequest(
+        run=run,
+        number=number,
+        learning_rate=rounds.learning_rate(number),
+        momentum=rounds.regime.momentum,
+        weight_decay=rounds.regime.weight_decay,
+        bits=bits,
+        weights=weights,
+    )
+    replies = yield total(dict.fromkeys(rounds.participants(names, number), request))
+    change = replies.summed(f"the changes of round {number + 1}").change
+    return averaged(weights, change, n_rows=n_rows, bits=bits)
