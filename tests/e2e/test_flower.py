@@ -10,6 +10,7 @@ from fedneighbors.methods.fedpnn.protocol import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
 from fedneighbors.methods.fedpnn.settings import FedPNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APP = EXAMPLES / "flower-flynn"
 FEDPNN = EXAMPLES / "flower-fedpnn"
+KNNPER = EXAMPLES / "flower-knnper"
 PARTIES = ("ann", "bob", "cyd")
 LIMIT_S = 400  # of a run; a machine that is busy with other tests is slow
 
@@ -157,6 +159,33 @@ def test_fedpnn_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
     assert models(shared.folder) == [expected] * 4
     for party in PARTIES:
         assert "centers stand for 5 records or more each" in shared.log(party).read_text()
+
+
+@pytest.mark.slow  # each of its eight exchanges starts Python and torch on every node
+def test_knnper_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
+    tables = [read_table(shared.folder / f"{party}.csv", label="digit") for party in PARTIES]
+    x, y = (np.concatenate([getattr(table, name) for table in tables]) for name in "xy")
+    owner = np.repeat(PARTIES, [len(table.y) for table in tables])
+    expected = KNNPerClassifier(
+        hidden=(8,), n_rounds=1, participation=0.34, standardize=False, trainer="reuse"
+    )
+    expected.fit(x, y, parties=owner)
+
+    printed = shared.start_run(
+        KNNPER, min_parties=3, timeout_s=120.0, hidden="[8]", n_rounds=1, standardize=False,
+        participation=0.34, model_path=str(shared.folder / "coordinator.model"),
+    ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
+
+    assert shared.status()[0] == "finished:completed", printed
+    assert printed.count("3 parties answered") == 6
+    assert printed.count("TrainRequest: 1 parties answered") == 2  # the others keep what they have
+    common = KNNPerClassifier.load(shared.folder / "coordinator.model")
+    assert common.weights_.tobytes() == expected.weights_.tobytes()
+    for party in PARTIES:
+        found = KNNPerClassifier.load(shared.folder / f"{party}.model")
+        asked = expected.predict_proba(x, [party] * len(x))
+        assert found.predict_proba(x).tobytes() == asked.tobytes()
+    assert not list(shared.folder.glob("*.pending"))
 
 
 def test_fedpnn_writes_no_model_without_a_party_that_was_expected(shared):
