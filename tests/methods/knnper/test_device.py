@@ -1,0 +1,74 @@
+"""Where networks are computed: the processor unless told otherwise."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from fedneighbors.errors import FedneighborsError, MissingDeviceError
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.client import KNNPerParty
+from fedneighbors.methods.knnper.networks.device import chosen_device
+from fedneighbors.methods.knnper.networks.network import state_of
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.training.trainer import Trainer
+
+X, Y = (part[:60] for part in load_digits(return_X_y=True))
+
+
+@pytest.fixture
+def no_card(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def small(**changed):
+    return KNNPerClassifier(hidden=(5,), n_rounds=1, n_neighbors=3, **changed)
+
+
+def test_a_card_that_is_not_there_is_refused_before_anything_runs(no_card):
+    net = perceptron(64, 10, hidden=(5,))
+    rows = torch.zeros(2, 64)
+
+    for ask in (
+        lambda: chosen_device("cuda"),
+        lambda: Trainer(net, rows, torch.zeros(2, dtype=torch.int64), device="cuda"),
+        lambda: net.seen(state_of(net.module), rows, device="cuda"),
+        lambda: KNNPerParty("a", X, Y, net, device="cuda"),
+        lambda: small(device="cuda").fit(X, Y),
+    ):
+        with pytest.raises(MissingDeviceError, match="sees no such card; .* device='cpu'"):
+            ask()
+    assert issubclass(MissingDeviceError, FedneighborsError)
+
+
+def test_automatically_is_the_processor_where_there_is_no_card(no_card):
+    assert chosen_device("auto") == chosen_device("cpu") == torch.device("cpu")
+
+    there, here = small(device="auto").fit(X, Y), small().fit(X, Y)
+
+    assert there.weights_.tobytes() == here.weights_.tobytes()
+    assert np.array_equal(there.predict_proba(X), here.predict_proba(X))
+
+
+def test_a_card_that_is_there_is_taken_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    found = [chosen_device(word).type for word in ("auto", "cuda", "cpu")]
+
+    assert found == ["cuda", "cuda", "cpu"]
+
+
+@pytest.mark.parametrize("word", ["gpu", "", None])
+def test_other_words_are_no_devices(word):
+    with pytest.raises(ValueError, match="expected device 'auto', 'cpu' or 'cuda', got"):
+        small(device=word).fit(X, Y)
+
+
+def test_a_model_that_was_fitted_on_a_card_says_so_where_there_is_none(no_card):
+    found = small().fit(X, Y)
+
+    found.set_params(device="cuda")
+
+    with pytest.raises(MissingDeviceError):
+        found.predict(X)
+    assert found.set_params(device="cpu").predict(X).shape == (60,)
