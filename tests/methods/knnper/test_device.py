@@ -36,7 +36,7 @@ def test_a_card_that_is_not_there_is_refused_before_anything_runs(no_card):
         lambda: KNNPerParty("a", X, Y, net, device="cuda"),
         lambda: small(device="cuda").fit(X, Y),
     ):
-        with pytest.raises(MissingDeviceError, match="sees no such card; .* device='cpu'"):
+        with pytest.raises(MissingDeviceError, match=r"sees no such card; .* device='cpu'"):
             ask()
     assert issubclass(MissingDeviceError, FedneighborsError)
 

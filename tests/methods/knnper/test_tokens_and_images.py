@@ -103,11 +103,12 @@ def test_whole_numbers_are_pixels_to_a_network_for_images():
 
 def test_drawers_of_characters_are_natural_clients_of_a_network_for_images(data_folder):
     data = load("omniglot")
-    rows = np.flatnonzero(np.isin(data.parties, ["drawer-1", "drawer-2"]))[::12]
+    drawers = ["drawer-1", "drawer-2", "drawer-3"]
+    rows = np.isin(data.parties, drawers) & np.isin(data.y, data.classes[:5])
     x = data.x[rows].reshape(-1, 28, 28)[:, 4:24:2, 4:24:2] / 255.0
 
     found = KNNPerClassifier("mobilenet", n_rounds=1, batch_size=16, n_neighbors=1)
     found.fit(x, data.y[rows], parties=data.parties[rows])
 
-    assert set(found.clients_) == {"drawer-1", "drawer-2"}
+    assert sorted(found.clients_) == drawers
     assert found.embed(x[:3])[0].shape == (3, 1280)

@@ -61,7 +61,7 @@ def test_first_weights_follow_from_the_seed_and_leave_torch_as_it_was(name, shap
 
 def test_words_that_name_no_ready_network_are_told_those_that_do():
     assert READY == ("perceptron", "cnn", "mobilenet", "lstm")
-    with pytest.raises(TypeError, match="'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
+    with pytest.raises(TypeError, match=r"'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
         named("resnet", (8, 8))
 
 
