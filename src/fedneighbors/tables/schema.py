@@ -11,7 +11,7 @@ from fedneighbors.errors import DataError, SchemaMismatch
 from fedneighbors.federation.messages import message
 from fedneighbors.federation.roles import Refuse
 
-__all__ = ["Agreed", "Schema", "agree", "describe"]
+__all__ = ["Agreed", "Schema", "agree", "agree_columns", "describe"]
 
 _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
 
@@ -44,7 +44,7 @@ class Agreed:
     feature_names : tuple of str or None
         Their names.
     classes : tuple of labels
-        Union of the parties' labels, ascending.
+        Union of the parties' labels, ascending; none where numbers are predicted.
     """
 
     n_features: int
@@ -141,10 +141,7 @@ def agree(
     DataError
         If the parties hold fewer than two classes together.
     """
-    parties = sorted(schemas)
-    first = schemas[parties[0]]
-    for party in parties[1:]:
-        _compare_columns(party, first, schemas[party])
+    columns = agree_columns(schemas)
     _compare_labels(schemas, reserved)
     classes = set(reserved).union(*(schema.labels for schema in schemas.values()))
     if len(classes) < 2:
@@ -152,7 +149,22 @@ def agree(
             "expected at least two classes over all parties, got "
             f"{f'one class {min(classes)!r}' if classes else 'none'}; add rows of another class"
         )
-    return Agreed(len(first.kinds), first.feature_names, tuple(sorted(classes)))
+    return Agreed(columns.n_features, columns.feature_names, tuple(sorted(classes)))
+
+
+def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
+    """Return what the tables have in common where rows have no labels.
+
+    Raises
+    ------
+    SchemaMismatch
+        If a party's columns differ from those of the first party in order of names.
+    """
+    parties = sorted(schemas)
+    first = schemas[parties[0]]
+    for party in parties[1:]:
+        _compare_columns(party, first, schemas[party])
+    return Agreed(len(first.kinds), first.feature_names, ())
 
 
 def _compare_columns(party: str, first: Schema, other: Schema) -> None:

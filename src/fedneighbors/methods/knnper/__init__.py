@@ -8,9 +8,10 @@ from typing import Any
 
 _HOME = {
     "KNNPerClassifier": "fedneighbors.methods.knnper.estimator",
+    "KNNPerRegressor": "fedneighbors.methods.knnper.regressor",
 }
 
-__all__ = ["KNNPerClassifier"]
+__all__ = ["KNNPerClassifier", "KNNPerRegressor"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ __all__ = [
     "averaged",
     "best_mixture",
     "closeness",
+    "least_mixture",
     "local_means",
     "local_votes",
     "mixed",
@@ -186,8 +187,31 @@ def best_mixture(
     float
     """
     right = [int((mixed(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
-    best = [w for w, n in zip(grid, right, strict=True) if n == max(right)]
-    return best[(len(best) - 1) // 2]
+    return _middle([w for w, n in zip(grid, right, strict=True) if n == max(right)])
+
+
+def least_mixture(
+    local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = GRID
+) -> float:
+    """Return the weight of the memory that has the least squared error on held-out rows.
+
+    Among equally good ones the middle one is taken, the lower of two.
+
+    Parameters
+    ----------
+    local, shared : float64 array of shape (n_rows, n_outputs)
+        For rows that neither the memory nor the model has seen.
+    targets : float64 array of shape (n_rows, n_outputs)
+        What is right.
+    grid : sequence of float
+        Ascending.
+    """
+    errors = [float(((mixed(local, shared, w) - targets) ** 2).sum()) for w in grid]
+    return _middle([w for w, error in zip(grid, errors, strict=True) if error == min(errors)])
+
+
+def _middle(weights: Sequence[float]) -> float:
+    return weights[(len(weights) - 1) // 2]
 
 
 def scale_bits(n_rows: int) -> int:

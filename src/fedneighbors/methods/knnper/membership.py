@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.personal import Personal, joined
+from fedneighbors.methods.knnper.own import OwnPart
+from fedneighbors.methods.knnper.personal import joined
 from fedneighbors.metrics import accuracy
 from fedneighbors.tables.labels import label_index
 from fedneighbors.tables.owners import rows_by_party
@@ -46,8 +47,9 @@ class Served:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-        scores : float64 array of shape (n_rows, n_classes)
-            Logarithms of the shares.
+        scores : float64 array of shape (n_rows, n_outputs)
+            Logarithms of the classes' shares; or targets in standard units, where numbers are
+            predicted.
         """
         from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares
 
@@ -56,8 +58,19 @@ class Served:
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._layout)
         return shared_log_shares(
-            self._network, self._layout, shared.weights, tensor, device=self.device
+            self._network,
+            self._layout,
+            shared.weights,
+            tensor,
+            kind=self._kind(),
+            device=self.device,
         )
+
+    def _kind(self) -> Any:
+        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
+        from fedneighbors.methods.knnper.targets.classes import CLASSES
+
+        return CLASSES
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
@@ -129,8 +142,16 @@ class Classifying(Served):
 class Personalized(Served):
     """What estimators with a memory for each client have in common, once they are fitted."""
 
-    clients_: dict[str, Personal]
+    clients_: dict[str, Any]
     _memory_settings: Any
+
+    def _values(self, y: Any) -> npt.NDArray[Any]:
+        """Return labels or targets as memories keep them."""
+        return self._positions(y)
+
+    def _joined(self, *told: Any, **options: Any) -> OwnPart:
+        """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
+        return joined(*told, **options)
 
     def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
         """Take in a client that did not take part in training, by one pass over its rows.
@@ -141,8 +162,8 @@ class Personalized(Served):
         ----------
         name : str
             Its name, which must be new.
-        X, y : arrays of shape (n_rows, ...) and (n_rows,)
-            Its rows and labels.
+        X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
+            Its rows and labels, or targets.
         ids : sequence of str, optional
             Names of the rows, by which :meth:`forget` finds them.
 
@@ -154,9 +175,9 @@ class Personalized(Served):
         check_is_fitted(self)
         if name in self.clients_:
             raise ValueError(f"client {name!r} is here already; use update to add rows")
-        (keys, scores), labels = self.embed(X), self._positions(y)
+        (keys, scores), labels = self.embed(X), self._values(y)
         _refuse_lengths(keys, labels)
-        self.clients_[name] = joined(
+        self.clients_[name] = self._joined(
             name,
             keys,
             scores,
@@ -177,7 +198,7 @@ class Personalized(Served):
             If the client is not known, a label is none of the classes, or a row's name is taken.
         """
         keys, _ = self.embed(X)
-        labels = self._positions(y)
+        labels = self._values(y)
         _refuse_lengths(keys, labels)
         self._known(name).add(keys, labels, ids)
         return self
@@ -198,16 +219,17 @@ class Personalized(Served):
         self._known(name).forget(ids)
         return self
 
-    def _known(self, name: str) -> Personal:
+    def _known(self, name: str) -> OwnPart:
         if name not in self.clients_:
             raise ValueError(
                 f"client {name!r} is not known; add_client takes it in. Known are "
                 f"{sorted(self.clients_)[:5]}"
             )
-        return self.clients_[name]
+        known: OwnPart = self.clients_[name]
+        return known
 
 
-def _refuse_lengths(keys: Floats, labels: npt.NDArray[np.int64]) -> None:
+def _refuse_lengths(keys: Floats, labels: npt.NDArray[Any]) -> None:
     if len(keys) != len(labels):
         raise ValueError(f"expected one label for each of {len(keys)} rows, got {len(labels)}")
     if not np.isfinite(keys).all():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Literal
 
@@ -124,6 +124,12 @@ class MemorySettings:
     combine: Literal["paper", "pool"] = "paper"
     validation: float = 0.2
     seed: int = 0
+
+    @classmethod
+    def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
+        """Return the memories that an estimator's parameters ask for."""
+        names = [each.name for each in fields(cls) if each.name != "seed"]
+        return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
     def __post_init__(self) -> None:
         _refuse_count("n_neighbors", self.n_neighbors)

@@ -55,14 +55,14 @@ class Kind(Protocol):
     def objective(self) -> Objective:
         """What training minimizes."""
 
-    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
+    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...], /) -> int:
         """Return how many scores the network of all these rows has."""
 
-    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
+    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...], /) -> Agreed:
         """Return what the clients' tables have in common; coordinator."""
 
     def prepared(
-        self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+        self, agreed: Agreed, center: Floats, scale: Floats, /, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Tell the clients what they need to train, and learn how many rows there are."""
 
@@ -90,6 +90,7 @@ class Kind(Protocol):
         held: npt.NDArray[np.bool_],
         overall: Floats,
         settings: MemorySettings,
+        /,
     ) -> Chosen:
         """Choose a client's mixture on its held-out rows."""
 

@@ -42,7 +42,13 @@ def squared_error(
     network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
 ) -> Tensor:
     """Return the weighted halves of squared errors, summed over the outputs."""
-    return (((network.scores(state, x) - y) ** 2).sum(dim=1) * weights).sum() / 2
+    scores = network.scores(state, x)
+    if scores.shape != y.shape:
+        raise ValueError(
+            f"expected a network that gives {y.shape[-1]} numbers for a row, got scores of shape "
+            f"{tuple(scores.shape)} for {len(y)} rows; change its last layer"
+        )
+    return (((scores - y) ** 2).sum(dim=1) * weights).sum() / 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,250 @@
+"""What a client makes of a shared model that predicts numbers: memory, mixture, mean and head.
+
+All numbers are in standard units: targets less their mean over all clients, by their deviation.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve
+
+from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.own import OwnPart
+from fedneighbors.methods.knnper.personal import held_out_rows
+from fedneighbors.methods.knnper.pool import PRIOR_PRECISION, PoolTerms
+from fedneighbors.methods.knnper.ridge import Head, head_held_out
+from fedneighbors.methods.knnper.settings import MemorySettings
+
+__all__ = [
+    "NUMBER_EXPERTS",
+    "HeldOutNumbers",
+    "PersonalNumbers",
+    "joined_numbers",
+    "linear_pool",
+    "linear_terms",
+    "personalized_numbers",
+]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head")
+"""What a pool of numbers weighs, in order."""
+
+FIRST_WEIGHTS = (0.5, 0.5, 0.0, 0.0)
+"""What the weights of a pool would be without any rows."""
+
+
+def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
+    """Return half the squared error of a sum of experts, its gradient and its Hessian.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_outputs, n_experts)
+        What each says.
+    targets : float64 array of shape (n_rows, n_outputs)
+        What is right.
+    weights : float64 array of shape (n_experts,)
+        At which the terms are taken.
+    """
+    gaps = experts @ weights - targets
+    return PoolTerms(
+        n_rows=len(targets),
+        loss=float((gaps**2).sum()) / 2,
+        gradient=np.einsum("noe,no->e", experts, gaps),
+        hessian=np.einsum("noe,nof->ef", experts, experts),
+    )
+
+
+def linear_pool() -> Generator[Floats, PoolTerms, Floats]:
+    """Find the weights of least squared error, in closed form by one sum over all clients.
+
+    They have a normal law around :data:`FIRST_WEIGHTS`, as one row in favor of them would say.
+
+    Yields
+    ------
+    float64 array of shape (n_experts,)
+        Weights at which the terms of all clients are wanted, as their sum.
+
+    Returns
+    -------
+    float64 array of shape (n_experts,)
+    """
+    first = np.array(FIRST_WEIGHTS)
+    terms = yield first
+    hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
+    return np.asarray(first - solve(hessian, terms.gradient, assume_a="pos"))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutNumbers:
+    """What a client's held-out rows say of each expert.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_outputs, n_experts)
+        In the order of :data:`NUMBER_EXPERTS`.
+    targets : float64 array of shape (n_rows, n_outputs)
+        What is right.
+    weight : float
+        Of the memory by Eq 7, chosen on these rows alone (lambda).
+    settings : MemorySettings
+        How the memory is asked.
+    """
+
+    experts: Floats
+    targets: Floats
+    weight: float
+    settings: MemorySettings
+
+    @classmethod
+    def of(
+        cls,
+        keys: Floats,
+        said: Floats,
+        targets: Floats,
+        held: npt.NDArray[np.bool_],
+        settings: MemorySettings,
+    ) -> "HeldOutNumbers":
+        """Ask every expert for the held-out rows, none of which it has seen.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings of all rows of the client, under a model that has not seen those held out.
+        said : float64 array of shape (n_rows, n_outputs)
+            What the same model predicts.
+        targets : float64 array of shape (n_rows, n_outputs)
+            What is right.
+        held : bool array of shape (n_rows,)
+            Which rows are held out.
+        settings : MemorySettings
+            How the memory is asked.
+        """
+        shared = said[held]
+        local = _means(_memory(keys[~held], targets[~held], settings), keys[held], settings)
+        others = local
+        if settings.capacity is None:  # more to count on: the memory of all other rows is asked
+            whole = _memory(keys, targets, settings)
+            others = _means(whole, keys[held], settings, own=np.flatnonzero(held))
+        head = np.zeros_like(targets)
+        if settings.combine == "pool":
+            head = head_held_out(keys, targets)
+        experts = _experts(shared, others, local_mean(targets[~held]), head[held])
+        weight = 0.0 if local is None else least_mixture(local, shared, targets[held])
+        return cls(experts, targets[held], weight, settings)
+
+    def terms(self, weights: Floats) -> PoolTerms:
+        """Return what the rows say of a pool's weights.
+
+        Parameters
+        ----------
+        weights : float64 array of shape (n_experts,)
+            At which the terms are taken.
+        """
+        return linear_terms(self.experts, self.targets, weights)
+
+
+class PersonalNumbers(OwnPart):
+    """A client's own part of a model that predicts numbers."""
+
+    def predict(self, keys: Floats, said: Floats) -> Floats:
+        """Return the predicted targets, in standard units.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings.
+        said : float64 array of shape (n_rows, n_outputs)
+            What the shared model predicts.
+        """
+        local = _means(self.memory, keys, self.settings)
+        if self.pool is None:
+            return said if local is None else mixed(local, said, self.weight)
+        mean = local_mean(np.asarray(self.memory.labels).reshape(-1, said.shape[1]))
+        head = np.zeros_like(said) if self._head is None else self._head.said(keys)
+        return np.asarray(_experts(said, local, mean, head) @ self.pool)
+
+    def _refit(self) -> None:
+        self._head: Head | None = None
+        if self.pool is not None and len(self.memory):
+            self._head = Head.fitted(self.memory.keys, self.memory.labels)
+
+
+def local_mean(targets: Floats) -> Floats:
+    """Return a client's mean, with one row added that lies at the mean of all clients.
+
+    Parameters
+    ----------
+    targets : float64 array of shape (n_rows, n_outputs)
+        In standard units.
+    """
+    return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
+
+
+def personalized_numbers(
+    keys: Floats,
+    targets: Floats,
+    *,
+    weight: float,
+    overall: Floats,
+    pool: Floats | None,
+    settings: MemorySettings,
+    ids: Any = None,
+) -> PersonalNumbers:
+    """Return what a client with these rows makes of the shared model."""
+    memory = _memory(keys, targets, settings, ids)
+    return PersonalNumbers(memory, weight, overall, pool, settings)
+
+
+def joined_numbers(
+    name: str,
+    keys: Floats,
+    said: Floats,
+    targets: Floats,
+    *,
+    overall: Floats,
+    pool: Floats | None,
+    settings: MemorySettings,
+    ids: Any = None,
+) -> PersonalNumbers:
+    """Return what a client makes of a shared model that has seen none of its rows.
+
+    Its mixture is chosen on a share of them, and its memory is then built from all.
+    """
+    held = held_out_rows(len(targets), settings, name)
+    found = HeldOutNumbers.of(keys, said, targets, held, settings)
+    return personalized_numbers(
+        keys,
+        targets,
+        weight=found.weight,
+        overall=overall,
+        pool=pool,
+        settings=found.settings,
+        ids=ids,
+    )
+
+
+def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = None) -> Datastore:
+    memory = Datastore(keys.shape[1], settings.capacity, settings.strategy, settings.seed)
+    return memory.add(keys, targets, ids)
+
+
+def _means(
+    memory: Datastore, keys: Floats, settings: MemorySettings, own: Integers | None = None
+) -> Floats | None:
+    """Return the means of the neighbors' targets; None where the memory has nothing to say."""
+    found = memory.nearest(np.ascontiguousarray(keys), settings.n_neighbors, own=own)
+    if found.positions.shape[1] == 0:
+        return None
+    return local_means(found, memory.labels, kernel=settings.kernel, sigma=settings.sigma)
+
+
+def _experts(said: Floats, local: Floats | None, mean: Floats, head: Floats) -> Floats:
+    """Return what the experts say side by side; an empty memory says what the model says."""
+    means = np.broadcast_to(mean, said.shape)
+    return np.stack([said, said if local is None else local, means, head], axis=2)
