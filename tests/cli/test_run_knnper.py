@@ -1,19 +1,27 @@
 """``fedneighbors run knnper`` on a file, and on a set by name."""
 
 import csv
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedneighbors.cli.main import app
+from fedneighbors.datasets import read_columns
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.model import KNNPerModel
 from fedneighbors.records import read_record
 
 
-@pytest.fixture
-def visits(tmp_path):
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory):
     rng = np.random.default_rng(0)
-    path = tmp_path / "visits.csv"
+    path = tmp_path_factory.mktemp("visits") / "visits.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["fever", "age", "ward", "hospital", "diagnosis"])
@@ -53,6 +61,100 @@ def test_a_table_of_hospitals_leaves_record_and_report(visits, tmp_path, combine
     assert sum(row[1] + row[3] for row in tables["clients"].rows) == 160
     assert (tables["clients"].rows[0][2] is None) == (combine == "pool")
     assert "<html" in (out / "report.html").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def trained(visits, tmp_path_factory):
+    """The folder of a run over the hospitals."""
+    out = tmp_path_factory.mktemp("run")
+    result = call(*run_of(visits, out))
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def run_of(visits, out, *more):
+    return (
+        "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
+        "--rounds", 3, "--combine", "pool", "--out", out, *more,
+    )  # fmt: skip
+
+
+def predicted(tmp_path, *arguments):
+    """Return what the command prints, and the columns that it writes."""
+    out = tmp_path / "p.csv"
+    result = call("predict", "--out", out, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output, read_columns(out, nominal=["prediction"]).columns
+
+
+def test_predict_asks_for_the_hospital_of_each_row(trained, visits, tmp_path):
+    model, found = trained / "model.fnk", KNNPerClassifier.load(trained / "model.fnk")
+    table = read_columns(visits, nominal=["ward", "hospital"]).columns
+    x = np.column_stack([table["fever"], table["age"], table["ward"] == "B"]).astype(float)
+    assert found.feature_names_in_.tolist() == ["fever", "age", "ward=B"]
+
+    _, columns = predicted(
+        tmp_path, "--model", model, "--data", visits, "--party-column", "hospital", "--proba"
+    )
+    _, north = predicted(tmp_path, "--model", model, "--data", visits, "--party", "north")
+    told, shared = predicted(tmp_path, "--model", model, "--data", visits)
+    strange, moon = predicted(tmp_path, "--model", model, "--data", visits, "--party", "moon")
+
+    expected = found.predict_proba(x, table["hospital"])
+    written = np.column_stack([columns[f"probability of {name}"] for name in found.classes_])
+    assert written.tolist() == expected.tolist()
+    assert north["prediction"].tolist() == found.predict(x, ["north"] * len(x)).tolist()
+    network = found.classes_[found.embed(x)[1].argmax(axis=1)].tolist()
+    assert shared["prediction"].tolist() == moon["prediction"].tolist() == network
+    assert "memories of 2 parties and none is named" in " ".join(told.split())
+    assert "parties ['moon'] are not in the model" in " ".join(strange.split())
+
+
+def test_predict_takes_one_way_to_say_who_asks(trained, visits):
+    result = call(
+        "predict", "--model", trained / "model.fnk", "--data", visits,
+        "--party", "north", "--party-column", "hospital",
+    )  # fmt: skip
+
+    assert result.exit_code == 2
+    assert "both say who asks" in " ".join(result.output.split())
+
+
+KILLED = """
+    import os, signal, sys
+    from fedneighbors.cli.main import app
+    from fedneighbors.methods.knnper.checkpoint import Checkpoint
+
+    keep, kept = Checkpoint.keep, []
+
+    def keep_twice(self, stage):
+        keep(self, stage)
+        kept.append(stage)
+        if len(kept) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.keep = keep_twice
+    app(sys.argv[1:])
+"""
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_round(trained, visits, tmp_path):
+    words = [str(w) for w in run_of(visits, tmp_path / "b", "--checkpoint", tmp_path / "c")]
+    dead = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+        capture_output=True,
+    )
+    assert dead.returncode == -signal.SIGKILL
+    assert (tmp_path / "c").exists()
+
+    result = call(*words)
+
+    assert result.exit_code == 0, result.output
+    again = KNNPerModel.load(tmp_path / "b" / "model.fnk")
+    assert again.to_bytes() == KNNPerModel.load(trained / "model.fnk").to_bytes()
+    assert not (tmp_path / "c").exists()
 
 
 def test_the_label_cannot_name_the_hospitals(visits):

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
 
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 
-    Classifier = FedPNNClassifier | FlyNNClassifier
+    Classifier = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier
 
 __all__ = ["predict"]
 
 _FEDPNN = b"FNPNN"  # of exact and of private models
+_KNNPER = b"FNKNPER"
 _SYNTHESIZER = b"FNSYNTH"
 
 
@@ -30,15 +32,25 @@ def predict(
             help="Encoder of the training data; else encoder.json beside the model, if there."
         ),
     ] = None,
+    party: Annotated[
+        str | None,
+        typer.Option(help="Of kNN-Per: the party that asks; a model of a single one needs none."),
+    ] = None,
+    party_column: Annotated[
+        str | None, typer.Option(help="Of kNN-Per: the column that names who asks for each row.")
+    ] = None,
 ) -> None:
     """Classify the rows of a file, in its order."""
     from fedneighbors.cli.console import say
     from fedneighbors.datasets.writing import delimited
     from fedneighbors.records import replace_file
 
+    if party is not None and party_column is not None:
+        raise typer.BadParameter("--party and --party-column both say who asks; give one of them")
     classifier = _load(model)
     rows = _read_rows(data, classifier, encoder or _beside(model))
-    columns = _classify(classifier, rows, proba=proba)
+    asked = _askers(classifier, data, len(rows), party, party_column)
+    columns = _classify(classifier, rows, proba=proba, **asked)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
     for label in classifier.classes_.tolist():
@@ -51,6 +63,7 @@ def _load(path: Path) -> "Classifier":
     from fedneighbors.errors import ModelFileError
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
     from fedneighbors.tables.modelfile import read_model_file
 
     raw = read_model_file(path)
@@ -61,20 +74,52 @@ def _load(path: Path) -> "Classifier":
         )
     if raw.startswith(_FEDPNN):
         return FedPNNClassifier.load(path)
+    if raw.startswith(_KNNPER):
+        return KNNPerClassifier.load(path)
     return FlyNNClassifier.load(path)
 
 
+def _askers(
+    classifier: "Classifier", data: Path, n_rows: int, party: str | None, column: str | None
+) -> dict[str, Any]:
+    """Return who asks for each row, as a personalized classifier takes it; of others nothing."""
+    from fedneighbors.cli.console import note
+    from fedneighbors.datasets import read_columns
+
+    clients = getattr(classifier, "clients_", None)
+    if clients is None:
+        if party is not None or column is not None:
+            raise typer.BadParameter("this model says the same to all parties; ask without one")
+        return {}
+    if column is not None:
+        table = read_columns(data, nominal=(column,))
+        table.require((column,))
+        owners = table.columns[column].tolist()
+    else:
+        owners = None if party is None else [party] * n_rows
+    if owners is None and len(clients) != 1:
+        note(
+            f"the model holds memories of {len(clients)} parties and none is named with --party or "
+            "--party-column: rows get what the shared network says"
+        )
+    unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
+    if unknown:
+        note(f"parties {unknown[:5]} are not in the model and get what the shared network says")
+    return {"parties": owners}
+
+
 def _classify(
-    classifier: "Classifier", rows: "npt.NDArray[Any]", *, proba: bool
+    classifier: "Classifier", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
 ) -> dict[str, list[Any]]:
     """Return the columns of the file of predictions."""
     import warnings
 
     with warnings.catch_warnings():  # the rows were read by their names, which an array has not
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        columns: dict[str, list[Any]] = {"prediction": classifier.predict(rows).tolist()}
+        warnings.filterwarnings("ignore", "(no client asks|clients .* are not known)", UserWarning)
+        columns: dict[str, list[Any]] = {"prediction": classifier.predict(rows, **asked).tolist()}
         if proba:
-            table = classifier.predict_proba(rows)
+            table = classifier.predict_proba(rows, **asked)
             for label, values in zip(classifier.classes_.tolist(), table.T, strict=True):
                 columns[f"probability of {label}"] = values.tolist()
     return columns

@@ -27,6 +27,12 @@ from fedneighbors.cli.splits import (
 __all__ = ["knnper"]
 
 
+_ENCODED = (
+    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
+    "were not agreed by the clients."
+)
+
+
 class Combine(StrEnum):
     """How memory and network are put together."""
 
@@ -53,6 +59,10 @@ def knnper(
         Combine,
         typer.Option(help="Each client's own weight (paper), or four weights for all (pool)."),
     ] = Combine.PAPER,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="File from which a training that was interrupted goes on."),
+    ] = None,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
 ) -> None:
@@ -62,7 +72,7 @@ def knnper(
     what each client would gain beside the shared network and alone.
     """
     from fedneighbors.cli.console import progress_bar
-    from fedneighbors.cli.results import keep, print_tables
+    from fedneighbors.cli.results import keep_model
     from fedneighbors.methods.knnper.run import run as run_knnper
 
     if party_column == label:
@@ -71,10 +81,11 @@ def knnper(
     table = read_data(data, label=label, party_column=party_column)
     owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
     with progress_bar() as progress:
-        _, record = run_knnper(
+        model, record = run_knnper(
             table.x,
             table.y,
             owners,
+            feature_names=table.feature_names,
             test_size=test_size,
             seed=seed,
             parameters={
@@ -82,8 +93,17 @@ def knnper(
                 "participation": participation,
                 "n_neighbors": neighbors,
                 "combine": combine.value,
+                "checkpoint": checkpoint,
             },
             progress=progress,
         )
-    print_tables(record, ["summary", "clients"])
-    keep(record, out, name="record")
+    has_words = table.encoder is not None and bool(table.encoder.nominal_names)
+    keep_model(
+        model,
+        record,
+        table,
+        out / "model.fnk",
+        source={"data": Path(data).name, "label": label, "parties by": party_column or kind.value},
+        shown=["summary", "clients"],
+        encoded=_ENCODED if has_words else "",
+    )

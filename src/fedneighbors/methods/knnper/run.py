@@ -1,7 +1,7 @@
 """A run of kNN-Per on a user's table: trained over its clients, scored on rows of each of them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +36,7 @@ def run(
     y: Labels,
     parties: Labels,
     *,
+    feature_names: Sequence[str] | None = None,
     test_size: float = 0.25,
     seed: int = 0,
     parameters: Mapping[str, Any] | None = None,
@@ -49,6 +50,8 @@ def run(
         Finite.
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
+    feature_names : sequence of str, optional
+        Column names, kept in the model.
     test_size : float
         Share of each client's rows that is held out, in (0, 1).
     seed : int
@@ -80,6 +83,8 @@ def run(
     right = {
         name: _right(found, y, parties, test, model.classes_) for name, found in shares.items()
     }
+    if feature_names is not None:
+        model.name_features(feature_names)
     progress(3, 3, "done")
     return model, RunRecord(
         name="knnper.run",

@@ -1,6 +1,7 @@
 """Writes fitted estimators to one file, whole or for a single client, and reads them again."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,20 @@ class Saved:
     _layout: Any
     _memory_settings: Any
     _row_shape: tuple[int, ...]
+
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Give the columns names, which tables with names are then checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        check_is_fitted(self)
+        if isinstance(names, str) or (len(names),) != self._row_shape:
+            raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        return self
 
     def save(self, path: str | Path, client: str | None = None) -> None:
         """Write network and memories to one file; an interrupted write leaves nothing behind.
@@ -51,7 +66,11 @@ class Saved:
             raise ValueError(
                 f"client {client!r} is not known; known are {sorted(self.clients_)[:5]}"
             )
-        shared = self._shared
+        names = getattr(self, "feature_names_in_", None)
+        named = replace(
+            self._shared.agreed, feature_names=None if names is None else tuple(map(str, names))
+        )
+        shared = replace(self._shared, agreed=named)
         KNNPerModel(
             blueprint=Blueprint.of(self, self._row_shape, len(shared.classes)),
             layout=self._layout.digest,
