@@ -1,6 +1,7 @@
 """kNN-Per on Flower: clients that are built anew for each message give the bits of one process."""
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,13 @@ from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
+from fedneighbors.errors import ModelFileError, PartyMissing, PartyRefused
+from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
+from fedneighbors.methods.knnper.messages import PoolRequest
+from fedneighbors.methods.knnper.node import NodeParty
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.privacy.secagg.identity import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"
@@ -75,3 +82,199 @@ def test_nodes_end_with_what_the_clients_of_one_process_have(folder, combine):
         assert own.clients_[name].weight == expected.clients_[name].weight
         assert is_of(own, name, expected, x)
     assert not list(folder.glob("*.pending"))
+
+
+def test_a_node_that_is_not_asked_in_a_round_keeps_what_it_has(folder):
+    expected, x, _ = of_one_process(folder, participation=0.4)
+    grid = grid_of(folder)
+
+    train(folder, grid, participation=0.4)
+
+    asked = [node for node, action, _ in grid.carried if action == "ask"]
+    assert len(asked) == 3 * 7 + 2 * 2 * 1  # every node seven times, and one in each of the rounds
+    for name in PARTIES:
+        assert is_of(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
+
+
+def test_weights_under_masked_sums_are_the_same_to_the_bit(folder):
+    expected, x, _ = of_one_process(folder, n_rounds=1)
+    keys = {name: Identity.new() for name in PARTIES}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    (folder / "roster.json").write_text(roster.to_json())
+    configs = []
+    for name, key in keys.items():
+        key.write(folder / f"{name}.pem")
+        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
+        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    masked = {"secure-aggregation": True, "roster": str(folder / "roster.json"), "n-rounds": 1}
+    train(folder, grid, **masked)
+
+    found = KNNPerClassifier.load(folder / "ann.model")
+    assert found.weights_.tobytes() == expected.weights_.tobytes()
+    assert is_of(found, "ann", expected, x)
+
+
+def test_no_file_of_a_node_but_its_own_holds_its_rows_or_embeddings(folder):
+    expected, _, _ = of_one_process(folder)
+
+    train(folder, grid_of(folder))
+
+    keys = expected.clients_["bob"].memory.keys.astype(np.float32)
+    keys = keys[(keys > 0).sum(axis=1) > 1]
+    raw = {owner: (folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)}
+    holding = [owner for owner in raw if any(row.tobytes() in raw[owner] for row in keys)]
+    assert holding == ["bob"]
+
+
+@pytest.mark.parametrize(
+    ("last", "spared"), [(20, 2 * 3), (32, 4 * 3)], ids=["before choosing", "after"]
+)
+def test_a_run_that_broke_off_goes_on_from_its_last_round(folder, last, spared):
+    expected, x, _ = of_one_process(folder, n_rounds=3)
+    kept = {"n-rounds": 3, "checkpoint": str(folder / "training")}
+    broken, again = grid_of(folder), grid_of(folder)
+    broken.push_messages = stopping(broken, last)  # names, opening, plan, columns, counts; rounds
+
+    with pytest.raises(ConnectionError):
+        train(folder, broken, **kept)
+    train(folder, again, **kept)
+
+    found = KNNPerClassifier.load(folder / "cyd.model")
+    assert found.weights_.tobytes() == expected.weights_.tobytes()
+    assert is_of(found, "cyd", expected, x)
+    assert len(again.carried) == 14 * 3 - spared  # messages of rounds that had been done
+    assert not (folder / "training").exists()
+
+
+def stopping(grid, number):
+    """Return the grid's way of sending, which breaks off after so many messages were carried."""
+    push = grid.push_messages
+
+    def pushed(envelopes):
+        if len(grid.carried) > number:
+            raise ConnectionError("the hub is gone")
+        return push(envelopes)
+
+    return pushed
+
+
+def test_a_checkpoint_of_another_run_is_refused(folder):
+    kept = {"checkpoint": str(folder / "training")}
+    broken = grid_of(folder)
+    broken.push_messages = stopping(broken, 17)
+    with pytest.raises(ConnectionError):
+        train(folder, broken, **kept)
+
+    with pytest.raises(ModelFileError, match="holds another training"):
+        train(folder, grid_of(folder), seed=1, **kept)
+
+
+TOWER = """
+from torch import nn
+
+def tower(shape, n_outputs):
+    module = nn.Sequential(nn.Flatten())
+    module.add_module("seen", nn.Sequential(nn.Linear(shape[0], {width}), nn.ReLU()))
+    module.add_module("last", nn.Linear({width}, n_outputs))
+    return module
+"""
+
+
+@pytest.fixture
+def towers(tmp_path, monkeypatch):
+    """Two modules of networks of one's own, which can be imported."""
+    for name, width in (("towers_a", 8), ("towers_b", 9)):
+        (tmp_path / f"{name}.py").write_text(TOWER.format(width=width))
+    monkeypatch.syspath_prepend(tmp_path)
+    return {"model": "towers_a:tower", "embedding": "seen", "head": "last"}
+
+
+def test_a_network_of_ones_own_is_imported_where_it_is_trained(folder, towers):
+    from towers_a import tower
+
+    own = {"model": tower, "embedding": "seen", "head": "last"}
+    expected, x, _ = of_one_process(folder, **own)
+    configs = [node(folder, name, model="towers_a:tower") for name in PARTIES]
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    train(folder, grid, **towers)
+
+    found = KNNPerClassifier.load(folder / "ann.model", model=tower)
+    assert is_of(found, "ann", expected, x)
+    frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.carried]
+    assert not any(b"towers" in frame for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (None, "a key is not set in the configuration of the node .model"),
+        ("towers_b:tower", "the network is not the one of the coordinator"),
+        ("towers_c:tower", "its own network cannot be imported"),
+    ],
+)
+def test_a_node_with_another_network_refuses_and_trains_nothing(folder, towers, model, words):
+    configs = [node(folder, name, model="towers_a:tower") for name in ("ann", "bob")]
+    configs.append(node(folder, "cyd", **({} if model is None else {"model": model})))
+    grid = ProcessGrid(flower_app.client, *configs)
+
+    with pytest.raises(PartyRefused, match=words):
+        train(folder, grid, **towers)
+
+    assert not list(folder.glob("*.model"))
+
+
+def test_a_node_that_was_told_nothing_refuses_with_the_reason(folder):
+    party = NodeParty("ann", np.zeros((2, 2)), np.array([0, 1]), model_path=folder / "m")
+
+    with pytest.raises(Refuse, match="no plan has come yet"):
+        party.answer(PoolRequest(np.zeros(4)))
+
+
+def test_no_model_is_written_when_a_node_is_gone(folder):
+    with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
+        train(folder, grid_of(folder, errors={(11, "ask"): 5}))
+
+    assert not list(folder.glob("*.model*"))
+
+
+def test_defaults_of_the_app_are_those_of_the_settings_and_the_estimator():
+    assert flower_app.rounds_from(DEFAULTS) == RoundSettings()
+    assert flower_app.memories_from(DEFAULTS) == MemorySettings()
+    plain = KNNPerClassifier()
+    assert DEFAULTS["standardize"] is plain.standardize
+    assert tuple(tomllib.loads(f"a = {DEFAULTS['hidden']}")["a"]) == plain.hidden
+    assert (DEFAULTS["embedding"], DEFAULTS["head"]) == (plain.embedding, plain.head)
+
+
+def test_every_setting_of_memories_has_a_key_in_the_app():
+    keys = {field.name.replace("_", "-") for field in fields(MemorySettings)}
+
+    assert keys <= set(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n-rounds", 2.5),
+        ("participation", 0.0),
+        ("learning-rate", "fast"),
+        ("capacity", 0),
+        ("capacity", "all"),
+        ("strategy", "lifo"),
+        ("hidden", "64, 32"),
+        ("shape", "[1, 0]"),
+        ("model", "towers_z:tower"),
+        ("checkpoint", "/missing/folder/c"),
+        ("classes", "a, b"),
+    ],
+)
+def test_a_setting_of_another_type_or_out_of_range_is_refused_by_its_key(folder, key, value):
+    grid = grid_of(folder)
+
+    with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
+        train(folder, grid, **{key: value})
+
+    assert len(grid.carried) <= 3  # names at most
