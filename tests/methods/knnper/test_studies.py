@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from fedneighbors.methods.knnper.experiment import EXPERIMENTS
+from fedneighbors.methods.knnper.studies.drift import SHIFTS
 
 
 @cache
@@ -57,7 +58,8 @@ def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():
     record = quick("knnper.drift")
 
     tables = {table.name: table for table in record.tables}
-    assert len(tables["summary"].rows) == 2 * 5
+    assert len(tables["summary"].rows) == 3 * 5
     found = {(row[0], row[1]): row[2:] for row in tables["summary"].rows}
-    assert found["concept", "drift"][2] > found["concept", "fixed"][2]
-    assert [row[0] for row in tables["alarms"].rows] == ["labels", "concept"]
+    for other in ("fixed", "fifo", "concatenate", "reservoir"):
+        assert found["concept", "drift"][1] > found["concept", other][1]
+    assert [row[0] for row in tables["alarms"].rows] == list(SHIFTS)

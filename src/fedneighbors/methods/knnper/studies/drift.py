@@ -1,7 +1,7 @@
 """Figures 4 and 14: clients whose rows change, and what their memories do about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -19,7 +19,9 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-SHIFTS = ("labels", "concept")
+SHIFTS = {"labels": 20, "labels, poor network": 3, "concept": 20}
+"""What changes, and for how many rounds the network was trained."""
+
 N_CLASSES = 10
 
 
@@ -66,8 +68,8 @@ def followed(
         Where rows come from.
     stream : Stream
         What comes when.
-    shift : {"labels", "concept"}
-        Whether the shares of the classes change, or what the labels mean.
+    shift : str
+        ``"concept"``: what the labels mean changes; otherwise the shares of the classes do.
     seed : int
         Of the streams.
 
@@ -140,7 +142,8 @@ def _memory_course(
 
 
 def _measured(scope: Scope, stream: Stream, shift: str, seed: int) -> Any:
-    here = scene(scope, alpha=0.3, seed=seed)
+    rounds = min(SHIFTS[shift], scope.n_rounds)
+    here = scene(replace(scope, n_rounds=rounds), alpha=0.3, seed=seed)
     return followed(here, stream, shift=shift, seed=seed)
 
 
@@ -210,7 +213,7 @@ def _alarms(by_shift: Any, stream: Stream) -> Table:
 
 def _curves(shift: str, found: Sequence[Any], stream: Stream) -> Table:
     return Table(
-        name=f"curve-{shift}",
+        name=f"curve-{_slug(shift)}",
         title=f"Accuracy over time, shift of {shift}",
         columns=("step", "strategy", "accuracy"),
         rows=tuple(
@@ -221,12 +224,16 @@ def _curves(shift: str, found: Sequence[Any], stream: Stream) -> Table:
     )
 
 
+def _slug(shift: str) -> str:
+    return shift.replace(", ", "-").replace(" ", "-")
+
+
 def _figure(shift: str) -> Figure:
     return Figure(
-        name=shift,
+        name=_slug(shift),
         kind="line",
         title=f"Memories when rows change: shift of {shift}",
-        table=f"curve-{shift}",
+        table=f"curve-{_slug(shift)}",
         x="step",
         y="accuracy",
         hue="strategy",
