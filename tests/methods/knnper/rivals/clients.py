@@ -1,4 +1,4 @@
-"""Small federations for rivals: digits skewed by label, and two groups that name classes otherwise."""
+"""Small federations for rivals: digits skewed by label, and groups that name classes otherwise."""
 
 import numpy as np
 
@@ -24,6 +24,6 @@ def two_groups(n_clients=6, rows=60, *, seed=0):
     owner = np.repeat([f"c{n}" for n in range(n_clients)], rows)
     true = random.integers(3, size=len(owner))
     x = random.normal(size=(len(owner), 4))
-    x[:, 0] += 3 * true
+    x[:, 0] += 3 * (true - 1)
     other = owner >= f"c{n_clients // 2}"
     return x, np.where(other, 2 - true, true), owner

@@ -7,19 +7,37 @@ import importlib
 from typing import Any
 
 _HOME = {
+    "APFLClassifier": "apfl",
+    "ClusteredFLClassifier": "clustered",
+    "DittoClassifier": "ditto",
     "FedAvgClassifier": "starting",
     "FedAvgPlusClassifier": "afterwards",
+    "FedPerClassifier": "heads",
+    "FedProxClassifier": "averaging",
+    "FedRepClassifier": "heads",
     "HeadTuningClassifier": "afterwards",
     "LocalClassifier": "alone",
     "PriorCorrectedClassifier": "afterwards",
+    "Tuned": "tuning",
+    "average_starts": "tuning",
+    "tuned": "tuning",
 }
 
 __all__ = [
+    "APFLClassifier",
+    "ClusteredFLClassifier",
+    "DittoClassifier",
     "FedAvgClassifier",
     "FedAvgPlusClassifier",
+    "FedPerClassifier",
+    "FedProxClassifier",
+    "FedRepClassifier",
     "HeadTuningClassifier",
     "LocalClassifier",
     "PriorCorrectedClassifier",
+    "Tuned",
+    "average_starts",
+    "tuned",
 ]
 
 

@@ -65,6 +65,8 @@ class Bench:
         Where training begins.
     head : bool array of shape (n_weights,)
         Which weights are those of the network's head.
+    body : bool array of shape (n_weights,)
+        Which are all others.
     overall : float64 array of shape (n_classes,)
         Shares of the classes over all clients that train.
     """
@@ -87,11 +89,16 @@ class Bench:
         self.initial: Vector = shared.weights
         self.overall = shared.overall
         self.head = head_places(network, layout)
+        self.body = ~self.head
         self.trainer = Trainer(network, x, torch.from_numpy(y), method=method)
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
         """Return the positions of a client's labels."""
         return self.y[self.rows[name]]
+
+    def n_rows(self, names: Iterable[str]) -> list[int]:
+        """Return how many rows clients have."""
+        return [len(self.rows[name]) for name in names]
 
     def participants(self, number: int) -> tuple[str, ...]:
         """Return who takes part in a round, from 0."""
@@ -102,9 +109,15 @@ class Bench:
         rate = self.rounds.learning_rate(number)
         return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
 
-    def tuning(self, epochs: int, rate: float) -> Regime:
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Return clients in as many groups as train one after another, in order of their names."""
+        whole = sorted(names)
+        return [whole[first : first + CHUNK] for first in range(0, len(whole), CHUNK)]
+
+    def tuning(self, epochs: int, rate: float, *, proximal: float = 0.0) -> Regime:
         """Return how a client trains for itself, once there is a network for all."""
-        return replace(self.rounds.regime, epochs=epochs, learning_rate=rate)
+        regime = self.rounds.regime
+        return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
 
     def trained(
         self,
@@ -134,9 +147,7 @@ class Bench:
         PartyRefused
             If weights are no numbers any more: training has diverged.
         """
-        names = sorted(starts)
-        for first in range(0, len(names), CHUNK):
-            some = names[first : first + CHUNK]
+        for some in self.groups(starts):
             states = self._states(starts[name] for name in some)
             pulls = None if anchors is None else self._states(anchors[name] for name in some)
             tasks = [
@@ -166,6 +177,12 @@ class Bench:
         ends = self.trained(starts, regime, "heads", only=only)
         return {name: whole[self.head] for name, whole in ends}
 
+    def with_head(self, weights: Vector, head: Vector) -> Vector:
+        """Return weights whose head is another."""
+        whole = weights.copy()
+        whole[self.head] = head
+        return whole
+
     def averaged(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
         """Return the next weights of all when some have trained (Eq 13).
 
@@ -183,7 +200,7 @@ class Bench:
         PartyRefused
             If weights have moved further than any that can be added up.
         """
-        n_rows = sum(len(self.rows[name]) for name in names or self.names)
+        n_rows = sum(self.n_rows(names or self.names))
         bits = scale_bits(n_rows)
         total = np.zeros(len(before), np.int64)
         for name, after in ends:

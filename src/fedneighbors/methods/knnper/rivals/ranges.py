@@ -19,10 +19,10 @@ def refuse_share(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} from 0 to 1, got {value!r}")
 
 
-def refuse_count(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is a whole number of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+def refuse_count(name: str, value: Any, *, least: int = 1) -> None:
+    """Raise ValueError unless a parameter is a whole number of so much or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"expected {name} as an integer of {least} or more, got {value!r}")
 
 
 def refuse_rate(name: str, value: Any) -> None:
