@@ -7,9 +7,6 @@ from fedneighbors.methods.knnper.pool import (
     local_prior,
     pool_terms,
     pooled,
-    ridge_head,
-    ridge_held_out,
-    ridge_scores,
     softened,
 )
 
@@ -104,17 +101,3 @@ def test_a_prior_adds_one_row_of_the_overall_law():
 
     assert local_prior(np.array([1, 1, 2]), overall).tolist() == [0.125, 0.5625, 0.3125]
     assert local_prior(np.empty(0, int), overall).tolist() == overall.tolist()
-
-
-def test_held_out_scores_are_those_of_heads_fitted_without_the_row():
-    random = np.random.default_rng(1)
-    keys, labels = random.normal(size=(12, 5)), random.integers(3, size=12)
-
-    found = ridge_held_out(keys, labels, 3, penalties=(0.5, 10.0))
-
-    for place, penalty in enumerate((0.5, 10.0)):
-        for row in range(12):
-            others = np.arange(12) != row
-            head = ridge_head(keys[others], labels[others], 3, penalty=penalty)
-            expected = ridge_scores(head, keys[[row]])[0]
-            np.testing.assert_allclose(found[place, row], expected, rtol=1e-9)

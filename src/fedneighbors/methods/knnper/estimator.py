@@ -1,8 +1,7 @@
 """kNN-Per as a scikit-learn classifier over the clients that own the rows."""
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,16 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized, needs_torch
+from fedneighbors.methods.knnper.fitting import fit_clients
+from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized
 from fedneighbors.methods.knnper.personal import EXPERTS, Personal
 from fedneighbors.methods.knnper.private.spending import spending, spent_by
 from fedneighbors.methods.knnper.saving import Saved
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.privacy.policy import Privacy
-from fedneighbors.records import RunRecord, environment
+from fedneighbors.records import RunRecord
 from fedneighbors.tables.labels import label_array, reserved_labels
-from fedneighbors.tables.owners import Holdings, rows_by_party
-from fedneighbors.tables.seeds import public_seed
 
 __all__ = ["KNNPerClassifier"]
 
@@ -221,42 +218,12 @@ class KNNPerClassifier(
             If there are fewer than two classes.
         """
         x, labels = self._validated(X, y)
-        seed = public_seed(self.random_state)
-        rounds, self._memory_settings = RoundSettings.asked_by(self, seed), self._memories(seed)
-        owned = rows_by_party(parties, len(labels))
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
-        needs_torch()
-        from fedneighbors.methods.knnper.federation import federated
-
-        started, clock = datetime.now(UTC), time.perf_counter()
-        trained = federated(
-            self, Holdings(x, labels, owned, self._names()), rounds, self._memory_settings, reserved
-        )
-        outcome, self._network, self._layout, members = trained
-        self._shared, self._row_shape = outcome.result, x.shape[1:]
-        shared = self._shared
-        self.classes_ = label_array(shared.classes, like=labels)
-        self.weights_ = shared.weights
-        self.overall_ = shared.overall
-        self.clients_ = {m.name: m.personal for m in members if isinstance(m.personal, Personal)}
-        weights = () if shared.pool is None else shared.pool.tolist()
-        self.pool_ = dict(zip(EXPERTS, weights, strict=False))
+        members = fit_clients(self, x, labels, parties, experts=EXPERTS, reserved=reserved)
+        self.classes_ = label_array(self._shared.classes, like=labels)
         self.spent_ = spent_by(members)
-        self.run_record_ = RunRecord(
-            name="knnper.fit",
-            parameters={
-                "combine": self.combine,
-                "n_rounds": rounds.n_rounds,
-                "participation": rounds.participation,
-                "n_neighbors": self.n_neighbors,
-                "clients": len(owned),
-            },
-            rounds=outcome.rounds,
-            started=started.isoformat(timespec="seconds"),
-            seconds=time.perf_counter() - clock,
-            environment=environment(),
-            privacy=spending(self.privacy, members),
-        )
+        spent = spending(self.privacy, members)
+        self.run_record_ = replace(self.run_record_, privacy=spent)
         return self
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
@@ -275,15 +242,3 @@ class KNNPerClassifier(
         for name, rows in self._askers(parties, len(keys)).items():
             shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
         return shares
-
-    def _memories(self, seed: int) -> MemorySettings:
-        return MemorySettings(
-            n_neighbors=self.n_neighbors,
-            kernel=self.kernel,
-            sigma=self.sigma,
-            capacity=self.capacity,
-            strategy=self.strategy,
-            combine=self.combine,
-            validation=self.validation,
-            seed=seed,
-        )

@@ -14,11 +14,9 @@ from fedneighbors.methods.knnper.pool import (
     local_prior,
     pool_terms,
     pooled,
-    ridge_head,
-    ridge_held_out,
-    ridge_scores,
     softened,
 )
+from fedneighbors.methods.knnper.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.training.batches import row_order
 
@@ -33,8 +31,8 @@ EXPERTS = ("shared model", "memory", "local prior", "ridge head")
 FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5)
 """Where the weights of a pool begin."""
 
-PENALTIES = (0.1, 0.5, 2.0, 10.0)
-HEAD_SCALE, HEAD_REACH = 5.0, 3.0
+HEAD_SCALE = 5.0
+"""What the outputs of a ridge head are multiplied by to be scores."""
 
 
 def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
@@ -113,8 +111,9 @@ class HeldOut:
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
             others = local
-        pools = settings.combine == "pool"
-        head = _held_out_head(keys, labels, n_classes) if pools else np.zeros_like(scores)
+        head = np.zeros_like(scores)
+        if settings.combine == "pool":
+            head = HEAD_SCALE * head_held_out(keys, np.eye(n_classes)[labels])
         prior = np.log(local_prior(labels[~held], overall))
         experts = _experts(scores[held], shared if others is None else others, prior, head[held])
         weight = 0.0 if local is None else best_mixture(local, shared, labels[held])
@@ -151,7 +150,7 @@ class Personal(OwnPart):
         prior = np.log(local_prior(self.memory.labels, self.overall))
         head = np.zeros_like(scores)
         if self._head is not None:
-            head = HEAD_SCALE * ridge_scores(self._head[0], keys * self._head[1])
+            head = HEAD_SCALE * self._head.said(keys)
         return pooled(_experts(scores, shared if local is None else local, prior, head), self.pool)
 
     def votes(self, keys: Floats, otherwise: Floats) -> Floats:
@@ -160,9 +159,10 @@ class Personal(OwnPart):
         return otherwise if local is None else local
 
     def _refit(self) -> None:
-        self._head: tuple[Floats, float] | None = None
+        self._head: Head | None = None
         if self.pool is not None and len(self.memory):
-            self._head = _fitted_head(self.memory.keys, self.memory.labels, len(self.overall))
+            labels = np.eye(len(self.overall))[self.memory.labels]
+            self._head = Head.fitted(self.memory.keys, labels)
 
 
 def personalized(
@@ -232,31 +232,3 @@ def _votes(
 def _experts(scores: Floats, votes: Floats, prior: Floats, head: Floats) -> Floats:
     """Return the experts' scores side by side."""
     return np.stack([scores, softened(votes), np.broadcast_to(prior, scores.shape), head], axis=2)
-
-
-def _reach(keys: Floats) -> float:
-    """Return what brings keys to a root mean square length of :data:`HEAD_REACH`."""
-    length = float(np.sqrt((keys**2).sum(axis=1).mean()))
-    return HEAD_REACH / length if length > 0 else 1.0
-
-
-def _held_out_head(keys: Floats, labels: Integers, n_classes: int) -> Floats:
-    """Return what heads give for rows that they have not seen, under the best penalty."""
-    if len(keys) < 2:
-        return np.zeros((len(keys), n_classes))
-    each = ridge_held_out(keys * _reach(keys), labels, n_classes, penalties=PENALTIES)
-    return HEAD_SCALE * np.asarray(each[_best(each, labels)])
-
-
-def _best(each: Floats, labels: Integers) -> int:
-    """Return which penalty has the least squared error."""
-    targets = np.eye(each.shape[2])[labels]
-    return int(((each - targets) ** 2).sum(axis=(1, 2)).argmin())
-
-
-def _fitted_head(keys: Floats, labels: Integers, n_classes: int) -> tuple[Floats, float]:
-    """Return the head of the best penalty, and what keys are multiplied by before it."""
-    scale = _reach(keys)
-    each = ridge_held_out(keys * scale, labels, n_classes, penalties=PENALTIES)
-    penalty = PENALTIES[_best(each, labels)]
-    return ridge_head(keys * scale, labels, n_classes, penalty=penalty), scale

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve, svd
+from scipy.linalg import solve
 from scipy.special import logsumexp
 
 __all__ = [
@@ -20,9 +20,6 @@ __all__ = [
     "pool_steps",
     "pool_terms",
     "pooled",
-    "ridge_head",
-    "ridge_held_out",
-    "ridge_scores",
     "softened",
 ]
 
@@ -59,65 +56,6 @@ def local_prior(labels: Integers, overall: Floats) -> Floats:
     """
     counts = np.bincount(labels, minlength=len(overall))
     return (counts + overall) / (len(labels) + 1)
-
-
-def ridge_head(keys: Floats, labels: Integers, n_classes: int, *, penalty: float) -> Floats:
-    """Return the linear head that fits one-hot labels best, in closed form.
-
-    Parameters
-    ----------
-    keys : float64 array of shape (n_rows, n_dimensions)
-        Embeddings; a column of ones is added.
-    labels : int64 array of shape (n_rows,)
-        Classes.
-    n_classes : int
-        Classes.
-    penalty : float
-        On all coefficients, above 0.
-
-    Returns
-    -------
-    float64 array of shape (n_dimensions + 1, n_classes)
-    """
-    a = _with_ones(keys)
-    gram = a.T @ a + penalty * np.eye(a.shape[1])
-    return np.asarray(solve(gram, a.T @ np.eye(n_classes)[labels], assume_a="pos"))
-
-
-def ridge_scores(head: Floats, keys: Floats) -> Floats:
-    """Return what a ridge head gives, shape (n_rows, n_classes)."""
-    return _with_ones(keys) @ head
-
-
-def ridge_held_out(
-    keys: Floats, labels: Integers, n_classes: int, *, penalties: Sequence[float]
-) -> Floats:
-    """Return for each row what the head of all other rows gives, by the hat matrix.
-
-    Parameters
-    ----------
-    keys, labels, n_classes
-        As :func:`ridge_head` takes them.
-    penalties : sequence of float
-        Above 0; all of them share one decomposition.
-
-    Returns
-    -------
-    float64 array of shape (n_penalties, n_rows, n_classes)
-    """
-    targets = np.eye(n_classes)[labels]
-    left, lengths, _ = svd(_with_ones(keys), full_matrices=False)
-    inner = left.T @ targets
-    each = []
-    for penalty in penalties:
-        kept = lengths**2 / (lengths**2 + penalty)
-        own = (left**2 @ kept)[:, None]
-        each.append((left @ (kept[:, None] * inner) - own * targets) / (1 - own))
-    return np.array(each)
-
-
-def _with_ones(keys: Floats) -> Floats:
-    return np.column_stack([keys, np.ones(len(keys))])
 
 
 @dataclass(frozen=True)

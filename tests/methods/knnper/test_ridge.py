@@ -1,0 +1,60 @@
+"""Linear heads in closed form."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.knnper.ridge import (
+    PENALTIES,
+    Head,
+    head_held_out,
+    ridge,
+    ridge_left_out,
+    with_ones,
+)
+
+RANDOM = np.random.default_rng(1)
+KEYS, TARGETS = RANDOM.normal(size=(12, 5)), RANDOM.normal(size=(12, 3))
+
+
+@pytest.mark.parametrize("targets", [TARGETS, np.eye(3)[np.arange(12) % 3]])
+def test_held_out_scores_are_those_of_heads_fitted_without_the_row(targets):
+    found = ridge_left_out(KEYS, targets, penalties=(0.5, 10.0))
+
+    for place, penalty in enumerate((0.5, 10.0)):
+        for row in range(12):
+            others = np.arange(12) != row
+            head = ridge(KEYS[others], targets[others], penalty=penalty)
+            expected = with_ones(KEYS[[row]]) @ head
+            np.testing.assert_allclose(found[place, [row]], expected, rtol=1e-9)
+
+
+def test_a_head_has_the_penalty_that_predicts_left_out_rows_best():
+    noise = Head.fitted(KEYS, TARGETS)
+    line = Head.fitted(KEYS, KEYS[:, :2] * 4 + 1)
+
+    def penalty_of(head, targets):
+        keys = KEYS * head.scale
+        return next(
+            p for p in PENALTIES if np.allclose(ridge(keys, targets, penalty=p), head.coefficients)
+        )
+
+    assert penalty_of(noise, TARGETS) == max(PENALTIES)
+    assert penalty_of(line, KEYS[:, :2] * 4 + 1) == min(PENALTIES)
+
+
+def test_the_unit_of_keys_does_not_matter_to_a_head():
+    one, other = Head.fitted(KEYS, TARGETS), Head.fitted(KEYS * 1e6, TARGETS)
+
+    np.testing.assert_allclose(one.said(KEYS), other.said(KEYS * 1e6), rtol=1e-9)
+    np.testing.assert_allclose(
+        head_held_out(KEYS, TARGETS), head_held_out(KEYS * 1e6, TARGETS), rtol=1e-9
+    )
+
+
+def test_a_single_row_or_rows_that_are_all_zero_have_a_head():
+    assert head_held_out(KEYS[:1], TARGETS[:1]).tolist() == [[0.0, 0.0, 0.0]]
+    assert np.isfinite(Head.fitted(KEYS[:1], TARGETS[:1]).said(KEYS)).all()
+
+    flat = Head.fitted(np.zeros((4, 2)), np.full((4, 1), 5.0))
+
+    np.testing.assert_allclose(flat.said(np.zeros((1, 2))), [[5 * 4 / 4.1]], rtol=1e-12)
