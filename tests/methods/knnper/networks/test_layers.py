@@ -9,6 +9,7 @@ from torch import nn
 
 from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.knnper.messages import TrainRequest
+from fedneighbors.methods.knnper.networks.cnn import cnn
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.lstm import lstm
 from fedneighbors.methods.knnper.networks.mobilenet import mobilenet
@@ -195,3 +196,23 @@ def test_running_averages_travel_in_the_vector_and_counts_do_not():
 
     assert {"body.1.running_mean", "body.1.running_var"} <= set(layout.names)
     assert "body.1.num_batches_tracked" not in layout.names
+
+
+@pytest.mark.parametrize("shape", [(9, 8), (3, 9, 8)])
+def test_convolutions_stacked_are_those_of_client_after_client_up_to_rounding(shape):
+    net = cnn(shape, 3, channels=(4, 5), width=6, seed=1)
+    x, y = torch.rand(15, *shape, generator=RANDOM), torch.arange(15) % 3
+    tasks = [
+        LocalTask(np.arange(first, first + n), state_of(net.module), ("a", first))
+        for first, n in ((0, 8), (8, 2), (10, 5))
+    ]
+
+    stacked, reused = (
+        Trainer(net, x, y, method=method).train(tasks, Regime(batch_size=4))
+        for method in ("stacked", "reuse")
+    )
+
+    assert Trainer(net, x, y).method == "reuse"
+    for one, other in zip(stacked, reused, strict=True):
+        for name in one:
+            np.testing.assert_allclose(one[name], other[name], atol=1e-6)

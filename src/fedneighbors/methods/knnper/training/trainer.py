@@ -223,14 +223,18 @@ class Trainer:
         """Return the states side by side, where steps are computed.
 
         Matrices lie transposed, as the slopes of stacked linear layers do: 30 % fewer seconds a
-        round.
+        round. Filters of images lie with their channels last, which convolutions follow.
         """
         stacked = {
             name: torch.stack([state[name] for state in states]).to(self._place)
             for name in states[0]
         }
-        return {name: _transposed(t) if t.ndim == 3 else t for name, t in stacked.items()}
+        return {name: _laid(tensor) for name, tensor in stacked.items()}
 
 
-def _transposed(matrices: Tensor) -> Tensor:
-    return matrices.mT.contiguous().mT
+def _laid(tensor: Tensor) -> Tensor:
+    if tensor.ndim == 3:
+        return tensor.mT.contiguous().mT
+    if tensor.ndim == 5:
+        return tensor.movedim(2, -1).contiguous().movedim(-1, 2)
+    return tensor
