@@ -62,6 +62,8 @@ class KNNPerClassifier(
         Most rows that a client memorizes.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more rows.
+    memory : {"exact", "8-bit", "product", "centers", "protonn"}
+        What a memory keeps: keys as they are, or less; see :mod:`~.memory.compression.kinds`.
     n_rounds : int
         Rounds of federated averaging.
     participation : float
@@ -146,6 +148,7 @@ class KNNPerClassifier(
         combine: Literal["paper", "pool"] = "paper",
         capacity: int | None = None,
         strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate",
+        memory: Literal["exact", "8-bit", "product", "centers", "protonn"] = "exact",
         n_rounds: int = 50,
         participation: float = 1.0,
         local_epochs: int = 1,
@@ -174,6 +177,7 @@ class KNNPerClassifier(
         self.combine = combine
         self.capacity = capacity
         self.strategy = strategy
+        self.memory = memory
         self.n_rounds = n_rounds
         self.participation = participation
         self.local_epochs = local_epochs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory.compression.kinds import Memory
 from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["OwnPart"]
@@ -21,7 +21,7 @@ class OwnPart(ABC):
 
     Parameters
     ----------
-    memory : Datastore
+    memory : Memory
         Its rows, as the shared model sees them.
     weight : float
         Of the memory by Eq 7 (lambda).
@@ -34,7 +34,7 @@ class OwnPart(ABC):
         How the memory is asked.
     """
 
-    memory: Datastore
+    memory: Memory
     weight: float
     overall: Floats
     pool: Floats | None

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
-from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.algorithm import best_mixture, mixed
+from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
 from fedneighbors.methods.knnper.own import OwnPart
 from fedneighbors.methods.knnper.pool import (
     PoolTerms,
@@ -106,8 +106,8 @@ class HeldOut:
         local = _votes(kept, keys[held], n_classes, settings)
         shared = np.exp(scores[held])
         # The pool may count on more: for every row the memory of all others is asked.
-        whole = _memory(keys, labels, settings, n_classes)
-        if settings.capacity is None:
+        if settings.capacity is None and settings.memory == "exact":
+            whole = _memory(keys, labels, settings, n_classes)
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
             others = local
@@ -206,26 +206,34 @@ def joined(
 
 def _memory(
     keys: Floats, labels: Integers, settings: MemorySettings, n_classes: int, ids: Any = None
-) -> Datastore:
-    memory = Datastore(
-        keys.shape[1], settings.capacity, settings.strategy, settings.seed, n_classes
+) -> Memory:
+    memory = new_memory(
+        settings.memory,
+        keys.shape[1],
+        n_classes,
+        capacity=settings.capacity,
+        strategy=settings.strategy,
+        random_state=settings.seed,
     )
     return memory.add(keys, labels, ids)
 
 
 def _votes(
-    memory: Datastore,
+    memory: Memory,
     keys: Floats,
     n_classes: int,
     settings: MemorySettings,
     own: Integers | None = None,
 ) -> Floats | None:
     """Return Eq 6 for some rows; None where the memory has nothing to say."""
-    found = memory.nearest(np.ascontiguousarray(keys), settings.n_neighbors, own=own)
-    if found.positions.shape[1] == 0:
-        return None
-    return local_votes(
-        found, memory.labels, n_classes, kernel=settings.kernel, sigma=settings.sigma
+    left_out = {} if own is None else {"own": own}
+    return memory.votes(
+        np.ascontiguousarray(keys),
+        n_classes,
+        n_neighbors=settings.n_neighbors,
+        kernel=settings.kernel,
+        sigma=settings.sigma,
+        **left_out,
     )
 
 

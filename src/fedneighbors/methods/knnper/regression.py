@@ -152,6 +152,8 @@ class HeldOutNumbers:
 class PersonalNumbers(OwnPart):
     """A client's own part of a model that predicts numbers."""
 
+    memory: Datastore
+
     def predict(self, keys: Floats, said: Floats) -> Floats:
         """Return the predicted targets, in standard units.
 

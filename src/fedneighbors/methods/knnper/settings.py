@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
+from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, Kind, refuse_kept_rows
 from fedneighbors.methods.knnper.memory.datastore import STRATEGIES, Strategy
 from fedneighbors.methods.knnper.training.batches import row_order
 from fedneighbors.methods.knnper.training.regime import Regime
@@ -108,6 +109,8 @@ class MemorySettings:
         Most keys of a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more.
+    memory : {"exact", "8-bit", "product", "centers", "protonn"}
+        What a memory keeps; see :func:`~.memory.compression.kinds.new_memory`.
     combine : {"paper", "pool"}
         How memory and shared model are put together.
     validation : float
@@ -121,6 +124,7 @@ class MemorySettings:
     sigma: float = 1.0
     capacity: int | None = None
     strategy: Strategy = "concatenate"
+    memory: Kind = "exact"
     combine: Literal["paper", "pool"] = "paper"
     validation: float = 0.2
     seed: int = 0
@@ -128,7 +132,8 @@ class MemorySettings:
     @classmethod
     def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
         """Return the memories that an estimator's parameters ask for."""
-        names = [each.name for each in fields(cls) if each.name != "seed"]
+        known = [each.name for each in fields(cls) if each.name != "seed"]
+        names = [name for name in known if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
     def __post_init__(self) -> None:
@@ -136,6 +141,7 @@ class MemorySettings:
         choices: dict[str, tuple[str, ...]] = {
             "kernel": KERNELS,
             "strategy": STRATEGIES,
+            "memory": KINDS,
             "combine": ("paper", "pool"),
         }
         for name, words in choices.items():
@@ -145,5 +151,11 @@ class MemorySettings:
             raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
         if self.capacity is not None:
             _refuse_count("capacity", self.capacity)
+        refuse_kept_rows(self.memory, self.capacity, self.strategy)
+        if self.memory == "protonn" and self.combine == "pool":
+            raise ValueError(
+                "memory='protonn' keeps no keys, from which the ridge head of a pool is made; use "
+                "combine='paper' or another memory"
+            )
         if not (_is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")

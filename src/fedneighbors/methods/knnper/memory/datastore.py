@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
 from fedneighbors.methods.knnper.memory.drift import DriftWatch
-from fedneighbors.methods.knnper.memory.neighbors import Neighbors, nearest
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+from fedneighbors.methods.knnper.memory.rows import RowWindow
+from fedneighbors.methods.knnper.memory.search import SEARCHES, Search, searched
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
 
@@ -40,6 +43,8 @@ class Datastore:
         Of the reservoir.
     n_classes : int, optional
         Classes, which ``"drift"`` needs.
+    search : {"auto", "own", "faiss"}
+        What finds neighbors; see :func:`~.search.searched`. All find the same.
 
     Attributes
     ----------
@@ -54,10 +59,9 @@ class Datastore:
     strategy: Strategy = "concatenate"
     random_state: int = 0
     n_classes: int | None = None
+    search: Search = "auto"
     n_evictions: int = field(init=False, default=0)
-    _keys: Floats = field(init=False, repr=False)
-    _labels: npt.NDArray[Any] = field(init=False, repr=False)
-    _ids: list[str] = field(init=False, repr=False, default_factory=list)
+    _rows: RowWindow = field(init=False, repr=False)
     _n_seen: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
@@ -65,8 +69,9 @@ class Datastore:
             raise ValueError(f"expected strategy among {STRATEGIES}, got {self.strategy!r}")
         if self.capacity is not None and self.capacity < 1:
             raise ValueError(f"expected a capacity of 1 or more, got {self.capacity}")
-        self._keys = np.empty((0, self.n_dimensions))
-        self._labels = np.empty(0, np.int64)
+        if self.search not in SEARCHES:
+            raise ValueError(f"expected search among {SEARCHES}, got {self.search!r}")
+        self._rows = self._emptied(np.empty(0, np.int64))
         self._random = np.random.default_rng(self.random_state)
         if self.strategy == "drift":
             if self.n_classes is None:
@@ -74,22 +79,27 @@ class Datastore:
             self._watch = DriftWatch(self.n_classes)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._rows)
 
     @property
     def keys(self) -> Floats:
-        """Keys, oldest first; read only. Shape (n_keys, n_dimensions)."""
-        return _read_only(self._keys)
+        """Keys, read only, oldest first but in a reservoir. Shape (n_keys, n_dimensions)."""
+        return _read_only(self._rows.keys)
 
     @property
     def labels(self) -> npt.NDArray[Any]:
         """Label or targets of each key; read only."""
-        return _read_only(self._labels)
+        return _read_only(self._rows.labels)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and labels; not of names, which deletion alone needs, or of spare room."""
+        return int(self._rows.keys.nbytes + self._rows.labels.nbytes)
 
     @property
     def ids(self) -> list[str]:
         """Name of each key."""
-        return list(self._ids)
+        return self._rows.ids
 
     def add(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None = None
@@ -115,13 +125,12 @@ class Datastore:
         """
         rows, values, names = self._checked(keys, labels, ids)
         if self._n_seen == 0:
-            self._labels = np.empty((0, *values.shape[1:]), values.dtype)
+            self._rows = self._emptied(values)
         if self.strategy == "drift":
             self._forget_what_drifted(rows, values)
-        kept, taken = self._places(len(rows))
-        self._keys = np.concatenate([self._keys[kept], rows[taken]])
-        self._labels = np.concatenate([self._labels[kept], values[taken]])
-        self._ids = [self._ids[i] for i in kept] + [names[i] for i in taken]
+        taken = self._admitted(len(rows))
+        held = self._held(rows[taken])
+        self._rows.append(held, values[taken], [names[i] for i in taken])
         self._n_seen += len(rows)
         return self
 
@@ -134,18 +143,16 @@ class Datastore:
             If a name is not here; nothing was deleted then.
         """
         gone = set(ids)
-        unknown = sorted(gone - set(self._ids))
+        unknown = sorted(name for name in gone if name not in self._rows)
         if unknown:
             raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
         if self.strategy == "drift":
             self._watch.restore([])  # counts of the last batches tell of rows, too
-        return self.keep([i for i, name in enumerate(self._ids) if name not in gone])
+        return self.keep([i for i, name in enumerate(self.ids) if name not in gone])
 
     def keep(self, places: Sequence[int]) -> "Datastore":
         """Delete all keys but those at ``places``, which are to ascend."""
-        self._keys = self._keys[list(places)]
-        self._labels = self._labels[list(places)]
-        self._ids = [self._ids[i] for i in places]
+        self._rows.keep(places)
         return self
 
     def state(self) -> dict[str, Any]:
@@ -175,7 +182,8 @@ class Datastore:
         ValueError, DataError
             If they are no parts of a memory.
         """
-        self._keys, self._labels, self._ids = self._checked(keys, labels, ids)
+        rows, values, names = self._checked(keys, labels, ids)
+        self._rows = RowWindow(self._held(rows), values, names)
         try:
             self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
             self._random.bit_generator.state = state["random"]
@@ -189,41 +197,85 @@ class Datastore:
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest."""
-        return nearest(self._keys, queries, k, own=own)
+        return searched(self._rows.keys, queries, k, own=own, search=self.search)
 
-    def _places(self, n_new: int) -> tuple[list[int], list[int]]:
-        """Return which keys stay and which of the new ones come."""
-        n, everything = len(self), list(range(n_new))
+    def votes(
+        self,
+        queries: Floats,
+        n_classes: int,
+        *,
+        n_neighbors: int,
+        kernel: Kernel = "paper",
+        sigma: float = 1.0,
+        own: Integers | None = None,
+    ) -> Floats | None:
+        """Return the classes' shares of the nearest keys' votes (Eq 6); None if there are no keys.
+
+        Parameters
+        ----------
+        queries : float64 array of shape (n_queries, n_dimensions), C order
+            Finite.
+        n_classes : int
+            Classes.
+        n_neighbors : int
+            Keys that vote.
+        kernel, sigma
+            As :func:`~.algorithm.local_votes` takes them.
+        own : int64 array of shape (n_queries,), optional
+            A key for each query that has no vote.
+        """
+        found = self.nearest(queries, n_neighbors, own=own)
+        if found.positions.shape[1] == 0:
+            return None
+        return local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
+
+    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
+        """Return a place for rows with labels like these."""
+        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0])
+
+    def _held(self, rows: Floats) -> npt.NDArray[Any]:
+        """Return keys as they are kept."""
+        return rows
+
+    def _admitted(self, n_new: int) -> Sequence[int]:
+        """Return which of the new keys come, once others have made room for them."""
+        n = len(self)
         if self.strategy == "fixed" and self._n_seen > 0:
-            return list(range(n)), []
+            return range(0)
         free = n_new if self.capacity is None else self.capacity - n
         if n_new <= free:
-            return list(range(n)), everything
+            return range(n_new)
         if self.strategy in ("fifo", "drift"):
             excess = n_new - free
-            return list(range(min(excess, n), n)), everything[max(excess - n, 0) :]
+            self._rows.drop_first(excess)
+            return range(max(excess - n, 0), n_new)
         if self.strategy == "reservoir":
-            return self._sampled(n_new)
-        return list(range(n)), everything[:free]
+            drawn = self._sampled(n_new)
+            self._rows.vacate([place for place in drawn if place < n])
+            return sorted(drawn.values())
+        return range(free)
 
     def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
         """Delete the keys that are of another time than these rows."""
-        n_old = self._watch.outdated(self._keys, self._labels, rows, values)
+        n_old = self._watch.outdated(self.keys, self.labels, rows, values)
         if n_old:
             self.n_evictions += 1
             self.keep(range(n_old, len(self)))
 
-    def _sampled(self, n_new: int) -> tuple[list[int], list[int]]:
-        """Return a uniform sample of all that ever came, one new key after another."""
-        held = [(0, place) for place in range(len(self))]
+    def _sampled(self, n_new: int) -> dict[int, int]:
+        """Return which new keys come, and each one's place: a uniform sample of all that ever came.
+
+        Places from ``len(self)`` on are free; keys at the others have to go.
+        """
+        n, capacity = len(self), self.capacity or 0
+        drawn: dict[int, int] = {}
         for number in range(n_new):
-            if len(held) < (self.capacity or 0):
-                held.append((1, number))
-                continue
-            place = int(self._random.integers(self._n_seen + number + 1))
-            if place < len(held):
-                held[place] = (1, number)
-        return sorted(p for new, p in held if not new), sorted(p for new, p in held if new)
+            place = n + number
+            if place >= capacity:
+                place = int(self._random.integers(self._n_seen + number + 1))
+            if place < capacity:
+                drawn[place] = number
+        return drawn
 
     def _checked(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None
@@ -235,7 +287,7 @@ class Datastore:
                 f"expected keys of width {self.n_dimensions} and a label for each, got shapes "
                 f"{rows.shape} and {values.shape}"
             )
-        if self._n_seen and values.shape[1:] != self._labels.shape[1:]:
+        if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(f"expected labels like those before, got shape {values.shape}")
         if not np.isfinite(rows).all():
             raise DataError("some keys are not finite; embed rows whose cells are all finite")
@@ -243,8 +295,7 @@ class Datastore:
         names = [str(first + i) for i in range(len(rows))] if ids is None else list(map(str, ids))
         if len(names) != len(rows):
             raise ValueError(f"expected a name for each of {len(rows)} rows, got {len(names)}")
-        known = set(self._ids)
-        twice = [name for name in names if name in known] or (
+        twice = [name for name in names if name in self._rows] or (
             [] if len(set(names)) == len(names) else ["the same name twice"]
         )
         if twice:

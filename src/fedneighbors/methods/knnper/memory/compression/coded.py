@@ -1,0 +1,112 @@
+"""A memory that keeps codes of keys: all that an exact one does, in fewer bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import RebuildNeeded
+from fedneighbors.methods.knnper.memory.compression.codes import (
+    Bytes,
+    Codec,
+    refuse_foreign,
+    refuse_wide,
+)
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+from fedneighbors.methods.knnper.memory.rows import RowWindow
+
+__all__ = ["CodedDatastore"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass
+class CodedDatastore(Datastore):
+    """Keys as codes, with the capacity and the strategies of :class:`~.datastore.Datastore`.
+
+    Labels take as few bytes as ``n_classes`` allows.
+
+    Parameters
+    ----------
+    n_dimensions, capacity, strategy, random_state, n_classes, search
+        As :class:`~.datastore.Datastore` takes them. Codes have searches of their own, so that
+        ``search`` changes nothing.
+    codec : Codec
+        How keys become codes. One that learns does so from the first rows that come.
+
+    Examples
+    --------
+    >>> from fedneighbors.methods.knnper.memory.compression.eightbit import EightBitCodec
+    >>> memory = CodedDatastore(2, n_classes=3, codec=EightBitCodec(2))
+    >>> memory.add([[0.0, 1.0], [5.0, 5.0]], [2, 0]).nearest(np.array([[4.0, 4.0]]), 1).positions
+    array([[1]])
+    >>> memory.nbytes  # a scale of 8 bytes, two cells and a label for each row
+    22
+    """
+
+    codec: Codec = field(kw_only=True)
+
+    @property
+    def keys(self) -> Floats:
+        """The keys that the codes stand for, made anew each time; shape (n_keys, n_dimensions)."""
+        return self.codec.decode(self.codes) if len(self) else np.empty((0, self.n_dimensions))
+
+    @property
+    def codes(self) -> Bytes:
+        """Code of each key; a view. Shape (n_keys, n_bytes)."""
+        return np.asarray(self._rows.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, of labels, and of what the codec learned from rows of this memory."""
+        return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
+
+    def forget(self, ids: Sequence[str]) -> "CodedDatastore":
+        """Delete keys by their names; nothing of them stays.
+
+        Raises
+        ------
+        KeyError
+            If a name is not here; nothing was deleted then.
+        RebuildNeeded
+            If the codec was learned from the rows, of which it would tell on.
+        """
+        if self.codec.learned_here:
+            raise RebuildNeeded(
+                "the codebook was learned from these rows and would keep what was forgotten; build "
+                "the memory anew from the rows that stay, or use a codebook learned elsewhere"
+            )
+        super().forget(ids)
+        return self
+
+    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+        """Return the k nearest of the keys that the codes stand for; ties to the earlier row."""
+        if not len(self):
+            return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
+        return self.codec.nearest(self.codes, queries, k, own=own)
+
+    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
+        return RowWindow(np.empty((0, self.codec.n_bytes), np.uint8), labels[:0])
+
+    def _held(self, rows: Floats) -> Bytes:
+        if not len(rows):
+            return self.codes[:0]
+        codec = self.codec.fitted(rows)
+        if codec is not self.codec:  # only the first rows teach a codec
+            self.codec = codec
+            self._rows = self._emptied(self._rows.labels)
+        return codec.encode(rows)
+
+    def _checked(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None
+    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+        rows, values, names = super()._checked(keys, labels, ids)
+        refuse_wide(rows)
+        if self.n_classes is not None and values.dtype.kind in "iu":
+            refuse_foreign(values, self.n_classes)
+            values = values.astype(np.min_scalar_type(self.n_classes - 1))
+        return rows, values, names

@@ -1,0 +1,121 @@
+"""What a code of keys is: fixed bytes for each row, from which its distances are told."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+
+__all__ = ["Bytes", "Codec", "checked_rows", "refuse_foreign", "refuse_wide"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+WIDEST = float(np.finfo(np.float32).max)
+
+
+class Codec(Protocol):
+    """Turns keys into codes, and finds the nearest among codes.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Of the code of one row.
+    nbytes : int
+        Of what all codes share, such as a codebook.
+    learned_here : bool
+        Whether what they share was learned from the rows of the memory itself, so that a row is not
+        gone when its code is.
+    """
+
+    @property
+    def n_bytes(self) -> int: ...  # noqa: D102 - an attribute, described above
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102
+    @property
+    def learned_here(self) -> bool: ...  # noqa: D102
+
+    def fitted(self, rows: Floats) -> "Codec":
+        """Return a codec that suits rows; itself if it needs none."""
+
+    def encode(self, rows: Floats) -> Bytes:
+        """Return a code for each row, shape (n_rows, n_bytes)."""
+
+    def decode(self, codes: Bytes) -> Floats:
+        """Return the keys that codes stand for, shape (n_rows, n_dimensions)."""
+
+    def nearest(
+        self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
+    ) -> Neighbors:
+        """Return the k nearest of the keys that codes stand for; ties to the earlier row."""
+
+
+def checked_rows(
+    keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int
+) -> tuple[Floats, Integers]:
+    """Return keys and classes as arrays, if a memory that keeps no rows can take them.
+
+    Parameters
+    ----------
+    keys : array of shape (n_rows, n_dimensions)
+        Embeddings.
+    labels : array of shape (n_rows,)
+        Their classes, from 0.
+    n_dimensions, n_classes : int
+        What the memory holds.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a label is none of the classes.
+    DataError
+        If a key is not finite, or beyond what 32 bits hold.
+    """
+    rows, classes = np.ascontiguousarray(keys, np.float64), np.asarray(labels)
+    if rows.ndim != 2 or rows.shape[1] != n_dimensions or classes.shape != (len(rows),):
+        raise ValueError(
+            f"expected keys of width {n_dimensions} and a class for each, got shapes "
+            f"{rows.shape} and {classes.shape}"
+        )
+    refuse_foreign(classes, n_classes)
+    if not np.isfinite(rows).all():
+        raise DataError("some keys are not finite; embed rows whose cells are all finite")
+    refuse_wide(rows)
+    return rows, classes.astype(np.int64)
+
+
+def refuse_foreign(classes: npt.NDArray[Any], n_classes: int) -> None:
+    """Refuse labels that are not numbers of classes.
+
+    Raises
+    ------
+    ValueError
+        If one is no integer from 0 to ``n_classes - 1``.
+    """
+    if len(classes) and not (
+        classes.dtype.kind in "iu" and 0 <= classes.min() <= classes.max() < n_classes
+    ):
+        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {classes[:5].tolist()}")
+
+
+def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
+    """Refuse keys whose cells are beyond what 32 bits hold.
+
+    Parameters
+    ----------
+    rows : float array of shape (n_rows, n_dimensions)
+        Finite.
+
+    Raises
+    ------
+    DataError
+        If a cell is larger than the largest number of 32 bits.
+    """
+    if len(rows) and np.abs(rows).max() > WIDEST:
+        raise DataError(
+            "a key is beyond the numbers of 32 bits, which compressed memories keep; use "
+            "memory='exact', or lower the learning rate of the network that gives such keys"
+        )

@@ -1,0 +1,116 @@
+"""Rows in the order in which they came: new ones at the end and old ones off the front, cheaply."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RowWindow"]
+
+Array = npt.NDArray[Any]
+
+
+class RowWindow:
+    """Keys, labels and names side by side, in arrays with room behind the last row.
+
+    Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
+    move to arrays half as large again: a row is moved twice or so for each that comes, however many
+    there are. What leaves is overwritten.
+
+    Parameters
+    ----------
+    keys : array of shape (n_rows, width)
+        First keys.
+    labels : array of shape (n_rows, ...)
+        First labels.
+    ids : sequence of str
+        First names, each once.
+    """
+
+    def __init__(self, keys: Array, labels: Array, ids: Sequence[str] = ()) -> None:
+        self._keys, self._labels = keys.copy(), labels.copy()
+        self._start, self._stop = 0, len(keys)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    @property
+    def keys(self) -> Array:
+        """Keys, oldest first; a view."""
+        return self._keys[self._start : self._stop]
+
+    @property
+    def labels(self) -> Array:
+        """Labels, oldest first; a view."""
+        return self._labels[self._start : self._stop]
+
+    @property
+    def ids(self) -> list[str]:
+        """Names, oldest first."""
+        return list(self._ids)
+
+    def append(self, keys: Array, labels: Array, ids: Sequence[str]) -> None:
+        """Let rows in behind the last.
+
+        Parameters
+        ----------
+        keys : array of shape (n, width)
+            Of the type of those before.
+        labels : array of shape (n, ...)
+            Where their type holds more than the one before, all labels become of it.
+        ids : sequence of str
+            New names.
+        """
+        kind = np.result_type(self._labels, labels) if len(self) else labels.dtype
+        if kind != self._labels.dtype:
+            self._labels = self._labels.astype(kind)
+        if self._stop + len(keys) > len(self._keys):
+            self._move(len(self) + len(keys))
+        stop = self._stop + len(keys)
+        self._keys[self._stop : stop], self._labels[self._stop : stop] = keys, labels
+        self._stop = stop
+        self._ids.extend(ids)
+        self._known.update(ids)
+
+    def drop_first(self, n: int) -> None:
+        """Delete the n oldest rows."""
+        start = self._start + min(n, len(self))
+        self._keys[self._start : start], self._labels[self._start : start] = 0, 0
+        for _ in range(start - self._start):
+            self._known.discard(self._ids.popleft())
+        self._start = start
+
+    def vacate(self, places: Sequence[int]) -> None:
+        """Delete the rows at ``places``; the last rows move there, so that no order stays."""
+        for place in sorted(places, reverse=True):
+            self._stop -= 1
+            gone, last = self._start + place, self._stop
+            self._keys[gone], self._labels[gone] = self._keys[last], self._labels[last]
+            self._keys[last], self._labels[last] = 0, 0
+            self._known.discard(self._ids[place])
+            self._ids[place] = self._ids[-1]
+            self._ids.pop()
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Delete all rows but those at ``places``, which are to ascend."""
+        chosen = np.asarray(places, np.int64)
+        names = self.ids
+        ids = [names[place] for place in chosen]
+        self._keys, self._labels = self.keys[chosen], self.labels[chosen]
+        self._start, self._stop = 0, len(chosen)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def _move(self, n_rows: int) -> None:
+        """Make room for so many rows, and half as many again."""
+        room = n_rows + n_rows // 2
+        keys = np.zeros((room, *self._keys.shape[1:]), self._keys.dtype)
+        labels = np.zeros((room, *self._labels.shape[1:]), self._labels.dtype)
+        keys[: len(self)], labels[: len(self)] = self.keys, self.labels
+        self._keys, self._labels = keys, labels
+        self._start, self._stop = 0, len(self)
