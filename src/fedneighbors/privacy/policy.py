@@ -38,7 +38,7 @@ class Privacy:
         Above 0. A float counts as the decimal that it is written as.
     delta : number
         In [0, 1). FlyNN can use one above 0 under ``"central"`` only, FedPNN under ``"local"`` as
-        well; a search uses it for answers that are always exact.
+        well; kNN-Per needs one; a search uses it for answers that are always exact.
     mechanism : {"local", "central", "paper"}
         ``"local"``: each party noises its whole release by itself. ``"central"``: each party adds
         a share of the noise and only the masked sum is seen, with the noise of one table.

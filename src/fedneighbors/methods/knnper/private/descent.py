@@ -60,7 +60,7 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
     from opacus.validators import ModuleValidator
 
     module = copy.deepcopy(network.module).train()
-    wrong = [str(error).split(".")[0] for error in ModuleValidator.validate(module, strict=False)]
+    wrong = [str(error).split(". ")[0] for error in ModuleValidator.validate(module, strict=False)]
     if wrong:
         raise ValueError(
             f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Take "
@@ -68,8 +68,10 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
         )
     try:
         wrapped, _ = _wrapped(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        scores = wrapped(torch.zeros((2, *x.shape[1:]), dtype=x.dtype))
-        _backward(scores, torch.zeros(2, dtype=torch.int64))
+        some = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            _backward(wrapped(some), torch.zeros(2, dtype=torch.int64))
         lost = [name for name, p in module.named_parameters() if _sample(p) is None]
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained under privacy: {error}") from None
@@ -126,7 +128,8 @@ def stepped(
     optimizer.generator = chance
     counted = accountant()
     optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
-    with torch.random.fork_rng(devices=[]):  # dropout draws from torch's own generator
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # of dropout, say
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
         for _ in range(plan.n_steps):
             drawn = torch.rand(len(x), generator=chance) < plan.sample_rate
             optimizer.zero_grad()
@@ -163,9 +166,7 @@ def _wrapped(
 
 
 def _backward(scores: Tensor, y: Tensor) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        torch.autograd.backward(nn.functional.cross_entropy(scores, y))
+    torch.autograd.backward(nn.functional.cross_entropy(scores, y))
 
 
 def _sample(parameter: nn.Parameter) -> Tensor | None:

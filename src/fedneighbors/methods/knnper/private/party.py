@@ -51,6 +51,7 @@ _REQUESTS = (
     ReleaseRequest,
 )
 _KEY_BYTES = 32
+_FARTHEST = 2.0**32
 _FREE = PureDP(Fraction(0))
 
 
@@ -172,9 +173,9 @@ class PrivateKNNPerParty(KNNPerParty):
         if request.with_labels and not self._privacy.knows("classes"):
             raise Refuse("the labels were not declared public")
         labels = self._y if request.with_labels else self._y[:0]
-        return describe(
-            self._raw.reshape(len(self._raw), -1), labels, self._feature_names, "target"
-        )
+        width = int(np.prod(self._raw.shape[1:]))  # also where there are no rows
+        table = self._raw.reshape(len(self._raw), width)
+        return describe(table, labels, self._feature_names, "target")
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
         self._check_terms(request.privacy)
@@ -319,7 +320,7 @@ def _records(
         kept = np.array([label in privacy.classes for label in y.tolist()], bool)
     x, y = x[kept], y[kept]
     if x.dtype.kind == "f":
-        x = np.nan_to_num(x)
+        x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
     if privacy.bounds is not None:
         low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
         x = np.clip(x, low, high)

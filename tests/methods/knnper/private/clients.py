@@ -1,0 +1,81 @@
+"""Small clients with a budget, and trainings that a test can take apart."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.private.party import PrivateKNNPerParty
+from fedneighbors.methods.knnper.private.protocol import PrivateRounds, coordinate_private
+from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy.policy import Privacy
+
+PRIVACY = Privacy(epsilon=2, delta=1e-5, classes=(0, 1, 2))
+ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=10))
+
+
+class TwoCells(nn.Module):
+    """Two weights for each of two classes, at first zero: gradients that are known by heart."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Flatten()
+        self.head = nn.Linear(2, 2, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def two_cells():
+    with torch.random.fork_rng(devices=[]):
+        return Network(TwoCells(), embedding="body")
+
+
+def rows(n=40, seed=0):
+    """Rows around a place of their class."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 3
+    return rng.normal(size=(n, 4)) + 3 * np.eye(3, 4)[labels], labels
+
+
+def ledger_of(name, budget=PRIVACY.total, path=":memory:"):
+    ledger = Ledger(path, party=name)
+    ledger.set_budget("table", budget)
+    return ledger
+
+
+def client(name="north", *, table=None, privacy=PRIVACY, ledger=None, net=None, **options):
+    x, y = rows() if table is None else table
+    return PrivateKNNPerParty(
+        name,
+        x,
+        y,
+        net or perceptron(4, 3, hidden=(6,), seed=1),
+        privacy=privacy,
+        ledger=ledger if ledger is not None else ledger_of(name, privacy.total),
+        **options,
+    )
+
+
+def clients(n, **options):
+    net = perceptron(4, 3, hidden=(6,), seed=1)
+    return [client(f"c{k}", table=rows(seed=k), net=net, **options) for k in range(n)]
+
+
+def coordinator(members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options):
+    layout = Layout(members[0].network)
+    names = tuple(member.name for member in members)
+    training = PrivateRounds(rounds, bound, privacy)
+    return coordinate_private(
+        training, layout.digest, layout.initial, names, run=run_name, **options
+    )
+
+
+def train(members, *, sums="plain", **options):
+    return run(coordinator(members, **options), members, sums=sums)

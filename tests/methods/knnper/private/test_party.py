@@ -1,0 +1,297 @@
+"""A client with a budget: what it pays for, repeats, refuses, and never lets a row decide."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedneighbors.errors import PartyRefused
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.private.accounting import ORDERS, accountant
+from fedneighbors.methods.knnper.private.messages import (
+    BeginRequest,
+    NoisedCountsRequest,
+    PrivateTrainRequest,
+    PublicSchemaRequest,
+)
+from fedneighbors.privacy.accounting import fits
+from fedneighbors.privacy.guarantees import ApproxDP
+from fedneighbors.privacy.policy import Privacy, terms
+from tests.methods.knnper.private.clients import PRIVACY, client, clients, ledger_of, rows, train
+
+EMPTY = np.empty(0)
+COUNTS = NoisedCountsRequest("a", terms(PRIVACY), (0, 1, 2), EMPTY, EMPTY)
+BEGIN = BeginRequest("a", terms(PRIVACY), (0, 1), 1, 10, 1.0)
+
+
+def round_of(party, number=0, *, shift=0.0, run_name="a"):
+    weights = Layout(party.network).initial + np.float32(shift)
+    return PrivateTrainRequest(run_name, number, 0.1, 0.9, 0.0, 40, weights)
+
+
+def begun(party):
+    party.answer(COUNTS)
+    party.answer(BEGIN)
+    return party
+
+
+def kinds(ledger):
+    return [entry.kind for entry in ledger.entries()]
+
+
+def test_all_steps_are_paid_before_the_first_and_rounds_cost_no_more():
+    ledger = ledger_of("north")
+    party = begun(client(ledger=ledger))
+    paid = party.spent
+
+    for number in (0, 1):
+        party.answer(round_of(party, number))
+
+    assert party.spent == paid
+    assert fits([paid], PRIVACY.total)
+    assert 0.9 * 2 < float(paid.epsilon) <= 2
+    assert [str(e.guarantee) for e in ledger.entries() if e.kind == "released"][-2:] == [
+        "epsilon=0"
+    ] * 2
+
+
+def test_the_steps_that_the_optimizer_made_are_those_that_were_paid():
+    party = begun(client())
+
+    for number in (0, 1):
+        party.answer(round_of(party, number))
+
+    made = accountant()
+    made.history = [(party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps * 2)]
+    found = party.counted.get_epsilon(1e-5, alphas=ORDERS)
+    assert party.counted.history == [(*made.history[0][:2], party.plan.n_steps)] * 2
+    assert found == pytest.approx(made.get_epsilon(1e-5, alphas=ORDERS), rel=1e-9)
+    assert found <= float(party.plan.cost.epsilon)
+
+
+@pytest.mark.parametrize("share", ["1/2", "99/100"])
+def test_a_client_that_cannot_pay_to_the_end_says_nothing_at_all(share):
+    poor = ledger_of("north", ApproxDP(2 * float(share_of(share)), "1e-5"))
+    party = client(ledger=poor)
+
+    with pytest.raises(Refuse, match="its privacy budget does not allow this training"):
+        party.answer(COUNTS)
+    with pytest.raises(Refuse, match="the class counts come first"):
+        party.answer(BEGIN)
+
+    assert kinds(poor) == ["budget"]
+
+
+def share_of(text):
+    above, below = text.split("/")
+    return int(above) / int(below)
+
+
+def test_a_second_training_out_of_a_spent_budget_trains_nothing():
+    members = clients(2)
+    train(members, run_name="a")
+    before = [member.spent for member in members]
+
+    with pytest.raises(PartyRefused, match="'c0' refused: its privacy budget"):
+        train(members, run_name="b")
+
+    assert [member.spent for member in members] == before
+
+
+def test_a_round_that_is_asked_for_again_gets_the_same_noise():
+    party = begun(client())
+    request = round_of(party)
+
+    first, again = party.answer(request), party.answer(request)
+
+    assert (first.change == again.change).all()
+    assert party.counted.history == [
+        (party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps)
+    ]
+
+
+def test_a_round_of_the_same_number_but_other_weights_is_refused():
+    party = begun(client())
+    party.answer(round_of(party))
+
+    with pytest.raises(Refuse, match="was answered before; what differs is to be paid anew"):
+        party.answer(round_of(party, shift=0.1))
+
+
+def test_a_client_that_keeps_no_answers_refuses_to_repeat_one():
+    party = begun(client(remember=False))
+    party.answer(round_of(party))
+
+    with pytest.raises(Refuse, match="was answered before"):
+        party.answer(round_of(party))
+
+
+def test_budget_and_answers_survive_a_restart(tmp_path):
+    path = tmp_path / "ledger"
+    with ledger_of("north", path=path) as ledger:
+        before = begun(client(ledger=ledger))
+        change = before.answer(round_of(before)).change
+        paid, held_out = before.spent, before.held_out
+    with ledger_of("north", path=path) as ledger:
+        after = begun(client(ledger=ledger))
+        again = after.answer(round_of(after)).change
+        after.answer(round_of(after, 1))
+
+        assert (change == again).all()
+        assert (held_out == after.held_out).all()
+        assert after.spent == paid
+        assert after.counted.history == [
+            (after.plan.noise_multiplier, after.plan.sample_rate, after.plan.n_steps)
+        ]
+
+
+KILLED = """
+    import os, signal, sys
+    from fedneighbors.methods.knnper.private import party as home
+    from tests.methods.knnper.private.clients import client, ledger_of
+    from tests.methods.knnper.private.test_party import begun, round_of
+
+    party = begun(client(ledger=ledger_of("north", path=sys.argv[1])))
+    party.answer(round_of(party, 0))
+    home.stepped = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
+    party.answer(round_of(party, 1))
+"""
+
+
+def test_a_client_killed_within_a_round_has_paid_and_goes_on_at_no_further_cost(tmp_path):
+    path = tmp_path / "ledger"
+
+    dead = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+
+    assert dead.returncode == -signal.SIGKILL
+    with ledger_of("north", path=path) as ledger:
+        found = kinds(ledger)
+        party = begun(client(ledger=ledger))
+        paid = party.spent
+        party.answer(round_of(party, 1))
+        assert found.count("released") == 3  # counts, steps, the first round
+        assert found[-2:] == ["reserved", "budget"]
+        assert party.spent == paid
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (replace(BEGIN, privacy={}), "privacy asked for is not the one that was agreed"),
+        (replace(BEGIN, numbers=(0, 0)), "announced steps make no sense"),
+        (replace(BEGIN, bound=0.0), "announced steps make no sense"),
+        (replace(COUNTS, privacy={}), "privacy asked for is not the one that was agreed"),
+        (replace(COUNTS, classes=(0, 1)), "a class that was agreed or is public is missing"),
+        (PublicSchemaRequest("other", False), "the network is not the one"),
+        (SchemaRequest("x"), "unknown request"),
+    ],
+)
+def test_other_requests_than_those_agreed_are_refused(request_, words):
+    party = begun(client())
+    paid = party.spent
+
+    with pytest.raises(Refuse, match=words):
+        party.answer(request_)
+
+    assert party.spent == paid
+
+
+def test_labels_that_are_not_public_are_not_told():
+    party = client()
+    layout = Layout(party.network).digest
+
+    with pytest.raises(Refuse, match="labels were not declared public"):
+        party.answer(PublicSchemaRequest(layout, True))
+
+    assert party.answer(PublicSchemaRequest(layout, False)).labels == ()
+
+
+@pytest.mark.parametrize(("number", "run_name"), [(2, "a"), (0, "b")])
+def test_rounds_that_were_not_announced_are_refused(number, run_name):
+    party = begun(client())
+
+    with pytest.raises(Refuse, match="announced"):
+        party.answer(round_of(party, number, run_name=run_name))
+
+
+def test_it_takes_no_request_of_the_exact_protocol_but_the_release():
+    party = client()
+
+    assert TrainRequest not in party.accepts
+    assert SchemaRequest not in party.accepts
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+def test_no_value_of_a_row_makes_a_training_fail(bad):
+    x, y = rows()
+    x[7] = bad
+    members = [client("c0", table=(x, y)), client("c1")]
+
+    shared = train(members).result
+
+    assert np.isfinite(shared.weights).all()
+    assert all(member.personal is not None for member in members)
+
+
+def test_a_row_of_another_label_is_no_record():
+    x, y = rows()
+    y = np.where(np.arange(40) < 10, 9, y)
+
+    party = client(table=(x, y))
+
+    assert party.n_rows == 30
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_clients_of_no_row_or_one_answer_as_others_do(n):
+    members = [client("c0", table=rows(n)), client("c1")]
+
+    outcome = train(members)
+
+    assert outcome.result.weights.dtype == np.float32
+    assert all(each.upload_bytes["c0"] == each.upload_bytes["c1"] for each in outcome.rounds)
+    assert len(members[0].personal.memory) == n
+
+
+def test_counts_carry_noise_of_their_part_of_the_budget():
+    lavish = Privacy(epsilon=1e6, delta=1e-5, classes=(0, 1, 2))
+    plain = client(privacy=lavish).answer(replace(COUNTS, privacy=terms(lavish)))
+    noised = np.array(
+        [client(bits=np.random.default_rng(k).bytes).answer(COUNTS).counts for k in range(200)]
+    )
+
+    # epsilon 2, a tenth for the counts: scale 5, variance about 50 for each of 600 seeded draws of
+    # kurtosis 6; six deviations, sqrt(5 / 600) each, come with a probability below 1e-6
+    assert plain.counts.tolist() == [14, 13, 13]
+    assert plain.n_rows == 40
+    assert noised.var() == pytest.approx(50, rel=6 * np.sqrt(5 / 600))
+
+
+def test_each_row_is_held_out_by_a_coin_of_its_own():
+    shares = [begun(client(table=rows(400))).held_out for _ in range(10)]
+
+    # 4,000 fair coins of 1/5: six deviations are .038
+    assert np.mean(shares) == pytest.approx(0.2, abs=0.038)
+    assert len({mask.tobytes() for mask in shares}) == 10
+
+
+def test_dropout_and_buffers_of_a_network_take_no_harm():
+    torch.manual_seed(3)
+    state = torch.random.get_rng_state()
+
+    party = begun(client())
+    party.answer(round_of(party))
+
+    assert torch.equal(torch.random.get_rng_state(), state)

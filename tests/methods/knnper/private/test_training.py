@@ -1,0 +1,199 @@
+"""A whole private training, through its coordinator and through ``KNNPerClassifier``."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from torch import nn
+
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.private.protocol import check_payable, frame_of
+from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.privacy.accounting import fits
+from fedneighbors.privacy.guarantees import ApproxDP
+from fedneighbors.privacy.policy import Privacy
+from tests.methods.knnper.private.clients import PRIVACY, clients, rows, train
+
+LAVISH = Privacy(epsilon=2000, delta=1e-5, classes=(0, 1, 2), bounds=(-6, 6))
+X, Y = rows(240)
+OWNER = np.arange(240) // 3 % 3
+QUICK = {"hidden": (6,), "n_rounds": 2}
+
+
+def test_every_client_ends_with_the_network_and_a_memory_of_all_its_rows():
+    members = clients(3)
+
+    shared = train(members).result
+
+    assert [len(member.personal.memory) for member in members] == [40] * 3
+    assert shared.pool is None
+    assert shared.overall.sum() == pytest.approx(1)
+
+
+def test_nothing_is_asked_for_but_what_was_declared_or_is_paid():
+    requests = [record.request for record in train(clients(3)).rounds]
+
+    assert requests == [
+        "PublicSchemaRequest",
+        "NoisedCountsRequest",
+        "BeginRequest",
+        "PrivateTrainRequest",
+        "PrivateTrainRequest",
+        "ReleaseRequest",
+    ]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
+    members = clients(n)
+    plain = train(members).result
+
+    masked = train(members, sums="masked").result  # the same run again: the same answers
+
+    assert masked.weights.tobytes() == plain.weights.tobytes()
+    assert (masked.overall == plain.overall).all()
+
+
+def test_a_run_of_the_same_name_gives_the_same_network_for_the_same_price():
+    members = clients(2)
+    first = train(members).result.weights
+    paid = [member.spent for member in members]
+
+    again = train(members).result.weights
+
+    assert first.tobytes() == again.tobytes()
+    assert [member.spent for member in members] == paid
+
+
+def test_clients_pay_for_the_rounds_that_they_take_part_in():
+    rounds = RoundSettings(n_rounds=6, participation=0.5, regime=Regime(batch_size=10))
+    members = clients(4)
+
+    train(members, rounds=rounds)
+
+    took_part = [
+        sum(member.name in rounds.participants(("c0", "c1", "c2", "c3"), k) for k in range(6))
+        for member in members
+    ]
+    assert [member.plan.n_rounds for member in members] == took_part
+    for member in members:
+        assert len(member.counted.history) == member.plan.n_rounds
+
+
+def test_the_estimator_says_what_was_spent_and_what_is_not_covered():
+    found = KNNPerClassifier(**QUICK, privacy=replace(PRIVACY, bounds=(-6, 6))).fit(X, Y, OWNER)
+
+    told = found.run_record_.privacy
+    assert set(found.spent_) == {"0", "1", "2"}
+    for spent in found.spent_.values():
+        assert isinstance(spent, ApproxDP)
+        assert fits([spent], PRIVACY.total)
+        assert float(spent.epsilon) > 1.9
+    assert told["largest epsilon spent"] <= 2
+    assert told["not covered"] == "memories, and what a client predicts from its own"
+    assert told["smallest noise multiplier"] > 0.5
+
+
+def test_without_privacy_nothing_is_said_to_be_spent():
+    found = KNNPerClassifier(**QUICK).fit(X, Y, OWNER)
+
+    assert found.spent_ == {}
+    assert dict(found.run_record_.privacy) == {}
+
+
+def test_with_next_to_no_noise_a_private_network_learns_what_an_exact_one_does():
+    settings = {"hidden": (16,), "n_rounds": 8, "batch_size": 20, "learning_rate": 0.1}
+    found = KNNPerClassifier(**settings, privacy=LAVISH).fit(X, Y, OWNER)
+
+    with pytest.warns(UserWarning, match="no client asks"):
+        alone = found.score(X, Y)
+
+    assert alone > 0.9  # .97 and more in 20 runs
+    assert found.score(X, Y, parties=OWNER) > 0.9
+
+
+def test_a_private_estimator_can_be_cloned_and_takes_in_new_clients():
+    found = clone(KNNPerClassifier(**QUICK, privacy=LAVISH)).fit(X, Y, OWNER)
+
+    found.add_client("late", X[:30], Y[:30])
+
+    assert len(found.clients_["late"].memory) == 30
+    assert set(found.spent_) == {"0", "1", "2"}
+
+
+class Normed(nn.Module):
+    def __init__(self, n_inputs, n_classes):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(n_inputs, 4), nn.BatchNorm1d(4))
+        self.head = nn.Linear(4, n_classes)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"combine": "pool"}, "weights of a pool .* take combine='paper'"),
+        ({"checkpoint": "x"}, "leave checkpoint out"),
+        ({"trainer": "stacked"}, "leave trainer at 'auto'"),
+        ({"max_grad_norm": 0}, "expected max_grad_norm above 0, got 0"),
+        ({"privacy": PRIVACY}, r"Privacy\(bounds=\(low, high\)\), or standardize=False"),
+        ({"privacy": replace(LAVISH, bounds=((0,) * 3, (1,) * 3))}, "one or 4 of them"),
+        ({"privacy": replace(LAVISH, classes=(0, 1))}, r"labels \['2'\] that are not among"),
+        ({"classes": [0, 1, 2, 3]}, r"name all labels in Privacy\(classes"),
+        ({"model": lambda shape, n: Normed(shape[0], n)}, "BatchNorm cannot support"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_what_cannot_be_kept_private_is_refused_with_the_way_out(changed, words):
+    with pytest.raises(ValueError, match=words):
+        KNNPerClassifier(**{**QUICK, "privacy": LAVISH, **changed}).fit(X, Y, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mechanism": "central"}, "take mechanism='local'"),
+        ({"neighbors": "replace_one"}, "take neighbors='add_remove'"),
+        ({"delta": 0}, "needs a delta above 0"),
+        ({"colluders": 2, "n_picks": 3}, "n_picks, colluders mean nothing to kNN-Per"),
+        ({"public": ("classes", "n_rows")}, "public='n_rows' mean nothing"),
+        ({"classes": None}, r"Privacy\(classes="),
+    ],
+)
+def test_promises_that_this_method_cannot_keep_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        check_payable(replace(PRIVACY, **change))
+
+
+def test_columns_are_brought_from_their_bounds_to_one():
+    center, scale = frame_of(replace(PRIVACY, bounds=((0.0, -4.0, 3.0), (1.0, 4.0, 3.0))), 3)
+
+    assert center.tolist() == [0.5, 0.0, 3.0]
+    assert scale.tolist() == [0.5, 4.0, 1.0]
+
+
+@pytest.mark.parametrize("bounds", [((0.0, np.nan), 1.0), (2.0, 1.0)])
+def test_bounds_that_are_none_are_refused(bounds):
+    with pytest.raises(ValueError, match="expected"):
+        frame_of(replace(PRIVACY, bounds=bounds), 2)
+
+
+def test_rows_of_images_need_no_bounds():
+    images = X.reshape(-1, 2, 2)
+
+    found = KNNPerClassifier(**QUICK, privacy=PRIVACY).fit(images, Y, OWNER)
+
+    assert found.predict(images[:3], parties=OWNER[:3]).shape == (3,)
+
+
+def test_without_opacus_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedneighbors\[dpsgd\]'"):
+        KNNPerClassifier(**QUICK, privacy=LAVISH).fit(X, Y, OWNER)
