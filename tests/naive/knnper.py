@@ -38,3 +38,37 @@ def averaged(before, updates, shares):
     """Return Eq 13 for one weight: those who did not take part count with what they were sent."""
     took_part = sum(shares[name] * updates[name] for name in updates)
     return took_part + (1 - sum(shares[name] for name in updates)) * before
+
+
+def means(targets, distances, sigma):
+    """Return Eq 6 for one query with targets in place of labels."""
+    weights = [math.exp(-(distance - min(distances)) / sigma) for distance in distances]
+    columns = range(len(targets[0]))
+    sums = [sum(w * row[j] for w, row in zip(weights, targets, strict=True)) for j in columns]
+    return [total / sum(weights) for total in sums]
+
+
+def mixture_errors(local, shared, targets, grid):
+    """Return the squared error of Eq 7 at each weight."""
+    errors = []
+    for weight in grid:
+        error = 0.0
+        for a, b, right in zip(local, shared, targets, strict=True):
+            for one, truth in zip(mixed(a, b, weight), right, strict=True):
+                error += (one - truth) ** 2
+        errors.append(error)
+    return errors
+
+
+def stacking_gradient(experts, targets, weights, first):
+    """Return slopes of half the squared error and of the penalty, and how large their terms are."""
+    slopes = [weight - start for weight, start in zip(weights, first, strict=True)]
+    size = 1.0 + max(abs(weight) for weight in weights)
+    for outputs, right in zip(experts, targets, strict=True):
+        for said, truth in zip(outputs, right, strict=True):
+            gap = sum(w * s for w, s in zip(weights, said, strict=True)) - truth
+            for place, one in enumerate(said):
+                slopes[place] += one * gap
+                size += sum(abs(w * s * one) for w, s in zip(weights, said, strict=True))
+                size += abs(one * truth)
+    return slopes, size

@@ -56,12 +56,16 @@ class Cohort:
             If one refuses.
         """
         requests = ask.for_parties(tuple(self.parties))
-        each = self._trained(requests) if _trains(requests) else self._answered(requests)
+        if _trains(requests):
+            each = self._trained(requests)
+        else:
+            self._trainer = None  # what clients learn, and in which units, may change
+            each = self._answered(requests)
         if ask.reduce == "gather":
             return Replies(dict(each), None, {}), requests
         summed: Message | None = None
-        for _, reply in each:
-            summed = reply if summed is None else add_up({"so far": summed, "next": reply})
+        for name, reply in each:
+            summed = reply if summed is None else add_up({f"before {name}": summed, name: reply})
         return Replies({}, summed, {}), requests
 
     def _answered(self, requests: Mapping[str, Message]) -> Any:

@@ -45,7 +45,7 @@ def squared_error(
     scores = network.scores(state, x)
     if scores.shape != y.shape:
         raise ValueError(
-            f"expected a network that gives {y.shape[-1]} numbers for a row, got scores of shape "
+            f"expected a network with {y.shape[-1]} outputs, got scores of shape "
             f"{tuple(scores.shape)} for {len(y)} rows; change its last layer"
         )
     return (((scores - y) ** 2).sum(dim=1) * weights).sum() / 2

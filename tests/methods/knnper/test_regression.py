@@ -1,0 +1,257 @@
+"""Numbers as what a federation learns: mixtures, pools, one result over every way to clients."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PartyRefused, ProtocolError, SchemaMismatch
+from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_means
+from fedneighbors.methods.knnper.client import KNNPerParty
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+from fedneighbors.methods.knnper.messages import CountsRequest, UnitsRequest
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.regression import FIRST_WEIGHTS, linear_pool, linear_terms
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.simulation import Cohort, simulate
+from fedneighbors.methods.knnper.targets.numbers import NUMBERS
+from fedneighbors.methods.knnper.training.regime import Regime
+from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, training
+from tests.naive import knnper as naive
+
+ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=32))
+
+VALUES = st.one_of(st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 1e6]))
+
+
+def table(data, n_rows, n_outputs):
+    row = st.lists(VALUES, min_size=n_outputs, max_size=n_outputs)
+    rows = data.draw(st.lists(row, min_size=n_rows, max_size=n_rows))
+    return np.array(rows).reshape(n_rows, n_outputs)
+
+
+@given(
+    st.lists(
+        st.one_of(st.floats(0, 50), st.sampled_from([0.0, 1.0, 1e6, 1e300])), min_size=1, max_size=8
+    ).map(sorted),
+    st.data(),
+    st.sampled_from([0.01, 1.0, 100.0]),
+)
+def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, sigma):
+    targets = table(data, len(distances), 2)
+    found = Neighbors(np.arange(len(distances))[None], np.array([distances]))
+
+    means = local_means(found, targets, sigma=sigma)
+
+    expected = naive.means(targets.tolist(), distances, sigma)
+    np.testing.assert_allclose(means[0], expected, rtol=1e-9, atol=1e-9)
+
+
+@given(st.integers(0, 6), st.integers(1, 3), st.data())
+def test_the_weight_of_least_squared_error_is_taken_the_middle_of_equals(n_rows, n_outputs, data):
+    local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
+
+    found = least_mixture(local, shared, targets)
+
+    errors = naive.mixture_errors(local.tolist(), shared.tolist(), targets.tolist(), GRID)
+    least = min(errors)
+    assert errors[GRID.index(found)] <= least * (1 + 1e-9) + 1e-9
+
+
+def test_where_memory_and_model_agree_the_middle_weight_is_taken():
+    same = np.array([[1.0], [2.0]])
+
+    assert least_mixture(same, same, np.zeros((2, 1))) == 0.5
+    assert least_mixture(np.empty((0, 1)), np.empty((0, 1)), np.empty((0, 1))) == 0.5
+
+
+def solved(experts, targets):
+    """Return the weights that the coordinator finds for the rows of one client."""
+    steps = linear_pool()
+    first = next(steps)
+    with pytest.raises(StopIteration) as stop:
+        steps.send(linear_terms(experts, targets, first))
+    return stop.value.value
+
+
+@given(st.integers(0, 6), st.integers(1, 3), st.data())
+def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
+    experts = np.stack([table(data, n_rows, n_outputs) for _ in range(4)], axis=2)
+    targets = table(data, n_rows, n_outputs)
+    found = solved(experts / 1e3, targets / 1e3)
+
+    gradient, size = naive.stacking_gradient(
+        (experts / 1e3).tolist(), (targets / 1e3).tolist(), found.tolist(), FIRST_WEIGHTS
+    )
+    assert max(abs(slope) for slope in gradient) <= 1e-9 * size
+
+
+def test_without_rows_a_pool_keeps_the_weights_it_begins_with():
+    assert solved(np.empty((0, 2, 4)), np.empty((0, 2))).tolist() == list(FIRST_WEIGHTS)
+
+
+def test_terms_are_the_slopes_of_the_loss():
+    random = np.random.default_rng(0)
+    experts, targets = random.normal(size=(9, 2, 4)), random.normal(size=(9, 2))
+    weights, step = random.normal(size=4), 1e-6
+
+    terms = linear_terms(experts, targets, weights)
+
+    for place in range(4):
+        aside = step * np.eye(4)[place]
+        ahead = linear_terms(experts, targets, weights + aside)
+        behind = linear_terms(experts, targets, weights - aside)
+        slope = (ahead.loss - behind.loss) / (2 * step)
+        bend = (ahead.gradient - behind.gradient) / (2 * step)
+        np.testing.assert_allclose(terms.gradient[place], slope, rtol=1e-6)
+        np.testing.assert_allclose(terms.hessian[place], bend, rtol=1e-6)
+
+
+TARGETS = np.column_stack([LABELS[:ROWS] * 1.0, DIGITS[:ROWS, 20] - 3])
+
+
+def members(*, settings=None, y=TARGETS):
+    """Return clients that predict a digit as a number, and the brightness of a pixel."""
+    net = perceptron(64, 2, hidden=(16, 8), seed=1)
+    x, settings = DIGITS[:ROWS] / 16, settings or MemorySettings()
+    return [
+        KNNPerParty(name, x[name == OWNER], y[name == OWNER], net, settings=settings, kind=NUMBERS)
+        for name in np.unique(OWNER).tolist()
+    ]
+
+
+def numbers(parties, **options):
+    """Return a coordinator for clients that predict numbers."""
+    return training(parties, kind=NUMBERS, rounds=ROUNDS, **options)
+
+
+def asked(parties):
+    """Yield all that a coordinator asks for, and what it is replied."""
+    coordinator, cohort = numbers(parties), Cohort(parties)
+    try:
+        ask = next(coordinator)
+        while True:
+            replies, _ = cohort.replies(ask)
+            yield ask.requests, replies
+            ask = coordinator.send(replies)
+    except StopIteration:
+        return
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(combine):
+    settings = MemorySettings(combine=combine)
+    apart, together = members(settings=settings), members(settings=settings)
+
+    framed = run(numbers(apart, standardize=True), apart)
+    direct = simulate(numbers(together, standardize=True), Cohort(together, method="reuse"))
+
+    assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
+    assert framed.result.overall.tobytes() == direct.result.overall.tobytes()
+    if combine == "pool":
+        assert framed.result.pool.tobytes() == direct.result.pool.tobytes()
+    for one, other in zip(framed.rounds, direct.rounds, strict=True):
+        assert one.upload_bytes == other.upload_bytes
+        assert one.download_bytes == other.download_bytes
+    for one, other in zip(apart, together, strict=True):
+        assert one.personal.weight == other.personal.weight
+        assert one.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
+
+
+def test_masked_sums_give_the_same_bits():
+    plain, masked = (
+        members(settings=MemorySettings(combine="pool")),
+        members(settings=MemorySettings(combine="pool")),
+    )
+
+    one = run(numbers(plain), plain)
+    other = run(numbers(masked), masked, sums="masked")
+
+    assert one.result.weights.tobytes() == other.result.weights.tobytes()
+    assert one.result.pool.tobytes() == other.result.pool.tobytes()
+
+
+def test_one_batched_product_gives_the_same_up_to_rounding():
+    one, other = members(), members()
+
+    stacked = simulate(numbers(one), Cohort(one, method="stacked"))
+    reused = simulate(numbers(other), Cohort(other, method="reuse"))
+
+    np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
+
+
+def test_units_are_those_of_all_rows_at_the_end_and_of_the_rest_while_rows_are_held_out():
+    parties = members()
+
+    told = [
+        (request.target_center, request.target_scale)
+        for request, _ in asked(parties)
+        if isinstance(request, UnitsRequest)
+    ]
+
+    kept = np.concatenate([TARGETS[p.name == OWNER][~p.held_out] for p in parties])
+    for (center, scale), rows in zip(told, (kept, TARGETS), strict=True):
+        np.testing.assert_allclose(center, rows.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(scale, rows.std(axis=0), rtol=1e-12)
+    assert parties[0].personal.overall.tolist() == np.stack(told[-1]).tolist()
+
+
+def test_the_weights_of_the_pool_are_those_of_all_held_out_rows_together():
+    parties = members(settings=MemorySettings(combine="pool"))
+
+    outcome = simulate(numbers(parties), Cohort(parties))
+
+    experts = np.concatenate([party._found.experts for party in parties])
+    targets = np.concatenate([party._found.targets for party in parties])
+    np.testing.assert_allclose(outcome.result.pool, solved(experts, targets), rtol=1e-6, atol=1e-8)
+
+
+def test_what_is_gathered_tells_nothing_of_targets():
+    parties = members(settings=MemorySettings(combine="pool"))
+
+    gathered = [reply for _, replies in asked(parties) for reply in replies.each.values()]
+
+    assert {type(reply).__name__ for reply in gathered} == {"Schema", "Receipt"}
+    assert all(reply.labels == () for reply in gathered if hasattr(reply, "labels"))
+
+
+def test_a_training_goes_on_where_it_was_to_the_same_bits():
+    settings, stages = MemorySettings(combine="pool"), []
+    whole = members(settings=settings)
+    expected = simulate(numbers(whole, keep=stages.append), Cohort(whole))
+
+    for stage in stages[1:-1:2]:
+        again = members(settings=settings)
+        found = simulate(numbers(again, resumed=stage), Cohort(again))
+
+        assert found.result.weights.tobytes() == expected.result.weights.tobytes()
+        assert found.result.pool.tobytes() == expected.result.pool.tobytes()
+
+
+def test_a_client_whose_targets_are_missing_is_named():
+    broken = TARGETS.copy()
+    broken[np.flatnonzero(OWNER == "party-3")[0], 1] = np.nan
+    parties = members(y=broken)
+
+    with pytest.raises(PartyRefused, match=r"party-3.*a target is missing or not a finite number"):
+        simulate(numbers(parties), Cohort(parties))
+
+
+def test_clients_of_different_outputs_or_columns_are_named():
+    parties, narrow = members(), members(y=TARGETS[:, :1])
+    with pytest.raises(ProtocolError, match="'party-1' is"):
+        simulate(numbers([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]]))
+
+    parties[1]._raw = parties[1]._raw[:, :60]
+    with pytest.raises(SchemaMismatch, match="party-1"):
+        simulate(numbers(parties), Cohort(parties))
+
+
+def test_a_client_that_predicts_numbers_counts_no_classes():
+    party = members()[0]
+    request = CountsRequest((0, 1), False, np.empty(0), np.empty(0))
+
+    assert CountsRequest not in party.accepts
+    with pytest.raises(Exception, match="unknown request"):
+        party.answer(request)
