@@ -1,6 +1,6 @@
 """Named runs of kNN-Per, each of which returns a record."""
 
-from fedneighbors.methods.knnper.studies import capacity, drift, memory, quality
+from fedneighbors.methods.knnper.studies import capacity, drift, memory, quality, tables
 from fedneighbors.records.study import Study
 
 __all__ = ["EXPERIMENTS"]
@@ -8,6 +8,11 @@ __all__ = ["EXPERIMENTS"]
 EXPERIMENTS: dict[str, Study] = {
     study.name: study
     for study in (
+        tables.TABLE2,
+        tables.TABLE3,
+        tables.CLAIMS,
+        tables.POOL,
+        tables.CONCEPT,
         memory.LAMBDA,
         memory.K,
         memory.SIGMA,

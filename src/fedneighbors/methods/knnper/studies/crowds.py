@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,9 +111,11 @@ def _two_classes(scope: Scope, seed: int, x: Floats, y: Integers, _: Any) -> Dea
     return x, y, pathological_v2(y, scope.n_clients, seed=seed)
 
 
-def _permuted_labels(scope: Scope, seed: int, x: Floats, y: Integers, natural: Any) -> Dealt:
+def _permuted_labels(
+    scope: Scope, seed: int, x: Floats, y: Integers, natural: Any, *, n_groups: int = 4
+) -> Dealt:
     _, _, owners = _label_skew(scope, seed, x, y, natural, alpha=1.0)
-    return x, permute_labels(y, owners, n_groups=4, seed=seed), owners
+    return x, permute_labels(y, owners, n_groups=n_groups, seed=seed), owners
 
 
 def _turned_images(scope: Scope, seed: int, x: Floats, y: Integers, natural: Any) -> Dealt:
@@ -133,13 +136,16 @@ CROWDS: Mapping[str, tuple[str, Deal]] = {
     "turned images": ("mnist", _turned_images),
     "drawers": ("omniglot", _natural),
     "letters": ("letter", _label_skew),
+    "one meaning": ("mnist", partial(_permuted_labels, n_groups=1)),
+    "two meanings": ("mnist", partial(_permuted_labels, n_groups=2)),
+    "eight meanings": ("mnist", partial(_permuted_labels, n_groups=8)),
 }
 """Data set, and how its rows are dealt.
 
 Label skew is Dirichlet's law of concentration .3 over the clients (the paper's CIFAR-10), two
 classes each its v2. In the next two the clients, of hardly skewed labels, are in four groups: each
 means other digits by the same label, or turns its images by a quarter. Drawers are those of
-Omniglot, who tell alphabets apart.
+Omniglot, who tell alphabets apart. Of the last ones one, two or eight groups mean other digits.
 """
 
 

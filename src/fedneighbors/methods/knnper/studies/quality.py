@@ -13,7 +13,7 @@ from fedneighbors.records.study import Findings, Progress, Study, run_each
 __all__ = ["QUALITY"]
 
 ROUNDS = (1, 2, 4, 8, 16, 32)
-QUICK_ROUNDS = (1, 6, 30)
+QUICK_ROUNDS = (1, 20, 60)
 
 
 def _answers(here: Scene, name: str) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
 from fedneighbors.methods.knnper.studies.crowds import Crowd, Scope, crowd
 from fedneighbors.metrics import average_accuracy, bottom_decile
 
-__all__ = ["Scene", "Scope", "scene", "seen_through", "trained"]
+__all__ = ["HIDDEN", "Scene", "Scope", "scene", "seen_through", "trained"]
+
+HIDDEN = (64, 32)
+"""Of the network of all experiments: the last layer is the embedding."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -85,7 +88,8 @@ def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPe
     **parameters
         Of :class:`KNNPerClassifier`.
     """
-    settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05} | parameters
+    settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
+    settings |= parameters
     classes = range(people.n_classes)
     model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
     fitted = people.fitted

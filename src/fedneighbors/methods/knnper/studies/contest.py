@@ -1,0 +1,167 @@
+"""All methods on the clients of one crowd: tuned alike, and scored client by client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedneighbors.methods.knnper import rivals
+from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.studies.crowds import Crowd
+
+__all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest"]
+
+PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
+
+STARTED = {
+    "FedAvg": "FedAvgClassifier",
+    "FedAvg, local class shares": "PriorCorrectedClassifier",
+    "FedAvg+": "FedAvgPlusClassifier",
+    "head fine-tuning": "HeadTuningClassifier",
+}
+"""Methods that make something of one network, which is trained once for all of them."""
+
+RIVALS = {
+    "Local": "LocalClassifier",
+    **STARTED,
+    "FedProx": "FedProxClassifier",
+    "ClusteredFL": "ClusteredFLClassifier",
+    "Ditto": "DittoClassifier",
+    "FedRep": "FedRepClassifier",
+    "FedPer": "FedPerClassifier",
+    "APFL": "APFLClassifier",
+}
+
+RATES = ({"learning_rate": 0.02}, {"learning_rate": 0.05}, {"learning_rate": 0.1})
+"""Of which federated averaging takes the best on held-out rows, for all methods."""
+
+Right = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method gets right.
+
+    Parameters
+    ----------
+    test, own : dict of str to (int, int)
+        For each client how many rows are right, and of how many: on its test rows, and on the rows
+        from which its model comes.
+    """
+
+    test: Right
+    own: Right
+
+
+Chosen = dict[str, Mapping[str, Any]]
+
+
+def contest(
+    people: Crowd,
+    settings: Mapping[str, Any],
+    *,
+    chosen: Chosen | None = None,
+    methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+) -> tuple[dict[str, Scores], Chosen]:
+    """Train, tune and score methods on one crowd.
+
+    Parameters
+    ----------
+    people : Crowd
+        Clients, of which the unseen come after training.
+    settings : mapping
+        Parameters that all methods have in common.
+    chosen : dict, optional
+        What was chosen on another crowd of the kind: then nothing is tuned.
+    methods : tuple of str
+        Which of :data:`RIVALS`, :data:`PAPER` and :data:`OURS`.
+
+    Returns
+    -------
+    scores : dict of str to Scores
+    chosen : dict of str to mapping
+        What was chosen for each method on held-out rows of the clients that train.
+    """
+    found = {} if chosen is None else dict(chosen)
+    table = _training(people)
+    common: dict[str, Any] = dict(settings, classes=range(people.n_classes), standardize=False)
+    if chosen is None:
+        average = rivals.FedAvgClassifier(**common)
+        found["rate"] = rivals.tuned(average, *table, grid=RATES).parameters
+    common |= found["rate"]
+    pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
+    starts = None
+    if chosen is None:
+        asked = rivals.FedAvgClassifier(**common)
+        starts = rivals.average_starts(asked, *table, final=pool)
+    scores = {}
+    for method in methods:
+        if method in RIVALS:
+            entrant = _entrant(method, common, table, found, starts, pool)
+            scores[method] = _scored(entrant, people)
+    if PAPER in methods:
+        scores[PAPER] = _of_the_paper(pool, people)
+    if OURS in methods:
+        scores[OURS] = _scored(pool, people)
+    return scores, found
+
+
+def _training(people: Crowd) -> tuple[Any, Any, Any]:
+    fitted = people.fitted
+    return people.x[fitted], people.y[fitted], people.owners[fitted]
+
+
+def _entrant(
+    method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
+) -> Any:
+    """Return a rival that is fitted; what is chosen for it is noted in ``found``."""
+    rival = getattr(rivals, RIVALS[method])(**common)
+    if method in STARTED:
+        rival.set_params(start=pool)
+    if method not in found:
+        grid: Any = ({},) if method == "FedAvg" else None
+        tuning = rivals.tuned(rival, *table, grid=grid, starts=starts)
+        found[method] = tuning.parameters
+        return tuning.estimator
+    return rival.set_params(**found[method]).fit(table[0], table[1], parties=table[2])
+
+
+def _scored(entrant: Any, people: Crowd) -> Scores:
+    """Let the unseen clients join, and ask all of them."""
+    found = Scores({}, {})
+    for name in people.unseen:
+        rows = people.rows(name, test=False)
+        if len(rows):
+            entrant.add_client(name, people.x[rows], people.y[rows])
+    for name in people.names:
+        for right, test in ((found.test, True), (found.own, False)):
+            rows = people.rows(name, test=test)
+            if len(rows) and name in entrant.clients_:
+                guess = entrant.predict(people.x[rows], parties=[name] * len(rows))
+                right[name] = (int((guess == people.y[rows]).sum()), len(rows))
+    return found
+
+
+def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
+    """Ask all clients by the paper's mixture, which shares network and memories with the pool."""
+    keys, logs = model.embed(people.x)
+    found = Scores({}, {})
+    for name in people.names:
+        known, asked = people.rows(name, test=False), people.rows(name, test=True)
+        if name in people.unseen and len(known):
+            personal = joined(
+                name,
+                keys[known],
+                logs[known],
+                people.y[known],
+                overall=model.overall_,
+                pool=None,
+                settings=model._memory_settings,
+            )
+        elif len(known):
+            personal = replace(model.clients_[name], pool=None)
+        for right, rows in ((found.test, asked), (found.own, known)):
+            if len(rows) and len(known):
+                guess = personal.predict_proba(keys[rows], logs[rows]).argmax(axis=1)
+                right[name] = (int((guess == people.y[rows]).sum()), len(rows))
+    return found

@@ -1,0 +1,137 @@
+"""Tables of all methods: whose rows are whose, what is chosen on what, how sure a difference is."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.experiment import EXPERIMENTS
+from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
+from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, contest
+from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd
+
+SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
+SMALL = Scope("digits", 500, 8, 3, ())
+
+
+@cache
+def people():
+    return crowd("label skew", SMALL, 0)
+
+
+@cache
+def scored():
+    return contest(people(), SETTINGS)
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_every_row_of_a_crowd_is_for_training_or_for_a_test_of_one_client(name):
+    data = CROWDS[name][0]
+    few = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
+
+    found = crowd(name, few, 3)
+
+    rows = [found.rows(each, test=test) for each in found.names for test in (False, True)]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(found.y)))
+    assert set(found.unseen) < set(found.names)
+    assert not np.isin(found.owners[found.fitted], found.unseen).any()
+    assert not found.test[found.fitted].any()
+
+
+def test_two_classes_each_means_two():
+    found = crowd("two classes each", SMALL, 1)
+
+    assert all(len(set(found.y[found.owners == name].tolist())) == 2 for name in found.names)
+
+
+def test_groups_of_clients_mean_other_things_by_the_same_rows():
+    same, other = crowd("one meaning", SMALL, 1), crowd("permuted labels", SMALL, 1)
+
+    assert same.x.tolist() == other.x.tolist()
+    moved = {name: (same.y != other.y)[same.owners == name].any() for name in same.names}
+    assert sorted(moved.values()) == [False] * 2 + [True] * 6  # one group of four keeps its own
+
+
+def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
+    scores, _ = scored()
+
+    assert list(scores) == [*RIVALS, PAPER, OURS]
+    expected = {name: len(people().rows(name, test=True)) for name in people().names}
+    for found in scores.values():
+        assert {name: n for name, (_, n) in found.test.items()} == expected
+        assert all(0 <= right <= n for right, n in found.test.values())
+
+
+def test_nothing_is_chosen_on_test_rows():
+    rng = np.random.default_rng(0)
+    scrambled = people().y.copy()
+    scrambled[people().test] = rng.permutation(scrambled[people().test])
+
+    _, chosen = contest(replace(people(), y=scrambled), SETTINGS)
+
+    assert chosen == scored()[1]
+
+
+def test_the_paper_s_mixture_is_that_of_an_estimator_of_its_own():
+    scores, chosen = scored()
+    who, fitted = people(), people().fitted
+    settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
+    alone = KNNPerClassifier(combine="paper", **settings)
+    alone.fit(who.x[fitted], who.y[fitted], parties=who.owners[fitted])
+    for name in who.unseen:
+        rows = who.rows(name, test=False)
+        alone.add_client(name, who.x[rows], who.y[rows])
+
+    for name, (right, n) in scores[PAPER].test.items():
+        rows = who.rows(name, test=True)
+        guess = alone.predict(who.x[rows], parties=[name] * n)
+        assert int((guess == who.y[rows]).sum()) == right
+
+
+def test_the_tables_name_every_method():
+    record = EXPERIMENTS["knnper.claims"].run(quick=True)
+
+    tables = {table.name: table for table in record.tables}
+    for who in ("seen", "unseen"):
+        rows = tables[who].rows
+        assert len(rows) == 13
+        ours = [row for row in rows if row[1] == OURS]
+        assert all(row[6:] == (0.0, 0.0, 0.0) for row in ours)
+        assert all(row[7] <= row[6] <= row[8] for row in rows)
+    assert len(tables["chosen"].rows) == 1 + len(RIVALS)
+
+
+def test_methods_that_do_the_same_do_not_differ():
+    one = {"a": (3, 5), "b": (1, 4)}
+
+    assert paired_difference([(one, one)]) == (0.0, 0.0, 0.0)
+
+
+def test_a_difference_weighs_clients_by_their_rows():
+    better, worse = {"a": (9, 10), "b": (1, 2)}, {"a": (4, 10), "b": (1, 2)}
+
+    mean, low, high = paired_difference([(better, worse)])
+
+    assert mean == 5 / 12
+    assert low == 0  # a draw may hold the second client alone
+    assert high == 0.5  # or the first
+
+
+def test_intervals_of_a_difference_hold_it_as_often_as_they_say():
+    """200 intervals of 95 %: fewer than 180 that hold the truth come once in 1,000 cases."""
+    rng, truth = np.random.default_rng(7), 0.1
+    held = 0
+    for _ in range(200):
+        names = [f"client {n}" for n in range(60)]
+        worse = rng.binomial(20, 0.6, size=60)
+        better = rng.binomial(20, 0.7, size=60)
+        pair = tuple(
+            {name: (int(n), 20) for name, n in zip(names, right, strict=True)}
+            for right in (better, worse)
+        )
+        _, low, high = paired_difference([pair])
+        held += low <= truth <= high
+
+    assert held >= 180
