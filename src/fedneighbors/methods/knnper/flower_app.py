@@ -125,7 +125,9 @@ def _training(
         layout.initial,
         names,
         combine=settings.combine,
-        standardize=typed(config, "standardize", bool) and len(shape) == 1,
+        standardize=typed(config, "standardize", bool)
+        and len(shape) == 1
+        and not layout.reads_tokens,
         reserved=reserved,
         resumed=keeper.resumed() if keeper else None,
         keep=keeper.keep if keeper else (lambda _stage: None),

@@ -83,7 +83,7 @@ class Ground:
             seed=seed,
         )
         layout = Layout(network)
-        scales = asked.standardize and len(shape) == 1
+        scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
         counts.resize(len(agreed.classes))
