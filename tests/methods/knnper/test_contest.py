@@ -101,6 +101,8 @@ def test_the_tables_name_every_method():
         assert all(row[6:] == (0.0, 0.0, 0.0) for row in ours)
         assert all(row[7] <= row[6] <= row[8] for row in rows)
     assert len(tables["chosen"].rows) == 1 + len(RIVALS)
+    assert ("CIFAR-10", "Ditto", 0.8, 0.665) in tables["paper-seen"].rows
+    assert ("Shakespeare", "kNN-Per", 0.507, 0.642) in tables["paper-unseen"].rows
 
 
 def test_methods_that_do_the_same_do_not_differ():

@@ -1,4 +1,4 @@
-"""Figures 1, 6 and 9: memories that are cut, networks of fewer rows, weak and strong clients."""
+"""Figures 1, 6, 9 and 10: clients with fewer rows, all methods on them, weak and strong clients."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,8 +10,16 @@ from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.personal import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, entrants, scored
 from fedneighbors.methods.knnper.studies.crowds import Crowd, crowd
-from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene, seen_through, trained
+from fedneighbors.methods.knnper.studies.scenes import (
+    HIDDEN,
+    Scene,
+    Scope,
+    scene,
+    seen_through,
+    trained,
+)
 from fedneighbors.methods.knnper.studies.sweeps import (
     Rows,
     half,
@@ -22,6 +30,7 @@ from fedneighbors.methods.knnper.studies.sweeps import (
     swept,
     swept_rows,
 )
+from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each
 
@@ -31,6 +40,9 @@ Floats = npt.NDArray[np.float64]
 
 SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
 TRAINED_SHARES = (0.1, 0.33, 1.0)
+METHODS = (
+    "FedAvg", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", PAPER, OURS,
+)  # fmt: skip
 SPREADS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
@@ -43,10 +55,13 @@ def _at_share(here: Scene, name: str, share: float) -> Floats:
     return half(here, name, votes)
 
 
-def _cut(people: Crowd, share: float) -> Crowd:
-    """Return a crowd whose clients have only the first rows of those that are not for a test."""
-    kept = people.test.copy()
-    for name in people.names:
+def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
+    """Return a crowd whose clients have only the first rows of those that are not for a test.
+
+    Without ``seen`` those who train keep all of theirs.
+    """
+    kept = people.test | (~np.isin(people.owners, people.unseen) & (not seen))
+    for name in people.names if seen else people.unseen:
         known = people.rows(name, test=False)
         kept[known[: max(1, round(share * len(known)))]] = True
     return replace(
@@ -70,6 +85,37 @@ def _retrained(scope: Scope, alpha: float, seed: int) -> Rows:
     return rows
 
 
+def _all_methods(scope: Scope, alpha: float, seed: int) -> list[tuple[Any, ...]]:
+    """Return what methods make of unseen clients with fewer and fewer rows (Figure 10)."""
+    people = crowd("label skew", scope, seed, alpha=alpha)
+    settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
+    untuned: dict[str, Any] = {method: {} for method in METHODS}
+    untuned["rate"] = {"learning_rate": 0.05}
+    fitted, _ = entrants(people, settings, chosen=untuned, methods=METHODS)
+    rows: list[tuple[Any, ...]] = []
+    for share in TRAINED_SHARES:
+        cut = _cut(people, share, seen=False)
+        for method in METHODS:
+            test = scored(method, fitted[method], cut).test
+            rows.append((method, share, average_accuracy(test, list(people.unseen))))
+    return rows
+
+
+def _methods_table(rows: list[tuple[Any, ...]]) -> Table:
+    cells: dict[tuple[str, float], list[float]] = {}
+    for method, share, accuracy in rows:
+        cells.setdefault((method, share), []).append(accuracy)
+    return Table(
+        name="methods",
+        title="Unseen clients with a share of their rows, under all methods",
+        columns=("method", "share of the rows", "accuracy", "deviation over seeds"),
+        rows=tuple(
+            (*key, float(np.mean(found)), float(np.std(found))) for key, found in cells.items()
+        ),
+        caption="Figure 10 of the paper; label skew of alpha = .3, no method is tuned.",
+    )
+
+
 def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scope, jobs = jobs_of(quick, seed)
     cut = run_each(
@@ -80,6 +126,13 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
         label=label,
     )
     again = run_each(_retrained, jobs, n_jobs=n_jobs, progress=progress, label=label)
+    alike = run_each(
+        _all_methods,
+        [job for job in jobs if job[1] == 0.3],
+        n_jobs=n_jobs,
+        progress=progress,
+        label=label,
+    )
     axis, title = "share of the rows", "Size of the memory"
     retrained = sweep_tables(
         [row for rows in again for row in rows], axis, "Network and memory of fewer rows"
@@ -89,12 +142,23 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
         tables=(
             *sweep_tables([row for rows in cut for row in rows], axis, title),
             *(replace(table, name=f"{table.name}-retrained") for table in retrained),
+            _methods_table([row for rows in alike for row in rows]),
         ),
         figures=(
             *(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
             *(
                 sweep_figure(f"{who}-retrained", axis, "Network and memory of fewer rows")
                 for who in ("seen", "unseen")
+            ),
+            Figure(
+                name="methods",
+                kind="line",
+                title="Unseen clients with fewer rows",
+                table="methods",
+                x=axis,
+                y="accuracy",
+                hue="method",
+                caption="Figure 10 of the paper. FedAvg makes no use of their rows.",
             ),
         ),
         notes=(
@@ -163,7 +227,7 @@ def _hardware_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
 CAPACITY = Study(
     name="knnper.capacity",
     title="Size of the memory",
-    description="Figures 1 and 6 of the paper.",
+    description="Figures 1, 6 and 10 of the paper.",
     work=_capacity_work,
 )
 HARDWARE = Study(

@@ -1,6 +1,7 @@
 """All methods on the clients of one crowd: tuned alike, and scored client by client."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.personal import joined
 from fedneighbors.methods.knnper.studies.crowds import Crowd
 
-__all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest"]
+__all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest", "entrants", "scored"]
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
@@ -82,6 +83,24 @@ def contest(
     chosen : dict of str to mapping
         What was chosen for each method on held-out rows of the clients that train.
     """
+    fitted, found = entrants(people, settings, chosen=chosen, methods=methods)
+    return {method: scored(method, fitted[method], people) for method in methods}, found
+
+
+def entrants(
+    people: Crowd,
+    settings: Mapping[str, Any],
+    *,
+    chosen: Chosen | None = None,
+    methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+) -> tuple[dict[str, Any], Chosen]:
+    """Return methods that are fitted on the clients that train, and what was chosen for them.
+
+    Parameters
+    ----------
+    people, settings, chosen, methods
+        As :func:`contest` takes them.
+    """
     found = {} if chosen is None else dict(chosen)
     table = _training(people)
     common: dict[str, Any] = dict(settings, classes=range(people.n_classes), standardize=False)
@@ -94,16 +113,30 @@ def contest(
     if chosen is None:
         asked = rivals.FedAvgClassifier(**common)
         starts = rivals.average_starts(asked, *table, final=pool)
-    scores = {}
+    fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
         if method in RIVALS:
-            entrant = _entrant(method, common, table, found, starts, pool)
-            scores[method] = _scored(entrant, people)
-    if PAPER in methods:
-        scores[PAPER] = _of_the_paper(pool, people)
-    if OURS in methods:
-        scores[OURS] = _scored(pool, people)
-    return scores, found
+            fitted[method] = _entrant(method, common, table, found, starts, pool)
+    return fitted, found
+
+
+def scored(method: str, entrant: Any, people: Crowd) -> Scores:
+    """Return what a fitted method gets right; unseen clients come with the rows they have here.
+
+    Parameters
+    ----------
+    method : str
+        Its name.
+    entrant : fitted estimator
+        As :func:`entrants` gave it; it is not changed.
+    people : Crowd
+        All clients.
+    """
+    if method == PAPER:
+        return _of_the_paper(entrant, people)
+    served = copy(entrant)
+    served.clients_ = dict(entrant.clients_)
+    return _scored(served, people)
 
 
 def _training(people: Crowd) -> tuple[Any, Any, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
 from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, Scores, contest
 from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd
+from fedneighbors.methods.knnper.studies.published import published
 from fedneighbors.methods.knnper.studies.scenes import HIDDEN
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
@@ -173,7 +174,14 @@ def _figures(table: Table) -> tuple[Figure, ...]:
     )
 
 
-def _study(name: str, title: str, description: str, plan: Plan, whose: tuple[str, ...]) -> Study:
+def _study(
+    name: str,
+    title: str,
+    description: str,
+    plan: Plan,
+    whose: tuple[str, ...],
+    papers: tuple[str, ...] = (),
+) -> Study:
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
         asked = plan
         if quick:
@@ -182,7 +190,7 @@ def _study(name: str, title: str, description: str, plan: Plan, whose: tuple[str
         found = tuple(results_table(by_crowd, who) for who in whose)
         return Findings(
             parameters={"crowds": list(asked.names), "seeds": asked.n_seeds},
-            tables=(*found, chosen_table(chosen)),
+            tables=(*found, chosen_table(chosen), *(published(who) for who in papers)),
             figures=tuple(figure for table in found for figure in _figures(table)),
             notes=(
                 "Every method chooses among at most four settings, on rows of the training "
@@ -200,6 +208,7 @@ TABLE2 = _study(
     "Table 2 of the paper.",
     Plan(NAMES),
     ("seen",),
+    ("seen",),
 )
 TABLE3 = _study(
     "knnper.table3",
@@ -207,12 +216,14 @@ TABLE3 = _study(
     "Table 3 of the paper.",
     Plan(NAMES),
     ("unseen",),
+    ("unseen",),
 )
 CLAIMS = _study(
     "knnper.claims",
     "All methods, all clients",
     "Tables 2 and 3 of the paper at once.",
     Plan(NAMES),
+    ("seen", "unseen"),
     ("seen", "unseen"),
 )
 POOL = _study(
