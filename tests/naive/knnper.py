@@ -72,3 +72,9 @@ def stacking_gradient(experts, targets, weights, first):
                 size += sum(abs(w * s * one) for w, s in zip(weights, said, strict=True))
                 size += abs(one * truth)
     return slopes, size
+
+
+def cosine(a, b):
+    """Return the cosine of the angle of two rows."""
+    inner = sum(x * y for x, y in zip(a, b, strict=True))
+    return inner / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))

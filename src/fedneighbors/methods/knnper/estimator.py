@@ -14,6 +14,7 @@ from fedneighbors.methods.knnper.membership import Classifying, Owners, Personal
 from fedneighbors.methods.knnper.personal import EXPERTS, Personal
 from fedneighbors.methods.knnper.private.spending import spending, spent_by
 from fedneighbors.methods.knnper.saving import Saved
+from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord
 from fedneighbors.tables.labels import label_array, reserved_labels
@@ -49,8 +50,10 @@ class KNNPerClassifier(
         Name of the layers that come after it.
     hidden : tuple of int
         Widths of the perceptron's layers, where ``model`` is None.
-    n_neighbors : int
-        Neighbors that vote (k).
+    n_neighbors : int or sequence of int
+        Neighbors that vote (k); of several each client chooses one, on its held-out rows.
+    metric : {"euclidean", "cosine"} or sequence of these
+        Distance of embeddings; of several each client chooses one.
     sigma : float
         Unit of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
@@ -142,7 +145,8 @@ class KNNPerClassifier(
         embedding: str = "body",
         head: str | tuple[str, ...] = "head",
         hidden: tuple[int, ...] = (256, 128),
-        n_neighbors: int = 10,
+        n_neighbors: int | Sequence[int] = 10,
+        metric: Metric | Sequence[Metric] = "euclidean",
         sigma: float = 1.0,
         kernel: Literal["paper", "gaussian", "uniform"] = "paper",
         combine: Literal["paper", "pool"] = "paper",
@@ -172,6 +176,7 @@ class KNNPerClassifier(
         self.head = head
         self.hidden = hidden
         self.n_neighbors = n_neighbors
+        self.metric = metric
         self.sigma = sigma
         self.kernel = kernel
         self.combine = combine

@@ -78,7 +78,7 @@ def fit_clients(
             "combine": estimator.combine,
             "n_rounds": rounds.n_rounds,
             "participation": rounds.participation,
-            "n_neighbors": estimator.n_neighbors,
+            "n_neighbors": settings.ks[0] if len(settings.ks) == 1 else str(settings.ks),
             "clients": len(owned),
         },
         rounds=outcome.rounds,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.methods.knnper.choosing import in_metric
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory
 from fedneighbors.methods.knnper.settings import MemorySettings
 
@@ -31,7 +32,7 @@ class OwnPart(ABC):
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     settings : MemorySettings
-        How the memory is asked.
+        How the memory is asked, with the k and the metric that the client chose.
     """
 
     memory: Memory
@@ -45,7 +46,7 @@ class OwnPart(ABC):
 
     def add(self, keys: Floats, labels: npt.NDArray[Any], ids: Any = None) -> None:
         """Let rows into the memory."""
-        self.memory.add(keys, labels, ids)
+        self.memory.add(in_metric(keys, self.settings.metrics[0]), labels, ids)
         self._refit()
 
     def forget(self, ids: Any) -> None:

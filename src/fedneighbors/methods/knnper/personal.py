@@ -1,13 +1,15 @@
 """What a client makes of the shared model for itself: memory, mixture, prior and head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.algorithm import best_mixture, mixed
+from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
+from fedneighbors.methods.knnper.choosing import choice, in_metric
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
+from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.own import OwnPart
 from fedneighbors.methods.knnper.pool import (
     PoolTerms,
@@ -17,7 +19,7 @@ from fedneighbors.methods.knnper.pool import (
     softened,
 )
 from fedneighbors.methods.knnper.ridge import Head, head_held_out
-from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.training.batches import row_order
 
 __all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "joined", "personalized"]
@@ -66,7 +68,7 @@ class HeldOut:
     weight : float
         Of the memory by Eq 7, chosen on these rows alone (lambda).
     settings : MemorySettings
-        How the memory is asked.
+        How the memory is asked, with the k and the metric that these rows speak for.
     """
 
     experts: Floats
@@ -102,9 +104,21 @@ class HeldOut:
             How the memory is asked.
         """
         n_classes, places = scores.shape[1], np.flatnonzero(held)
-        kept = _memory(keys[~held], labels[~held], settings, n_classes)
-        local = _votes(kept, keys[held], n_classes, settings)
         shared = np.exp(scores[held])
+
+        def said(metric: Metric) -> list[Floats | None]:
+            near = in_metric(keys, metric)
+            kept = _memory(near[~held], labels[~held], settings, n_classes)
+            return _votes_of_each(kept, near[held], n_classes, settings)
+
+        def weighed(local: Floats) -> tuple[float, float]:
+            weight = best_mixture(local, shared, labels[held])
+            wrong = mixed(local, shared, weight).argmax(axis=1) != labels[held]
+            return weight, float(wrong.sum())
+
+        chosen = choice(settings, said=said, weighed=weighed)
+        settings, local = chosen.settings, chosen.local
+        keys = in_metric(keys, settings.metrics[0])
         # The pool may count on more: for every row the memory of all others is asked.
         if settings.capacity is None and settings.memory == "exact":
             whole = _memory(keys, labels, settings, n_classes)
@@ -116,8 +130,7 @@ class HeldOut:
             head = HEAD_SCALE * head_held_out(keys, np.eye(n_classes)[labels])
         prior = np.log(local_prior(labels[~held], overall))
         experts = _experts(scores[held], shared if others is None else others, prior, head[held])
-        weight = 0.0 if local is None else best_mixture(local, shared, labels[held])
-        return cls(experts, labels[held], weight, settings)
+        return cls(experts, labels[held], chosen.weight, settings)
 
     def terms(self, weights: Floats) -> PoolTerms:
         """Return what the rows say of a pool's weights.
@@ -144,6 +157,7 @@ class Personal(OwnPart):
             The shared model's logarithms of shares.
         """
         shared = np.exp(scores)
+        keys = in_metric(keys, self.settings.metrics[0])
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         if self.pool is None:
             return shared if local is None else mixed(local, shared, self.weight)
@@ -155,6 +169,7 @@ class Personal(OwnPart):
 
     def votes(self, keys: Floats, otherwise: Floats) -> Floats:
         """Return what the memory says alone, and ``otherwise`` where it is empty."""
+        keys = in_metric(keys, self.settings.metrics[0])
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         return otherwise if local is None else local
 
@@ -176,6 +191,7 @@ def personalized(
     ids: Any = None,
 ) -> Personal:
     """Return what a client with these rows makes of the shared model."""
+    keys = in_metric(keys, settings.metrics[0])
     memory = _memory(keys, labels, settings, len(overall), ids)
     return Personal(memory, weight, overall, pool, settings)
 
@@ -196,9 +212,10 @@ def joined(
     Its mixture is chosen on a share of them, and its memory is then built from all.
     """
     weight = 0.0
-    if pool is None:
+    if pool is None or settings.has_candidates:
         held = held_out_rows(len(labels), settings, name)
-        weight = HeldOut.of(keys, scores, labels, held, overall, settings).weight
+        found = HeldOut.of(keys, scores, labels, held, overall, settings)
+        weight, settings = found.weight, found.settings
     return personalized(
         keys, labels, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
     )
@@ -218,6 +235,20 @@ def _memory(
     return memory.add(keys, labels, ids)
 
 
+def _votes_of_each(
+    memory: Memory, keys: Floats, n_classes: int, settings: MemorySettings
+) -> list[Floats | None]:
+    """Return Eq 6 for each k; where the memory is of keys, by one search for the largest."""
+    each = [replace(settings, n_neighbors=k) for k in settings.ks]
+    if len(each) == 1 or not isinstance(memory, Datastore):
+        return [_votes(memory, keys, n_classes, one) for one in each]
+    found = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
+    if found.positions.shape[1] == 0:
+        return [None] * len(each)
+    law: dict[str, Any] = {"kernel": settings.kernel, "sigma": settings.sigma}
+    return [local_votes(found.first(k), memory.labels, n_classes, **law) for k in settings.ks]
+
+
 def _votes(
     memory: Memory,
     keys: Floats,
@@ -230,7 +261,7 @@ def _votes(
     return memory.votes(
         np.ascontiguousarray(keys),
         n_classes,
-        n_neighbors=settings.n_neighbors,
+        n_neighbors=settings.ks[0],
         kernel=settings.kernel,
         sigma=settings.sigma,
         **left_out,

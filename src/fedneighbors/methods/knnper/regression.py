@@ -12,12 +12,13 @@ import numpy.typing as npt
 from scipy.linalg import solve
 
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
+from fedneighbors.methods.knnper.choosing import choice, in_metric
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.own import OwnPart
 from fedneighbors.methods.knnper.personal import held_out_rows
 from fedneighbors.methods.knnper.pool import PRIOR_PRECISION, PoolTerms
 from fedneighbors.methods.knnper.ridge import Head, head_held_out
-from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 
 __all__ = [
     "NUMBER_EXPERTS",
@@ -93,7 +94,7 @@ class HeldOutNumbers:
     weight : float
         Of the memory by Eq 7, chosen on these rows alone (lambda).
     settings : MemorySettings
-        How the memory is asked.
+        How the memory is asked, with the k and the metric that these rows speak for.
     """
 
     experts: Floats
@@ -126,17 +127,28 @@ class HeldOutNumbers:
             How the memory is asked.
         """
         shared = said[held]
-        local = _means(_memory(keys[~held], targets[~held], settings), keys[held], settings)
+
+        def told(metric: Metric) -> list[Floats | None]:
+            near = in_metric(keys, metric)
+            kept = _memory(near[~held], targets[~held], settings)
+            return _means_of_each(kept, near[held], settings)
+
+        def weighed(local: Floats) -> tuple[float, float]:
+            weight = least_mixture(local, shared, targets[held])
+            return weight, float(((mixed(local, shared, weight) - targets[held]) ** 2).sum())
+
+        chosen = choice(settings, said=told, weighed=weighed)
+        settings, local = chosen.settings, chosen.local
+        keys = in_metric(keys, settings.metrics[0])
         others = local
         if settings.capacity is None:  # more to count on: the memory of all other rows is asked
             whole = _memory(keys, targets, settings)
-            others = _means(whole, keys[held], settings, own=np.flatnonzero(held))
+            [others] = _means_of_each(whole, keys[held], settings, own=np.flatnonzero(held))
         head = np.zeros_like(targets)
         if settings.combine == "pool":
             head = head_held_out(keys, targets)
         experts = _experts(shared, others, local_mean(targets[~held]), head[held])
-        weight = 0.0 if local is None else least_mixture(local, shared, targets[held])
-        return cls(experts, targets[held], weight, settings)
+        return cls(experts, targets[held], chosen.weight, settings)
 
     def terms(self, weights: Floats) -> PoolTerms:
         """Return what the rows say of a pool's weights.
@@ -164,7 +176,8 @@ class PersonalNumbers(OwnPart):
         said : float64 array of shape (n_rows, n_outputs)
             What the shared model predicts.
         """
-        local = _means(self.memory, keys, self.settings)
+        keys = in_metric(keys, self.settings.metrics[0])
+        [local] = _means_of_each(self.memory, keys, self.settings)
         if self.pool is None:
             return said if local is None else mixed(local, said, self.weight)
         mean = local_mean(np.asarray(self.memory.labels).reshape(-1, said.shape[1]))
@@ -199,7 +212,7 @@ def personalized_numbers(
     ids: Any = None,
 ) -> PersonalNumbers:
     """Return what a client with these rows makes of the shared model."""
-    memory = _memory(keys, targets, settings, ids)
+    memory = _memory(in_metric(keys, settings.metrics[0]), targets, settings, ids)
     return PersonalNumbers(memory, weight, overall, pool, settings)
 
 
@@ -236,14 +249,18 @@ def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = 
     return memory.add(keys, targets, ids)
 
 
-def _means(
-    memory: Datastore, keys: Floats, settings: MemorySettings, own: Integers | None = None
-) -> Floats | None:
-    """Return the means of the neighbors' targets; None where the memory has nothing to say."""
-    found = memory.nearest(np.ascontiguousarray(keys), settings.n_neighbors, own=own)
+def _means_of_each(
+    memory: Any, keys: Floats, settings: MemorySettings, own: Integers | None = None
+) -> list[Floats | None]:
+    """Return the means of the neighbors' targets for each k, by one search for the largest.
+
+    None where the memory has nothing to say.
+    """
+    found = memory.nearest(np.ascontiguousarray(keys), max(settings.ks), own=own)
     if found.positions.shape[1] == 0:
-        return None
-    return local_means(found, memory.labels, kernel=settings.kernel, sigma=settings.sigma)
+        return [None] * len(settings.ks)
+    law: dict[str, Any] = {"kernel": settings.kernel, "sigma": settings.sigma}
+    return [local_means(found.first(k), memory.labels, **law) for k in settings.ks]
 
 
 def _experts(said: Floats, local: Floats | None, mean: Floats, head: Floats) -> Floats:

@@ -1,5 +1,6 @@
 """kNN-Per as a scikit-learn regressor over the clients that own the rows."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,6 +18,7 @@ from fedneighbors.methods.knnper.regression import (
     PersonalNumbers,
     joined_numbers,
 )
+from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.records import RunRecord
 
 __all__ = ["KNNPerRegressor"]
@@ -41,8 +43,11 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         The network, as :class:`KNNPerClassifier` takes it; it gives a number for each output.
     embedding, head, hidden
         As there.
-    n_neighbors : int
-        Neighbors whose targets are averaged (k).
+    n_neighbors : int or sequence of int
+        Neighbors whose targets are averaged (k); of several each client chooses one, on its
+        held-out rows.
+    metric : {"euclidean", "cosine"} or sequence of these
+        Distance of embeddings; of several each client chooses one.
     sigma : float
         Unit of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
@@ -107,7 +112,8 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         embedding: str = "body",
         head: str | tuple[str, ...] = "head",
         hidden: tuple[int, ...] = (256, 128),
-        n_neighbors: int = 10,
+        n_neighbors: int | Sequence[int] = 10,
+        metric: Metric | Sequence[Metric] = "euclidean",
         sigma: float = 1.0,
         kernel: Literal["paper", "gaussian", "uniform"] = "paper",
         combine: Literal["paper", "pool"] = "paper",
@@ -133,6 +139,7 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         self.head = head
         self.hidden = hidden
         self.n_neighbors = n_neighbors
+        self.metric = metric
         self.sigma = sigma
         self.kernel = kernel
         self.combine = combine

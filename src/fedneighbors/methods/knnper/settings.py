@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from fedneighbors.methods.knnper.memory.datastore import STRATEGIES, Strategy
 from fedneighbors.methods.knnper.training.batches import row_order
 from fedneighbors.methods.knnper.training.regime import Regime
 
-__all__ = ["MemorySettings", "RoundSettings"]
+__all__ = ["METRICS", "MemorySettings", "Metric", "RoundSettings"]
+
+
+Metric = Literal["euclidean", "cosine"]
+
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 def _is_number(value: Any) -> bool:
@@ -99,8 +104,10 @@ class MemorySettings:
 
     Parameters
     ----------
-    n_neighbors : int
-        Keys that vote (k).
+    n_neighbors : int or tuple of int
+        Keys that vote (k); of several each client chooses one.
+    metric : {"euclidean", "cosine"} or tuple of these
+        How far keys are from one another; of several each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
         What a vote weighs.
     sigma : float
@@ -119,7 +126,8 @@ class MemorySettings:
         Of the held-out rows and of the reservoirs. Public.
     """
 
-    n_neighbors: int = 10
+    n_neighbors: int | tuple[int, ...] = 10
+    metric: Metric | tuple[Metric, ...] = "euclidean"
     kernel: Kernel = "paper"
     sigma: float = 1.0
     capacity: int | None = None
@@ -129,6 +137,21 @@ class MemorySettings:
     validation: float = 0.2
     seed: int = 0
 
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Candidates for k, in order."""
+        return self.n_neighbors if isinstance(self.n_neighbors, tuple) else (self.n_neighbors,)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Candidates for the metric, in order."""
+        return self.metric if isinstance(self.metric, tuple) else (self.metric,)
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether clients choose k or metric."""
+        return len(self.ks) * len(self.metrics) > 1
+
     @classmethod
     def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
         """Return the memories that an estimator's parameters ask for."""
@@ -137,7 +160,13 @@ class MemorySettings:
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
     def __post_init__(self) -> None:
-        _refuse_count("n_neighbors", self.n_neighbors)
+        for name in ("n_neighbors", "metric"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for k in self.ks or (0,):
+            _refuse_count("n_neighbors", k)
+        if not self.metrics or not set(self.metrics) <= set(METRICS):
+            raise ValueError(f"expected metric among {METRICS}, got {self.metric!r}")
         choices: dict[str, tuple[str, ...]] = {
             "kernel": KERNELS,
             "strategy": STRATEGIES,

@@ -37,14 +37,17 @@ def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     Parameters
     ----------
     settings : MemorySettings
-        Each a number, a word or None.
+        Each a number, a word or None; candidates become words with commas between them.
 
     Raises
     ------
     ValueError
         If one is something else, which a file does not hold.
     """
-    parts = asdict(settings)
+    parts = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in asdict(settings).items()
+    }
     foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
     if foreign:
         raise ValueError(
@@ -64,7 +67,12 @@ def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
     unknown = sorted(set(parts) - {field.name for field in fields(MemorySettings)})
     if unknown:
         raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
-    return MemorySettings(**parts)  # type: ignore[arg-type]
+    told: dict[str, Any] = dict(parts)
+    if isinstance(told.get("n_neighbors"), str):
+        told["n_neighbors"] = tuple(int(k) for k in told["n_neighbors"].split(","))
+    if "," in str(told.get("metric")):
+        told["metric"] = tuple(told["metric"].split(","))
+    return MemorySettings(**told)
 
 
 def client_bytes(name: str, personal: Personal) -> bytes:

@@ -1,0 +1,185 @@
+"""k, metric and lambda that each client chooses for itself."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.datasets import load_wine
+
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
+from fedneighbors.methods.knnper.algorithm import (
+    GRID,
+    best_mixture,
+    local_means,
+    local_votes,
+    mixed,
+)
+from fedneighbors.methods.knnper.choosing import choice, in_metric
+from fedneighbors.methods.knnper.memory.neighbors import nearest
+from fedneighbors.methods.knnper.memory.stored import read_settings, settings_parts
+from fedneighbors.methods.knnper.personal import HeldOut, held_out_rows
+from fedneighbors.methods.knnper.regression import HeldOutNumbers
+from fedneighbors.methods.knnper.settings import MemorySettings
+from tests.naive import knnper as naive
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+QUICK = {"hidden": (16, 8), "n_rounds": 3}
+KS, METRICS = (1, 7, 3), ("cosine", "euclidean")
+
+
+def scene(seed, n=60, n_classes=3):
+    """Return keys, logarithms of shares, labels and held-out rows of a client."""
+    random = np.random.default_rng(seed)
+    keys = random.normal(size=(n, 4)) * random.exponential(size=(n, 1))
+    scores = np.log(random.dirichlet(np.ones(n_classes), size=n))
+    labels = (np.arctan2(keys[:, 1], keys[:, 0]) > 0).astype(int) + (keys[:, 2] > 1)
+    return keys, scores, labels, held_out_rows(n, MemorySettings(), str(seed))
+
+
+@given(
+    arrays(np.float64, (5, 3), elements=st.floats(-1e3, 1e3).filter(lambda v: abs(v) > 1e-3)),
+    st.sampled_from([1e-200, 1.0, 1e200]),
+)
+def test_squared_distances_of_directions_are_twice_one_minus_the_cosine(keys, unit):
+    found = in_metric(keys * unit, "cosine")
+
+    for a, near in zip(keys.tolist(), found, strict=True):
+        for b, far in zip(keys.tolist(), found, strict=True):
+            expected = 2 - 2 * naive.cosine(a, b)
+            assert float(((near - far) ** 2).sum()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_key_of_zeros_has_no_direction_and_stays():
+    assert in_metric(np.zeros((2, 3)), "cosine").tolist() == np.zeros((2, 3)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_client_takes_the_first_candidate_of_those_that_get_most_held_out_rows_right(seed):
+    keys, scores, labels, held = scene(seed)
+    settings = MemorySettings(n_neighbors=KS, metric=METRICS)
+
+    found = HeldOut.of(keys, scores, labels, held, np.full(3, 1 / 3), settings)
+
+    right = {}
+    for metric in METRICS:
+        near = in_metric(keys, metric)
+        for k in KS:  # each k by a search of its own
+            votes = local_votes(nearest(near[~held], near[held], k), labels[~held], 3)
+            weight = best_mixture(votes, np.exp(scores[held]), labels[held])
+            said = mixed(votes, np.exp(scores[held]), weight).argmax(axis=1)
+            right[metric, k, weight] = int((said == labels[held]).sum())
+    best = next(each for each, n in right.items() if n == max(right.values()))
+    assert (found.settings.metric, found.settings.n_neighbors, found.weight) == best
+
+
+def test_numbers_take_the_candidate_of_least_squared_error():
+    keys, _, _, held = scene(1)
+    targets = np.arctan2(keys[:, 1], keys[:, 0])[:, None]  # a direction: lengths say nothing
+    settings = MemorySettings(n_neighbors=(1, 4), metric=("euclidean", "cosine"))
+
+    found = HeldOutNumbers.of(keys, np.zeros((60, 1)), targets, held, settings)
+
+    errors = {}
+    for metric in ("euclidean", "cosine"):
+        near = in_metric(keys, metric)
+        for k in (1, 4):
+            means = local_means(nearest(near[~held], near[held], k), targets[~held])
+            for weight in GRID:
+                errors[metric, k, weight] = float(((weight * means - targets[held]) ** 2).sum())
+    taken = found.settings.metric, found.settings.n_neighbors, found.weight
+    assert taken == min(errors, key=errors.get)
+    assert found.settings.metric == "cosine"
+
+
+def test_of_equally_good_candidates_the_one_that_stands_first_is_taken():
+    settings = MemorySettings(n_neighbors=(9, 2), metric=("cosine", "euclidean"))
+    nothing = np.zeros((1, 2))
+
+    found = choice(
+        settings, said=lambda _metric: [nothing, nothing], weighed=lambda _local: (0.3, 1.0)
+    )
+
+    assert (found.settings.n_neighbors, found.settings.metric, found.weight) == (9, "cosine", 0.3)
+
+
+def test_labels_of_held_out_rows_choose_and_are_not_in_the_memory_that_is_asked():
+    keys, scores, labels, held = scene(2)
+    settings = MemorySettings(n_neighbors=KS, metric=METRICS)
+    wrong = np.where(held, (labels + 1) % 3, labels)
+
+    one, other = (
+        HeldOut.of(keys, scores, y, held, np.full(3, 1 / 3), settings) for y in (labels, wrong)
+    )
+
+    assert one.weight > 0  # its neighbors are right
+    assert other.weight == 0  # they are not, though each row's own label would be
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+@pytest.mark.parametrize("kind", [KNNPerClassifier, KNNPerRegressor])
+def test_every_client_has_a_k_and_a_metric_of_its_own(kind, combine):
+    found = kind(**QUICK, n_neighbors=[1, 5], metric=["euclidean", "cosine"], combine=combine)
+
+    found.fit(X[:140], Y[:140], parties=CELLAR[:140])
+    found.add_client("new", X[140:], Y[140:])
+
+    assert set(found.clients_) == {"north", "south", "new"}
+    for client in found.clients_.values():
+        assert client.settings.n_neighbors in (1, 5)
+        assert client.settings.metric in ("euclidean", "cosine")
+        assert client.weight in GRID
+    assert np.isfinite(found.score(X[:140], Y[:140], parties=CELLAR[:140]))
+
+
+def test_one_candidate_gives_the_same_bits_as_none_to_choose_from():
+    plain = KNNPerClassifier(**QUICK, n_neighbors=5).fit(X, Y, parties=CELLAR)
+    listed = KNNPerClassifier(**QUICK, n_neighbors=[5], metric=["euclidean"])
+
+    listed.fit(X, Y, parties=CELLAR)
+
+    again = listed.predict_proba(X, CELLAR)
+    assert again.tobytes() == plain.predict_proba(X, CELLAR).tobytes()
+
+
+def test_under_the_cosine_the_length_of_an_embedding_says_nothing():
+    _, scores, _, _ = scene(3)
+    found = KNNPerClassifier(**QUICK, metric="cosine").fit(X, Y, parties=CELLAR)
+    personal = found.clients_["north"]
+    width = personal.memory.keys.shape[1]
+    asked = np.abs(np.random.default_rng(0).normal(size=(5, width)))
+
+    votes = personal.votes(asked, scores[:5])
+
+    np.testing.assert_allclose(personal.votes(asked * 64.0, scores[:5]), votes, rtol=1e-12)
+    lengths = np.sqrt((personal.memory.keys**2).sum(axis=1))
+    assert ((np.abs(lengths - 1) < 1e-12) | (lengths == 0)).all()
+
+
+def test_candidates_go_into_a_file_and_come_back(tmp_path):
+    settings = MemorySettings(n_neighbors=(10, 5), metric=("cosine", "euclidean"))
+    found = KNNPerClassifier(**QUICK, n_neighbors=[1, 5], metric=["cosine", "euclidean"])
+    found.fit(X, Y, parties=CELLAR).save(tmp_path / "model")
+
+    again = KNNPerClassifier.load(tmp_path / "model")
+
+    assert read_settings(settings_parts(settings)) == settings
+    assert again.n_neighbors == (1, 5)
+    assert again.predict_proba(X, CELLAR).tobytes() == found.predict_proba(X, CELLAR).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"n_neighbors": [5, 0]}, "expected n_neighbors as an integer of 1 or more, got 0"),
+        ({"n_neighbors": []}, "expected n_neighbors"),
+        ({"n_neighbors": 2.5}, "expected n_neighbors"),
+        ({"metric": "manhattan"}, "expected metric among"),
+        ({"metric": []}, "expected metric among"),
+        ({"metric": ["cosine", "chebyshev"]}, "expected metric among"),
+    ],
+)
+def test_candidates_are_checked_with_the_way_out(changed, words):
+    with pytest.raises(ValueError, match=words):
+        KNNPerClassifier(**changed).fit(X, Y)
