@@ -23,9 +23,9 @@ from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
 
 N_CLIENTS, WANTED = 80, 3.0
 SHAPES = {
-    "digits (64 columns, layers of 64 and 32)": (64, (64, 32)),
-    "images (196 columns, layers of 64 and 32, as in the experiments)": (196, (64, 32)),
-    "images (196 columns, layers of 256 and 128)": (196, (256, 128)),
+    "digits (64 columns)": (64, (64, 32)),
+    "images (196 columns), the network of the experiments": (196, (64, 32)),
+    "images (196 columns), a wide network": (196, (256, 128)),
 }
 REGIME = Regime()
 
