@@ -201,7 +201,10 @@ def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
 
 
 def test_every_setting_of_memories_comes_back():
-    settings = MemorySettings(3, "uniform", 0.1, 7, "fifo", "pool", 0.4, 5)
+    settings = MemorySettings(
+        n_neighbors=(3, 5), metric=("cosine", "euclidean"), kernel="uniform", sigma=0.1,
+        capacity=7, strategy="fifo", memory="8-bit", validation=0.4, seed=5,
+    )  # fmt: skip
 
     assert read_settings(settings_parts(settings)) == settings
 

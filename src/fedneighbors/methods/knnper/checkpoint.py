@@ -59,10 +59,18 @@ class Checkpoint:
         The file.
     mark : str
         :func:`fingerprint` of the training.
+
+    Raises
+    ------
+    ValueError
+        If there is no folder for it.
     """
 
     def __init__(self, path: str | Path, mark: str) -> None:
         self._path, self._mark = Path(path), mark
+        folder = self._path.absolute().parent
+        if not folder.is_dir():
+            raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
 
     def keep(self, stage: Stage) -> None:
         """Write a stage over the one before."""

@@ -1,5 +1,6 @@
 """One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ class KNNPerParty:
             case SchemaRequest():
                 if request.layout != self.layout.digest:
                     raise Refuse("the network is not the one of the coordinator")
-                table = self._raw.reshape(len(self._raw), -1)
+                table = self._raw.reshape(len(self._raw), math.prod(self._raw.shape[1:]))
                 return self.kind.described(table, self._y, self._feature_names)
             case MomentsRequest():
                 moments = column_moments(self._raw)
@@ -213,6 +214,8 @@ class KNNPerParty:
             kind=self.kind,
             device=self.device,
         )
+        if not np.isfinite(keys).all():
+            raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
         if not request.final:
             self._found = self.kind.chosen(
                 keys, said, self._labels, self.held_out, request.overall, self.settings

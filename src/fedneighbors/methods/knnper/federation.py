@@ -16,6 +16,7 @@ from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Kind
+from fedneighbors.methods.knnper.trial import refuse_unsuited
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.owners import Holdings
 from fedneighbors.tables.threads import one_thread
@@ -65,16 +66,18 @@ def federated(
         return federated_privately(asked, holdings, rounds, settings, reserved)
     _refuse_apart(asked)
     shape = holdings.x.shape[1:]
+    n_outputs = kind.n_outputs(holdings.y, reserved)
     network = chosen_network(
         asked.model,
         shape,
-        kind.n_outputs(holdings.y, reserved),
+        n_outputs,
         embedding=asked.embedding,
         head=asked.head,
         hidden=tuple(asked.hidden),
         seed=rounds.seed,
     )
     layout = Layout(network)
+    refuse_unsuited(network, layout, shape, n_outputs, kind=holdings.x.dtype.kind)
     members = [
         KNNPerParty(
             name,

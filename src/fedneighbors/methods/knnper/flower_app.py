@@ -79,7 +79,8 @@ def memories_from(config: Config) -> MemorySettings:
     Parameters
     ----------
     config : mapping
-        One key per setting, with ``-`` for ``_``. ``capacity = "none"`` bounds no memory.
+        One key per setting, with ``-`` for ``_``. ``capacity = "none"`` bounds no memory; of
+        several values with commas for ``n-neighbors`` or ``metric`` each client chooses one.
 
     Raises
     ------
@@ -87,15 +88,25 @@ def memories_from(config: Config) -> MemorySettings:
         If a value is of another type than its setting, or out of range.
     """
     return MemorySettings(
-        n_neighbors=typed(config, "n-neighbors", int),
+        n_neighbors=_candidates(typed(config, "n-neighbors", int, str), int),
+        metric=_candidates(typed(config, "metric", str), str),
         kernel=typed(config, "kernel", str),
         sigma=typed(config, "sigma", float),
         capacity=unless(config, "capacity", "none", int),
         strategy=typed(config, "strategy", str),
+        memory=typed(config, "memory", str),
         combine=typed(config, "combine", str),
         validation=typed(config, "validation", float),
         seed=typed(config, "seed", int),
     )
+
+
+def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
+    """Return several values where there are commas between them."""
+    if not isinstance(value, str):
+        return value
+    found = tuple(kind(word.strip()) for word in value.split(","))
+    return found if len(found) > 1 else found[0]
 
 
 def _coordinate(config: Config) -> Coordinator[KNNPerModel]:

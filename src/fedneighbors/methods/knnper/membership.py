@@ -57,7 +57,7 @@ class Served:
         x = self._rows(X)
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._layout)
-        return shared_log_shares(
+        keys, said = shared_log_shares(
             self._network,
             self._layout,
             shared.weights,
@@ -65,6 +65,12 @@ class Served:
             kind=self._kind(),
             device=self.device,
         )
+        if not np.isfinite(keys).all():
+            raise DataError(
+                "the network gives embeddings that are not finite for these rows; look for cells "
+                "far outside those it was trained on"
+            )
+        return keys, said
 
     def _kind(self) -> Any:
         """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
@@ -73,7 +79,11 @@ class Served:
         return CLASSES
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
-        return np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+        x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+        expected = getattr(self, "_row_shape", x.shape[1:])
+        if x.shape[1:] != expected:
+            raise ValueError(f"expected rows of shape {expected}, got {x.shape[1:]}")
+        return x
 
     def _names(self) -> tuple[str, ...] | None:
         names = getattr(self, "feature_names_in_", None)
@@ -151,7 +161,8 @@ class Personalized(Served):
 
     def _joined(self, *told: Any, **options: Any) -> OwnPart:
         """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
-        return joined(*told, **options)
+        own: OwnPart = joined(*told, **options)
+        return own
 
     def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
         """Take in a client that did not take part in training, by one pass over its rows.
@@ -232,5 +243,3 @@ class Personalized(Served):
 def _refuse_lengths(keys: Floats, labels: npt.NDArray[Any]) -> None:
     if len(keys) != len(labels):
         raise ValueError(f"expected one label for each of {len(keys)} rows, got {len(labels)}")
-    if not np.isfinite(keys).all():
-        raise DataError("the network gives embeddings that are not finite; train it anew")

@@ -217,7 +217,8 @@ class Trainer:
         else:
             alone = {name: tensor[0] for name, tensor in whole.items()}
             losses = self._objective(self.network, alone, *(part[0] for part in batch))
-        return torch.autograd.grad(losses.sum(), list(moving.values()))
+        # a layer that scores do not depend on has slopes of zero
+        return torch.autograd.grad(losses.sum(), list(moving.values()), materialize_grads=True)
 
     def _stacked(self, states: Sequence[State]) -> State:
         """Return the states side by side, where steps are computed.

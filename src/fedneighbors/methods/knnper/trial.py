@@ -1,0 +1,61 @@
+"""Tries a network on rows of zeros before training, so that what is wrong with it is said well."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.client import as_tensor
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.network import Network
+
+__all__ = ["refuse_unsuited"]
+
+
+def refuse_unsuited(
+    network: Network, layout: Layout, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
+) -> None:
+    """Return if a network takes rows of a shape and gives finite embeddings, and scores as many.
+
+    Parameters
+    ----------
+    network : Network
+        What is to be trained.
+    layout : Layout
+        Of its weights.
+    shape : tuple of int
+        Of a row.
+    n_outputs : int
+        Scores of a row.
+    kind : {"f", "i"}
+        Whether rows are numbers, or whole numbers that may stand for tokens.
+
+    Raises
+    ------
+    ValueError
+        If it cannot take them, does not pass the layer of the embedding, or gives another number of
+        scores.
+    DataError
+        If embeddings or scores are not finite.
+    """
+    zeros: npt.NDArray[np.generic] = np.zeros((2, *shape), np.int64 if kind in "iu" else np.float64)
+    none = np.empty(0)
+    try:
+        keys, scores = network.seen(
+            layout.state(layout.initial), as_tensor(zeros, none, none, layout)
+        )
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the model cannot take rows of shape {shape} with the embedding from its layer "
+            f"{network.embedding!r}: {str(error).splitlines()[0]}"
+        ) from error
+    if tuple(scores.shape) != (2, n_outputs):
+        raise ValueError(
+            f"expected a model that gives {n_outputs} scores for each row, got an output of shape "
+            f"{tuple(scores.shape)} for 2 rows"
+        )
+    if not (torch.isfinite(keys).all() and torch.isfinite(scores).all()):
+        raise DataError(
+            f"the model gives embeddings or scores that are not finite for rows of zeros; mend its "
+            f"layers up to {network.embedding!r}"
+        )

@@ -1,0 +1,396 @@
+"""Bad input: what clients, networks, rows and files can be, and what is said of it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_wine
+from torch import nn
+
+from fedneighbors.errors import DataError, MissingExtraError, PartyRefused, SchemaMismatch
+from fedneighbors.federation.roles import Refuse
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.messages import SchemaRequest
+from fedneighbors.methods.knnper.plan import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper.simulation import Cohort, simulate
+from tests.methods.knnper.federations import KNNPerParty, members, network, training
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+QUICK = {"hidden": (8,), "n_rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+
+
+def owned(name, rows):
+    owner = CELLAR.copy()
+    owner[rows] = name
+    return owner
+
+
+# Clients
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+@pytest.mark.parametrize(
+    "rows",
+    [[5], [5, 6], [0, 70, 150], list(range(20))],
+    ids=["one row", "two of a class", "fewer than k", "one class"],
+)
+def test_a_client_of_few_rows_or_one_class_trains_and_is_served(rows, combine):
+    owner = owned("small", rows)
+
+    found = KNNPerClassifier(**QUICK, combine=combine).fit(X, Y, parties=owner)
+
+    shares = found.predict_proba(X[:3], ["small"] * 3)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
+    assert len(found.clients_["small"].memory) == len(rows)
+
+
+def test_a_client_of_one_row_holds_none_out_and_its_memory_weighs_half():
+    found = KNNPerClassifier(**QUICK).fit(X, Y, parties=owned("lone", [5]))
+
+    shared = np.exp(found.embed(X[:2])[1])
+    own = np.eye(3)[Y[5]]
+    assert found.clients_["lone"].weight == 0.5  # the middle of all that are equally good
+    np.testing.assert_allclose(
+        found.predict_proba(X[:2], ["lone"] * 2), (own + shared) / 2, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("combine", ["paper", "pool"])
+def test_a_client_without_rows_changes_nothing_for_the_others(combine):
+    from fedneighbors.methods.knnper.settings import MemorySettings
+
+    settings = MemorySettings(combine=combine)
+    alone, with_it = members(settings=settings), members(settings=settings)
+    none = KNNPerParty(
+        "void", np.zeros((0, 64)), np.zeros(0, np.int64), network(), settings=settings
+    )
+    with_it.append(none)
+
+    expected = simulate(training(alone), Cohort(alone)).result
+    found = simulate(training(with_it), Cohort(with_it)).result
+
+    assert found.weights.tobytes() == expected.weights.tobytes()
+    assert len(none.personal.memory) == 0
+    keys, scores = np.zeros((2, 8)), np.log(np.full((2, 10), 0.1))
+    assert np.isfinite(none.personal.predict_proba(keys, scores)).all()
+
+
+def test_clients_without_any_rows_are_told_to_bring_some():
+    x, y = np.zeros((0, 64)), np.zeros(0, np.int64)
+    parties = [KNNPerParty(name, x, y, network()) for name in ("a", "b")]
+
+    with pytest.raises(DataError, match="the clients hold no rows to train on; give them rows"):
+        simulate(training(parties, reserved=tuple(range(10))), Cohort(parties))
+
+
+def test_a_client_whose_rows_have_another_shape_is_named():
+    parties = [*members(), KNNPerParty("zoe", np.zeros((4, 60)), np.arange(4), network())]
+
+    with pytest.raises(SchemaMismatch, match=r"zoe.*expected 64 columns, .*60 columns"):
+        simulate(training(parties), Cohort(parties))
+
+
+def test_a_client_with_another_network_is_named():
+    from fedneighbors.methods.knnper.networks.perceptron import perceptron
+
+    other = perceptron(64, 10, hidden=(16, 9), seed=1)
+    parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
+
+    with pytest.raises(PartyRefused, match="'zoe' refused: the network is not the one"):
+        simulate(training(parties), Cohort(parties))
+
+
+def test_a_label_that_the_network_does_not_know_is_named(fitted):
+    for call in (fitted.update, fitted.add_client):
+        name = "north" if call == fitted.update else "new"
+        with pytest.raises(ValueError, match=r"among \[0, 1, 2\], got \['9'\]; name"):
+            call(name, X[:2], [0, 9])
+        with pytest.raises(ValueError, match=r"got \['0', '1'\]"):
+            call(name, X[:2], ["0", "1"])
+    assert "new" not in fitted.clients_
+
+
+def test_a_client_that_joins_without_rows_is_refused(fitted):
+    with pytest.raises(ValueError, match=r"0 sample\(s\).* minimum of 1 is required"):
+        fitted.add_client("new", X[:0], Y[:0])
+
+
+def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
+    with pytest.warns(UserWarning, match=r"\['moon'\] are not known and get what the shared"):
+        found = fitted.predict(X[:2], ["moon", "north"])
+
+    scores = fitted.embed(X[:2])[1]
+    assert found[0] == scores[0].argmax()
+
+
+@pytest.mark.parametrize("owners", [["north"] * 3, [["north"] * 178], "north"])
+def test_parties_of_another_length_are_counted(owners, fitted):
+    with pytest.raises(ValueError, match="expected one party for each of 178 rows, got shape"):
+        KNNPerClassifier(**QUICK).fit(X, Y, parties=owners)
+    with pytest.raises(ValueError, match="expected one party for each of 178 rows, got shape"):
+        fitted.predict(X, owners)
+
+
+def test_rows_without_an_owner_are_counted():
+    owner = CELLAR.astype(object)
+    owner[:2] = [None, np.nan]
+
+    with pytest.raises(ValueError, match="found 2 rows without one"):
+        KNNPerClassifier(**QUICK).fit(X, Y, parties=owner)
+
+
+def test_a_memory_of_no_rows_is_refused():
+    with pytest.raises(ValueError, match="expected capacity as an integer of 1 or more, got 0"):
+        KNNPerClassifier(**QUICK, capacity=0).fit(X, Y)
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    "classes", [["red", "rose", "white"], [False, True, True], [-1.0, 0.0, 7.0], [5, -3, 2**40]]
+)
+def test_labels_of_any_plain_type_come_back(classes):
+    labels = np.array(classes)[Y]
+
+    found = KNNPerClassifier(**QUICK).fit(X, labels, parties=CELLAR)
+
+    assert found.classes_.tolist() == sorted(set(classes))
+    assert set(found.predict(X, CELLAR).tolist()) <= set(classes)
+
+
+@pytest.mark.parametrize("labels", [Y + 0.5, np.array([0, "a"] * 89, dtype=object)])
+def test_labels_that_are_no_classes_are_refused(labels):
+    with pytest.raises(ValueError, match="Unknown label type"):
+        KNNPerClassifier(**QUICK).fit(X, labels)
+
+
+# Networks
+
+
+class Body(nn.Module):
+    """A linear layer, a body and a head; what comes of a row is for the tests to say."""
+
+    def __init__(self, n_inputs=13, n_outputs=3, *, spoiled=False, skipped=False):
+        super().__init__()
+        self.first = nn.Linear(n_inputs, 4)
+        self.body = nn.Identity()
+        self.head = nn.Linear(4, n_outputs)
+        self.spoiled, self.skipped = spoiled, skipped
+
+    def forward(self, x):
+        seen = self.first(x)
+        if self.skipped:
+            return self.head(seen)
+        if self.spoiled:
+            self.body(seen + torch.nan)
+            return self.head(seen)
+        return self.head(self.body(seen))
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "words"),
+    [
+        (nn.Linear(13, 3), ValueError, "no layer named 'body'; its layers are: none"),
+        (Body(9), ValueError, r"cannot take rows of shape \(13,\)"),
+        (Body(13, 7), ValueError, r"gives 3 scores for each row, got an output of shape \(2, 7\)"),
+        (Body(13, 2), ValueError, r"gives 3 scores for each row, got an output of shape \(2, 2\)"),
+        (Body(skipped=True), ValueError, "embedding from its layer 'body'"),
+        (
+            Body(spoiled=True),
+            DataError,
+            "not finite for rows of zeros; mend its layers",
+        ),
+    ],
+    ids=["no layer", "inputs", "more outputs", "fewer outputs", "layer not passed", "NaN"],
+)
+def test_a_network_that_cannot_serve_is_refused_before_training(module, error, words):
+    with pytest.raises(error, match=words):
+        KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+
+
+def test_a_layer_that_scores_do_not_depend_on_is_no_error():
+    module = Body()
+    module.spare = nn.Linear(2, 2)
+
+    found = KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+
+    assert np.isfinite(found.predict_proba(X, CELLAR)).all()
+
+
+class Late(Body):
+    """Its embedding is not finite for rows like those of the wines, only for zeros it is."""
+
+    def forward(self, x):
+        seen = self.first(x)
+        self.body(torch.where(x.abs().sum(dim=1, keepdim=True) > 0, torch.nan, seen))
+        return self.head(seen)
+
+
+def test_embeddings_that_are_not_finite_are_told_with_the_client():
+    with pytest.raises(PartyRefused, match="'north' refused: embeddings are not finite"):
+        KNNPerClassifier(Late(), n_rounds=1).fit(X, Y, parties=CELLAR)
+
+
+def test_rows_whose_embeddings_overflow_are_not_answered(fitted):
+    far = np.full((1, 13), 1e300)
+
+    with pytest.raises(DataError, match="embeddings that are not finite for these rows"):
+        fitted.predict(far, ["north"])
+
+
+@pytest.mark.parametrize("rate", [1e6, 30.0])
+@pytest.mark.parametrize("trainer", ["stacked", "reuse"])
+def test_a_training_that_diverges_ends_with_the_way_out(rate, trainer):
+    model = KNNPerClassifier(hidden=(8,), n_rounds=5, learning_rate=rate, trainer=trainer)
+
+    with pytest.raises(PartyRefused, match="training has diverged: lower the learning rate"):
+        model.fit(X, Y, parties=CELLAR)
+
+    assert not hasattr(model, "classes_")
+
+
+# Rows
+
+
+def test_rows_of_another_shape_are_refused(fitted):
+    images = np.random.default_rng(0).random((40, 1, 8, 8))
+    module = nn.Sequential()
+    module.add_module("body", nn.Flatten())
+    module.add_module("head", nn.Linear(64, 2))
+    seen = KNNPerClassifier(module, n_rounds=1).fit(images, np.arange(40) % 2)
+
+    for rows in (np.zeros((2, 1, 9, 9)), np.zeros((2, 1)), np.zeros((2, 1, 64))):
+        with pytest.raises(ValueError, match=r"expected rows of shape \(1, 8, 8\), got"):
+            seen.predict(rows)
+    with pytest.raises(ValueError, match=r"X has 5 features, .* expecting 13 features"):
+        fitted.predict(X[:, :5])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_missing_or_infinite_cells_are_refused(value, fitted):
+    rows = X.copy()
+    rows[3, 4] = value
+
+    for call in (fitted.predict, lambda r: KNNPerClassifier(**QUICK).fit(r, Y)):
+        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+            call(rows)
+
+
+def test_rows_and_labels_of_different_numbers_are_refused(fitted):
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[178, 5\]"):
+        KNNPerClassifier(**QUICK).fit(X, Y[:5])
+    with pytest.raises(ValueError, match="expected one label for each of 3 rows, got 2"):
+        fitted.update("north", X[:3], Y[:2])
+
+
+# Files and packages
+
+
+def test_a_checkpoint_in_no_folder_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"checkpoint points into .*, which is not a folder"):
+        KNNPerClassifier(**QUICK, checkpoint=tmp_path / "no" / "c").fit(X, Y)
+
+
+def test_without_torch_what_is_missing_is_named(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path / "m")
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+
+    for call in (
+        lambda: KNNPerClassifier(**QUICK).fit(X, Y),
+        lambda: KNNPerClassifier.load(tmp_path / "m"),
+    ):
+        with pytest.raises(MissingExtraError, match="torch"):
+            call()
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] == "torch":
+            raise ImportError("not here")
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def test_all_that_comes_after_the_embeddings_loads_without_torch():
+    names = ("estimator", "personal", "pool", "algorithm", "settings", "memory.datastore")
+    imports = ", ".join(f"fedneighbors.methods.knnper.{name}" for name in names)
+    script = BLOCKED + f"import {imports}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+# Nodes
+
+
+def on_node(folder, x=None, **more):
+    from fedneighbors.methods.knnper.node import NodeParty
+
+    x = X if x is None else x
+    return NodeParty("ann", x, Y[: len(x)], model_path=folder / "m", **more)
+
+
+def plan(**changed):
+    from fedneighbors.methods.knnper.networks.blueprint import Blueprint
+    from fedneighbors.methods.knnper.networks.flat import Layout
+    from fedneighbors.methods.knnper.settings import MemorySettings
+
+    blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
+    made = PlanRequest.of(blueprint, Layout(blueprint.network()).digest, MemorySettings())
+    return PlanRequest(**{**vars(made), **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"network": "{}"}, "names no network or memories that it knows"),
+        ({"network": "rm -rf"}, "names no network or memories that it knows"),
+        ({"memory": {"quantum": 1}}, "names no network or memories that it knows"),
+        ({"memory": {"n_neighbors": -1}}, "names no network or memories that it knows"),
+        ({"layout": "0" * 64}, "the network is not the one of the coordinator"),
+    ],
+)
+def test_a_plan_that_a_node_cannot_follow_is_refused(changed, words, tmp_path):
+    party = on_node(tmp_path)
+    party.answer(OpeningRequest())
+
+    with pytest.raises(Refuse, match=words):
+        party.answer(plan(**changed))
+
+
+def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
+    with pytest.raises(Refuse, match="its rows are not of the shape that the network takes"):
+        on_node(tmp_path, X[:, :5]).answer(plan())
+
+
+def test_a_node_asks_for_the_plan_first(tmp_path):
+    from fedneighbors.methods.knnper.messages import CountsRequest, ReleaseRequest
+
+    party, none = on_node(tmp_path), np.empty(0)
+    counts = CountsRequest((0, 1, 2), True, none, none)
+    release = ReleaseRequest(np.zeros(71, np.float32), np.full(3, 1 / 3), none, True)
+
+    with pytest.raises(Refuse, match="no plan has come yet"):
+        party.answer(counts)
+    party.answer(plan())
+    with pytest.raises(Refuse, match="no classes have come yet"):
+        party.answer(release)
+    party.answer(counts)
+    party.answer(release)
+
+    assert (tmp_path / "m").exists()
+    assert not isinstance(party.answer(OpeningRequest()), SchemaRequest)
