@@ -147,7 +147,7 @@ def _rounded_rate(rate: float) -> float:
     """
     _, exponent = math.frexp(rate)
     places = min(_RATE_BITS - exponent, round(math.log2(RATE_STEPS)))
-    return min(math.ceil(math.ldexp(rate, places)) / 2**places, 1.0)
+    return min(math.ldexp(math.ceil(math.ldexp(rate, places)), -places), 1.0)
 
 
 def accountant() -> Any:
