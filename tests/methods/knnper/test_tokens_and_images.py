@@ -5,7 +5,7 @@ import pytest
 
 from fedneighbors.datasets import load
 from fedneighbors.datasets.speeches import load_roles
-from fedneighbors.errors import DataError
+from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.networks.lstm import lstm
 from fedneighbors.partition import ordered_roles
@@ -99,6 +99,15 @@ def test_whole_numbers_are_pixels_to_a_network_for_images():
 
     assert whole.weights_.tobytes() == real.weights_.tobytes()
     assert whole.predict(x.astype(np.uint8), owners).shape == (90,)
+
+
+def test_raw_pixels_are_more_than_running_averages_may_move():
+    digits = load("digits")
+    x = 16 * digits.x[:60].reshape(-1, 8, 8)
+    asked = KNNPerClassifier("mobilenet", n_rounds=1)
+
+    with pytest.raises(PartyRefused, match="pixels divided by 255"):
+        asked.fit(x, digits.y[:60], parties=np.arange(60) % 2)
 
 
 def test_drawers_of_characters_are_natural_clients_of_a_network_for_images(data_folder):

@@ -192,7 +192,10 @@ class KNNPerParty:
         try:
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
-            raise Refuse("training has diverged: lower the learning rate") from None
+            raise Refuse(
+                "training has diverged: lower the learning rate, and let rows be numbers of about "
+                "1, such as pixels divided by 255"
+            ) from None
         return UpdateReply(change)
 
     def _answered(self, request: Message) -> tuple[Message, Values | None]:

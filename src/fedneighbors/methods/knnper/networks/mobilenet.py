@@ -79,6 +79,9 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """Table 2 of the paper, with fewer halvings for small images.
 
+    Pixels are numbers of about 1: running averages of pixels up to 255 move as far in a round as
+    only a training that has diverged does, and are refused as such.
+
     Parameters
     ----------
     shape : tuple of int
