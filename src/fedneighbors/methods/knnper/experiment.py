@@ -1,6 +1,14 @@
 """Named runs of kNN-Per, each of which returns a record."""
 
-from fedneighbors.methods.knnper.studies import capacity, drift, memory, quality, tables
+from fedneighbors.methods.knnper.studies import (
+    capacity,
+    compression,
+    drift,
+    membership,
+    memory,
+    quality,
+    tables,
+)
 from fedneighbors.records.study import Study
 
 __all__ = ["EXPERIMENTS"]
@@ -18,8 +26,10 @@ EXPERIMENTS: dict[str, Study] = {
         memory.SIGMA,
         capacity.CAPACITY,
         capacity.HARDWARE,
+        compression.COMPRESSION,
         quality.QUALITY,
         drift.DRIFT,
+        membership.MEMBERSHIP,
     )
 }
 """The experiments by name."""
