@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,12 +12,14 @@ from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_mea
 from fedneighbors.methods.knnper.client import KNNPerParty
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 from fedneighbors.methods.knnper.messages import CountsRequest, UnitsRequest
+from fedneighbors.methods.knnper.networks.network import Network, state_of
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.methods.knnper.regression import FIRST_WEIGHTS, linear_pool, linear_terms
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.targets.numbers import NUMBERS
 from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.methods.knnper.training.trainer import squared_error
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, training
 from tests.naive import knnper as naive
 
@@ -139,37 +142,24 @@ def asked(parties):
         return
 
 
-@pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(combine):
-    settings = MemorySettings(combine=combine)
-    apart, together = members(settings=settings), members(settings=settings)
+def test_clients_side_by_side_give_what_frames_and_masked_sums_give_bit_for_bit():
+    settings = MemorySettings(combine="pool")
+    apart, masked, together = (members(settings=settings) for _ in "abc")
 
     framed = run(numbers(apart, standardize=True), apart)
+    hidden = run(numbers(masked, standardize=True), masked, sums="masked")
     direct = simulate(numbers(together, standardize=True), Cohort(together, method="reuse"))
 
-    assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
-    assert framed.result.overall.tobytes() == direct.result.overall.tobytes()
-    if combine == "pool":
-        assert framed.result.pool.tobytes() == direct.result.pool.tobytes()
+    for other in (framed, hidden):
+        assert other.result.weights.tobytes() == direct.result.weights.tobytes()
+        assert other.result.overall.tobytes() == direct.result.overall.tobytes()
+        assert other.result.pool.tobytes() == direct.result.pool.tobytes()
     for one, other in zip(framed.rounds, direct.rounds, strict=True):
         assert one.upload_bytes == other.upload_bytes
         assert one.download_bytes == other.download_bytes
     for one, other in zip(apart, together, strict=True):
         assert one.personal.weight == other.personal.weight
         assert one.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
-
-
-def test_masked_sums_give_the_same_bits():
-    plain, masked = (
-        members(settings=MemorySettings(combine="pool")),
-        members(settings=MemorySettings(combine="pool")),
-    )
-
-    one = run(numbers(plain), plain)
-    other = run(numbers(masked), masked, sums="masked")
-
-    assert one.result.weights.tobytes() == other.result.weights.tobytes()
-    assert one.result.pool.tobytes() == other.result.pool.tobytes()
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
@@ -255,3 +245,10 @@ def test_a_client_that_predicts_numbers_counts_no_classes():
     assert CountsRequest not in party.accepts
     with pytest.raises(Exception, match="unknown request"):
         party.answer(request)
+
+
+def test_a_network_of_other_outputs_than_the_targets_is_refused_with_the_way_out():
+    net = Network(perceptron(3, 4, hidden=(2,)).module, "body")
+
+    with pytest.raises(ValueError, match=r"with 2 outputs, got .*\(5, 4\).*change its last layer"):
+        squared_error(net, state_of(net.module), torch.ones(5, 3), torch.ones(5, 2), torch.ones(5))

@@ -107,8 +107,8 @@ class Served:
             return {next(iter(self.clients_)): slice(None)}
         if parties is None:
             warnings.warn(
-                f"no client asks: rows get what the shared network says, which is the same for all "
-                f"{len(self.clients_)} clients; name one for each row in parties=",
+                "no client asks: rows get what the shared network says; name one of the model's "
+                f"{len(self.clients_)} clients for each row in parties=",
                 stacklevel=4,
             )
             return {}

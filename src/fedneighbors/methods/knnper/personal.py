@@ -1,5 +1,6 @@
 """What a client makes of the shared model for itself: memory, mixture, prior and head."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,19 +207,20 @@ def joined(
     pool: Floats | None,
     settings: MemorySettings,
     ids: Any = None,
-) -> Personal:
+    choose: Callable[..., Any] = HeldOut.of,
+    make: Callable[..., Any] = personalized,
+) -> Any:
     """Return what a client makes of a shared model that has seen none of its rows.
 
-    Its mixture is chosen on a share of them, and its memory is then built from all.
+    Its mixture is chosen on a share of them, and its memory is then built from all. Where numbers
+    are predicted, ``choose`` and ``make`` are those of :class:`~.targets.numbers.Numbers`.
     """
     weight = 0.0
     if pool is None or settings.has_candidates:
         held = held_out_rows(len(labels), settings, name)
-        found = HeldOut.of(keys, scores, labels, held, overall, settings)
+        found = choose(keys, scores, labels, held, overall, settings)
         weight, settings = found.weight, found.settings
-    return personalized(
-        keys, labels, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
-    )
+    return make(keys, labels, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids)
 
 
 def _memory(

@@ -15,7 +15,6 @@ from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mi
 from fedneighbors.methods.knnper.choosing import choice, in_metric
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.personal import held_out_rows
 from fedneighbors.methods.knnper.pool import PRIOR_PRECISION, PoolTerms
 from fedneighbors.methods.knnper.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
@@ -24,7 +23,6 @@ __all__ = [
     "NUMBER_EXPERTS",
     "HeldOutNumbers",
     "PersonalNumbers",
-    "joined_numbers",
     "linear_pool",
     "linear_terms",
     "personalized_numbers",
@@ -214,34 +212,6 @@ def personalized_numbers(
     """Return what a client with these rows makes of the shared model."""
     memory = _memory(in_metric(keys, settings.metrics[0]), targets, settings, ids)
     return PersonalNumbers(memory, weight, overall, pool, settings)
-
-
-def joined_numbers(
-    name: str,
-    keys: Floats,
-    said: Floats,
-    targets: Floats,
-    *,
-    overall: Floats,
-    pool: Floats | None,
-    settings: MemorySettings,
-    ids: Any = None,
-) -> PersonalNumbers:
-    """Return what a client makes of a shared model that has seen none of its rows.
-
-    Its mixture is chosen on a share of them, and its memory is then built from all.
-    """
-    held = held_out_rows(len(targets), settings, name)
-    found = HeldOutNumbers.of(keys, said, targets, held, settings)
-    return personalized_numbers(
-        keys,
-        targets,
-        weight=found.weight,
-        overall=overall,
-        pool=pool,
-        settings=found.settings,
-        ids=ids,
-    )
 
 
 def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = None) -> Datastore:

@@ -13,11 +13,8 @@ from sklearn.utils.validation import validate_data
 from fedneighbors.methods.knnper.fitting import fit_clients
 from fedneighbors.methods.knnper.membership import Owners, Personalized
 from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.regression import (
-    NUMBER_EXPERTS,
-    PersonalNumbers,
-    joined_numbers,
-)
+from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.regression import NUMBER_EXPERTS, PersonalNumbers
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.records import RunRecord
 
@@ -231,7 +228,9 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         return np.asarray((targets - center) / scale)
 
     def _joined(self, *told: Any, **options: Any) -> OwnPart:
-        return joined_numbers(*told, **options)
+        kind = self._kind()
+        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
+        return own
 
 
 def _columns(y: npt.NDArray[Any]) -> Floats:
