@@ -14,6 +14,7 @@ from fedneighbors.methods.knnper.memory.stored import ClientParts, read_settings
 from fedneighbors.methods.knnper.model import MAGIC
 from fedneighbors.methods.knnper.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.modelfile import sealed_model
 
 X, Y = load_wine(return_X_y=True)
@@ -177,6 +178,7 @@ def sealed_client(raw, **changed):
         {"keys": np.zeros(3)},
         {"settings": {"n_neighbors": 0}},
         {"settings": {"quantum": 1}},
+        {"settings": {"memory": "8-bit"}},
     ],
     ids=lambda changed: next(iter(changed)),
 )
@@ -198,6 +200,30 @@ def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
 
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
+    promise = Privacy(epsilon=100, delta=1e-5, classes=(0, 1, 2), bounds=(0, 2000))
+    kept = KNNPerClassifier(**QUICK, privacy=promise).fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+
+    found = KNNPerClassifier.load(tmp_path / "m")
+
+    words = kept.guarantee_
+    assert "100" in words
+    assert "of one row" in words
+    assert found.guarantee_ == words
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    assert found.fit(X, Y).guarantee_ == ""  # trained anew without one
+
+
+def test_a_memory_of_fewer_bytes_is_not_written_and_the_reason_told(tmp_path):
+    kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
+
+    with pytest.raises(ValueError, match=r"expected memory='exact', .* client 'north' has a"):
+        kept.save(tmp_path / "m")
+
+    assert not (tmp_path / "m").exists()
 
 
 def test_every_setting_of_memories_comes_back():

@@ -28,6 +28,7 @@ from fedneighbors.methods.knnper.plan import OpeningRequest, PlanRequest, planne
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.methods.knnper.trial import refuse_unsuited
 from fedneighbors.tables.appconfig import (
     check_model_path,
     keep_model,
@@ -94,7 +95,6 @@ def memories_from(config: Config) -> MemorySettings:
         sigma=typed(config, "sigma", float),
         capacity=unless(config, "capacity", "none", int),
         strategy=typed(config, "strategy", str),
-        memory=typed(config, "memory", str),
         combine=typed(config, "combine", str),
         validation=typed(config, "validation", float),
         seed=typed(config, "seed", int),
@@ -127,7 +127,8 @@ def _training(
     names = tuple(sorted(replies.each))
     shape = sketch.shape or (agreed.n_features,)
     blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
-    layout = Layout(blueprint.network(own, seed=rounds.seed))
+    layout = Layout(network := blueprint.network(own, seed=rounds.seed))
+    refuse_unsuited(network, layout, shape, len(agreed.classes))
     path = _checkpoint_path(config)
     keeper = path and Checkpoint(path, fingerprint(layout.digest, rounds, settings, names, agreed))
     training = coordinate(
@@ -206,6 +207,8 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
 
 
 def _party(node: Config) -> NodeParty:
+    if node.get("epsilon"):
+        raise Refuse("kNN-Per keeps to no budget over nodes; epsilon is set on this one")
     return NodeParty(**party_table(node), own=_own(node) if node.get("model") else None)
 
 

@@ -43,6 +43,7 @@ class ModelParts:
     scale: npt.NDArray[np.float64]
     settings: Mapping[str, str | int | float | bool | None]
     clients: tuple[bytes, ...]
+    guarantee: str
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.weights).all() or self.weights.ndim != 1:
@@ -75,6 +76,8 @@ class KNNPerModel:
         Of the memories of clients that come later.
     clients : mapping of str to own part
         What each client has for itself.
+    guarantee : str
+        The privacy of the shared network in words; empty for an exact training.
     """
 
     blueprint: Blueprint
@@ -82,6 +85,7 @@ class KNNPerModel:
     shared: Shared
     settings: MemorySettings
     clients: Mapping[str, Any] = field(default_factory=dict)
+    guarantee: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
@@ -99,6 +103,7 @@ class KNNPerModel:
             scale=shared.scale,
             settings=settings_parts(self.settings),
             clients=tuple(client_bytes(name, self.clients[name]) for name in sorted(self.clients)),
+            guarantee=self.guarantee,
         )
         return sealed_model(MAGIC, parts)
 
@@ -132,7 +137,7 @@ class KNNPerModel:
         )
         clients = dict(read_client(raw, parts.overall, parts.pool) for raw in parts.clients)
         settings = read_settings(parts.settings)
-        return cls(blueprint, parts.layout, shared, settings, clients)
+        return cls(blueprint, parts.layout, shared, settings, clients, parts.guarantee)
 
     def save(self, path: str | Path) -> None:
         """Write the model file; an interrupted write leaves nothing behind."""

@@ -25,6 +25,20 @@ class Saved:
     _layout: Any
     _memory_settings: Any
     _row_shape: tuple[int, ...]
+    _read: tuple[Any, str] = (None, "")
+
+    @property
+    def guarantee_(self) -> str:
+        """The privacy of the shared network in words; empty where it is exact.
+
+        Memories are no part of it: they are the clients' own rows.
+        """
+        if self._shared is self._read[0]:
+            return self._read[1]
+        privacy = getattr(self, "privacy", None)
+        if privacy is None:
+            return ""
+        return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Give the columns names, which tables with names are then checked against.
@@ -77,6 +91,7 @@ class Saved:
             shared=shared,
             settings=self._memory_settings,
             clients=self.clients_ if client is None else {client: self.clients_[client]},
+            guarantee=self.guarantee_,
         ).save(path)
 
     @classmethod
@@ -119,6 +134,7 @@ class Saved:
     def _become(self, kept: Any, network: Any, layout: Any) -> None:
         shared = kept.shared
         self._network, self._layout, self._shared = network, layout, shared
+        self._read = (shared, kept.guarantee)
         self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
         self.clients_ = dict(kept.clients)
         self.classes_: npt.NDArray[Any] = np.array(shared.classes)

@@ -93,7 +93,8 @@ def client_bytes(name: str, personal: Personal) -> bytes:
     memory = personal.memory
     if type(memory) is not Datastore:
         raise ValueError(
-            f"expected a memory that a file can hold, client {name!r} has a {type(memory).__name__}"
+            f"expected memory='exact', the only one that a file can hold, client {name!r} has a "
+            f"{type(memory).__name__}"
         )
     parts = ClientParts(
         name=name,
@@ -132,8 +133,8 @@ def read_client(
         raise ValueError("labels or weight of a memory are out of range")
     if len(parts.labels) and not 0 <= parts.labels.min() <= parts.labels.max() < len(overall):
         raise ValueError("a label is none of the classes")
-    if parts.keys.ndim != 2:
-        raise ValueError("keys are no table")
+    if parts.keys.ndim != 2 or settings.memory != "exact":
+        raise ValueError("keys are no table of an exact memory")
     memory = Datastore(
         parts.keys.shape[1], settings.capacity, settings.strategy, settings.seed, len(overall)
     )
