@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # it needs torch
 __all__ = ["FedAvgPlusClassifier", "HeadTuningClassifier", "PriorCorrectedClassifier", "TUNINGS"]
 
 TUNINGS: tuple[Mapping[str, Any], ...] = (
-    {"tuning_epochs": 1, "tuning_rate": 0.02},
     {"tuning_epochs": 5, "tuning_rate": 0.02},
-    {"tuning_epochs": 5, "tuning_rate": 0.05},
     {"tuning_epochs": 20, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.05},
 )
 """Passes and rates among which a client's own steps are chosen."""
 

@@ -39,8 +39,8 @@ class APFLClassifier(Rival):
         alone.
     tuning_epochs : int
         Passes of a client that comes later.
-    tuning_rate : float
-        Of their steps.
+    tuning_rate : float, optional
+        Of their steps; by default ``learning_rate``.
 
     References
     ----------
@@ -53,13 +53,13 @@ class APFLClassifier(Rival):
     )
 
     alpha: float = 0.5
-    tuning_epochs: int = 5
-    tuning_rate: float = 0.02
+    tuning_epochs: int = 20
+    tuning_rate: float | None = None
 
     def _check(self) -> None:
         refuse_share("alpha", self.alpha)
         refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate)
+        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
 
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
         from fedneighbors.methods.knnper.rivals.pairs import trained_pairs

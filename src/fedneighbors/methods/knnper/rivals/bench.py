@@ -114,9 +114,10 @@ class Bench:
         whole = sorted(names)
         return [whole[first : first + CHUNK] for first in range(0, len(whole), CHUNK)]
 
-    def tuning(self, epochs: int, rate: float, *, proximal: float = 0.0) -> Regime:
-        """Return how a client trains for itself, once there is a network for all."""
+    def tuning(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
+        """Return how a client trains for itself; without a rate, at that of the first round."""
         regime = self.rounds.regime
+        rate = regime.learning_rate if rate is None else rate
         return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
 
     def trained(

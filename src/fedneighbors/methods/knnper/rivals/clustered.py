@@ -160,7 +160,7 @@ class ClusteredFLClassifier(Rival):
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"tolerance": value} for value in (0.0, 0.25, 0.4, 0.6)
+        {"tolerance": value} for value in (0.0, 0.1, 0.25, 0.5)
     )
 
     tolerance: float = 0.4

@@ -37,8 +37,8 @@ class DittoClassifier(Rival):
         ``proximal / 2`` times the squared distance.
     tuning_epochs : int
         Passes of a client that comes later.
-    tuning_rate : float
-        Of their steps.
+    tuning_rate : float, optional
+        Of their steps; by default ``learning_rate``.
 
     References
     ----------
@@ -52,13 +52,13 @@ class DittoClassifier(Rival):
     )
 
     proximal: float = 0.1
-    tuning_epochs: int = 5
-    tuning_rate: float = 0.02
+    tuning_epochs: int = 20
+    tuning_rate: float | None = None
 
     def _check(self) -> None:
         refuse_negative("proximal", self.proximal)
         refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate)
+        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
 
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
         weights: Vector = bench.initial

@@ -36,16 +36,16 @@ class Headed(Rival):
         come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, or of a client that comes later; 0 for none.
-    tuning_rate : float
-        Of their steps.
+    tuning_rate : float, optional
+        Of their steps; by default ``learning_rate``.
     """
 
     tuning_epochs: int = 5
-    tuning_rate: float = 0.02
+    tuning_rate: float | None = None
 
     def _check(self) -> None:
         refuse_count("tuning_epochs", self.tuning_epochs, least=0)
-        refuse_rate("tuning_rate", self.tuning_rate)
+        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
 
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
         weights = bench.initial.copy()
@@ -118,8 +118,8 @@ class FedPerClassifier(Headed):
         come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, or of a client that comes later; 0 for none.
-    tuning_rate : float
-        Of their steps.
+    tuning_rate : float, optional
+        Of their steps; by default ``learning_rate``.
 
     References
     ----------
@@ -156,8 +156,8 @@ class FedRepClassifier(Headed):
         come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, or of a client that comes later; 0 for none.
-    tuning_rate : float
-        Of their steps.
+    tuning_rate : float, optional
+        Of their steps; by default ``learning_rate``.
     head_epochs : int
         Passes of the head in a round.
 

@@ -25,8 +25,10 @@ def refuse_count(name: str, value: Any, *, least: int = 1) -> None:
         raise ValueError(f"expected {name} as an integer of {least} or more, got {value!r}")
 
 
-def refuse_rate(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is a finite number above 0."""
+def refuse_rate(name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise ValueError unless a parameter is a finite number above 0, or None where it may be."""
+    if optional and value is None:
+        return
     if not (_is_number(value) and 0 < value < math.inf):
         raise ValueError(f"expected {name} above 0, got {value!r}")
 
