@@ -1,0 +1,67 @@
+"""K-means is that of the slow twin, bit for bit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.knnper.memory.compression.clusters import MOST_STEPS, clustered, moved
+from tests.methods.knnper.memory.compression.tables import TIES, tables
+from tests.naive import compression as naive
+
+
+def draws(seed):
+    random = np.random.default_rng(seed)
+    while True:
+        yield random.random()
+
+
+@given(tables(), st.integers(1, 14), st.integers(0, 3), st.data())
+@settings(max_examples=60)
+def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
+    weights = np.array(data.draw(st.lists(st.sampled_from([1.0, 2.0, 7.0]), min_size=len(rows),
+                                          max_size=len(rows))))  # fmt: skip
+
+    centers, owners = clustered(rows, n_centers, weights=weights, random_state=seed)
+
+    twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MOST_STEPS)
+    assert centers.tolist() == twin[0]
+    assert owners.tolist() == twin[1]
+
+
+@given(tables(cells=(TIES,)))
+@settings(max_examples=40)
+def test_with_as_many_centers_as_rows_each_row_is_at_its_center(rows):
+    centers, owners = clustered(rows, len(rows))
+
+    np.testing.assert_allclose(centers[owners], rows, rtol=1e-15)
+    assert len(centers) == len(np.unique(rows, axis=0))
+
+
+def test_no_center_is_without_rows():
+    rows = np.random.default_rng(0).normal(size=(300, 3))
+
+    centers, owners = clustered(rows, 40)
+
+    assert np.unique(owners).tolist() == list(range(len(centers)))
+
+
+def test_a_center_without_rows_stays_where_it_is():
+    centers = np.array([[0.0], [100.0]])
+
+    found = moved(np.array([[1.0], [3.0]]), np.ones(2), centers, np.zeros(2, int))
+
+    assert found.tolist() == [[2.0], [100.0]]
+
+
+def test_no_rows_have_no_centers():
+    centers, owners = clustered(np.empty((0, 3)), 5)
+
+    assert centers.shape == (0, 3)
+    assert owners.shape == (0,)
+
+
+@pytest.mark.parametrize(("n", "weight"), [(0, 1.0), (2, 0.0), (2, -1.0)])
+def test_nonsense_is_refused(n, weight):
+    with pytest.raises(ValueError, match="a center or more and weights above 0"):
+        clustered(np.ones((1, 1)), n, weights=np.array([weight]))

@@ -1,0 +1,141 @@
+"""ProtoNN: a projection, prototypes and scores that are trained together."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+
+from fedneighbors.errors import DataError, RebuildNeeded
+from fedneighbors.methods.knnper.memory.compression.protonn import PrototypeMemory
+from fedneighbors.methods.knnper.memory.compression.prototypes import (
+    Prototypes,
+    loss_and_gradient,
+    trained,
+)
+from tests.methods.knnper.memory.compression.tables import tables
+from tests.naive import compression as naive
+
+
+def drawn(seed, n_rows=7, n_columns=4, n_dimensions=2, n_prototypes=3, n_labels=2):
+    random = np.random.default_rng(seed)
+    shapes = ((n_dimensions, n_columns), (n_prototypes, n_dimensions), (n_prototypes, n_labels))
+    rows, labels = random.normal(size=(n_rows, n_columns)), random.integers(n_labels, size=n_rows)
+    return rows, np.eye(n_labels)[labels], [random.normal(size=shape) for shape in shapes]
+
+
+@given(st.integers(0, 50), st.sampled_from([0.3, 1.0]))
+@settings(max_examples=20)
+def test_the_gradient_is_that_of_finite_differences(seed, gamma):
+    rows, targets, parts = drawn(seed)
+    parameters = np.concatenate([part.ravel() for part in parts])
+
+    _, gradient = loss_and_gradient(parameters, rows, targets, 2, gamma)
+
+    near = approx_fprime(
+        parameters, lambda at: loss_and_gradient(at, rows, targets, 2, gamma)[0], 1e-7
+    )
+    np.testing.assert_allclose(gradient, near, rtol=1e-4, atol=1e-6)
+
+
+@given(st.integers(0, 50))
+@settings(max_examples=20)
+def test_the_loss_is_that_of_the_slow_twin(seed):
+    rows, targets, parts = drawn(seed)
+
+    loss, _ = loss_and_gradient(
+        np.concatenate([part.ravel() for part in parts]), rows, targets, 2, 0.7
+    )
+
+    assert loss == pytest.approx(naive.prototype_loss(rows, targets, *parts, 0.7), rel=1e-12)
+
+
+@given(st.integers(0, 50))
+@settings(max_examples=20)
+def test_shares_are_the_scores_above_zero(seed):
+    rows, _, parts = drawn(seed)
+    narrow = [part.astype(np.float32) for part in parts]
+    kept = Prototypes(*narrow, 0.7)
+
+    shares = kept.shares(rows)
+
+    for row, own in zip(rows, shares, strict=True):
+        told = [part.astype(float).tolist() for part in narrow]
+        scores = np.maximum(naive.prototype_scores(row.tolist(), *told, 0.7), 0)
+        expected = scores / scores.sum() if scores.sum() > 0 else np.full(2, 0.5)
+        np.testing.assert_allclose(own, expected, rtol=1e-9)
+
+
+def test_a_query_far_from_all_prototypes_hears_the_nearest():
+    places, scores = np.array([[0], [1]], np.float32), np.eye(2, dtype=np.float32)
+    kept = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)
+
+    shares = kept.shares(np.array([[1e6], [-1e6]]))
+
+    assert shares.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def rows_of_three(n=60):
+    random = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    return np.eye(8)[labels] * 4 + random.normal(size=(n, 8)), labels
+
+
+def test_training_lowers_the_loss_and_tells_classes_apart():
+    rows, labels = rows_of_three()
+
+    def error(n_steps):
+        kept = trained(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
+        return float(((kept.shares(rows) - np.eye(3)[labels]) ** 2).mean()), kept
+
+    (before, _), (after, kept) = error(0), error(20)
+    assert after < before
+    assert (kept.shares(rows).argmax(axis=1) == labels).mean() > 0.95
+
+
+@given(tables(width=4), st.integers(1, 3), st.integers(1, 6))
+@settings(max_examples=40)
+def test_any_rows_can_be_learned_from(rows, n_classes, n_projected):
+    store = PrototypeMemory(4, 5, n_projected=n_projected, n_steps=3)
+    labels = 4 - np.arange(len(rows)) % n_classes
+
+    store.add(rows, labels)
+
+    shares = store.votes(rows, 5, n_neighbors=10)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-9)
+    assert (shares[:, np.setdiff1d(np.arange(5), labels)] == 0).all()
+    assert len(store) == len(rows)
+
+
+def test_it_tells_the_bytes_of_its_tables():
+    rows, labels = rows_of_three()
+
+    store = PrototypeMemory(8, 10, n_projected=2, share=0.1).add(rows, labels)
+
+    assert store.nbytes == 4 * (2 * 8 + 6 * 2 + 6 * 3 + 1) + 3 + 3
+
+
+def test_rows_can_neither_come_later_nor_go():
+    rows, labels = rows_of_three()
+    store = PrototypeMemory(8, 3).add(rows, labels)
+
+    with pytest.raises(RebuildNeeded, match="trained once"):
+        store.add(rows[:1], labels[:1])
+    with pytest.raises(RebuildNeeded, match="from the rows that stay"):
+        store.forget(["0"])
+    with pytest.raises(RebuildNeeded, match="keep no keys"):
+        store.keys  # noqa: B018 - the look-up is the test
+
+
+def test_before_the_first_rows_it_has_nothing_to_say():
+    store = PrototypeMemory(2, 3).add(np.empty((0, 2)), np.empty(0, int))
+
+    assert store.votes(np.zeros((1, 2)), 3, n_neighbors=5) is None
+    assert (len(store), store.nbytes) == (0, 0)
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ValueError, match="a dimension or more"):
+        PrototypeMemory(2, 3, n_projected=0)
+    with pytest.raises(DataError, match="32 bits"):
+        PrototypeMemory(1, 2).add([[1e39]], [0])

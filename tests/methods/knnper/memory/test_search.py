@@ -1,0 +1,98 @@
+"""Faiss finds what our own search finds."""
+
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.methods.knnper.memory import search
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory.neighbors import nearest
+from fedneighbors.methods.knnper.memory.search import nearest_by_faiss, searched
+
+
+@st.composite
+def tables(draw):
+    """Return so many keys that Faiss does not see all of them, many equally near."""
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    n, width = draw(st.integers(20, 60)), draw(st.integers(1, 9))
+    keys = draw(
+        st.sampled_from(
+            [
+                random.integers(-1, 2, size=(n, width)).astype(float),
+                random.normal(size=(n, width)),
+                1e8 + random.integers(0, 3, size=(n, width)),
+                random.normal(size=(n, width)) * 1e-30,
+                random.normal(size=(n, width)) * 1e150,
+                np.zeros((n, width)),
+            ]
+        )
+    )
+    return keys, random.permutation(keys)[:5] + draw(st.sampled_from([0.0, 0.5]))
+
+
+@given(tables(), st.integers(1, 8))
+def test_neighbors_are_those_of_the_own_search(case, k):
+    keys, queries = case
+
+    found, own = nearest_by_faiss(keys, queries, k), nearest(keys, queries, k)
+
+    assert found.positions.tolist() == own.positions.tolist()
+    assert found.distances.tolist() == own.distances.tolist()
+
+
+@given(tables(), st.integers(1, 8))
+def test_a_query_that_is_a_key_may_leave_itself_out(case, k):
+    keys, _ = case
+    places = np.arange(len(keys))[::3].copy()
+
+    found = nearest_by_faiss(keys, keys[places], k, own=places)
+
+    exact = nearest(keys, keys[places], k, own=places)
+    assert found.positions.tolist() == exact.positions.tolist()
+    assert found.distances.tolist() == exact.distances.tolist()
+
+
+def test_what_faiss_proposes_is_taken_where_it_leaves_no_doubt(monkeypatch):
+    keys = np.random.default_rng(0).normal(size=(500, 16))
+    expected = nearest(keys, keys[:50] + 0.01, 5)
+
+    monkeypatch.setattr(search, "nearest", None)  # a doubt would need it
+    found = nearest_by_faiss(keys, keys[:50] + 0.01, 5)
+
+    assert found.positions.tolist() == expected.positions.tolist()
+
+
+def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
+    asked = []
+    monkeypatch.setattr(search, "FAISS_FROM", 30)
+    monkeypatch.setattr(
+        search, "nearest_by_faiss", lambda *args, own: asked.append(len(args[0])) or nearest(*args)
+    )
+    keys = np.random.default_rng(0).normal(size=(30, 2))
+
+    for n in (29, 30):
+        Datastore(2).add(keys[:n], np.zeros(n, int)).nearest(keys[:1], 1)
+
+    assert asked == [30]
+
+
+def test_without_faiss_the_own_search_serves_unless_faiss_is_asked_for(monkeypatch):
+    monkeypatch.setattr(search, "FAISS_FROM", 1)
+    keys = np.arange(4.0)[:, None]
+
+    with mock.patch.dict(sys.modules, {"faiss": None}):
+        found = searched(keys, keys[:1], 2)
+        with pytest.raises(MissingExtraError, match=r"fedneighbors\[faiss\]"):
+            Datastore(1, search="faiss").add(keys, np.zeros(4, int)).nearest(keys[:1], 2)
+
+    assert found.positions.tolist() == [[0, 1]]
+
+
+def test_an_unknown_search_is_refused():
+    with pytest.raises(ValueError, match="expected search among"):
+        Datastore(1, search="annoy")
