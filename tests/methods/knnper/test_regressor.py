@@ -22,7 +22,7 @@ CANNOT_HOLD = {}
 
 
 @parametrize_with_checks(
-    [KNNPerRegressor(hidden=(16,), n_rounds=8, learning_rate=0.1)],
+    [KNNPerRegressor(hidden=(16,), n_rounds=5, learning_rate=0.1)],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
@@ -86,6 +86,15 @@ def test_the_same_seed_gives_the_same_bits():
     )
 
     assert once.tobytes() == again.tobytes()
+
+
+def test_masked_sums_give_the_bits_of_plain_ones():
+    owner = np.array(["a", "b", "c"])[np.arange(160) % 3]
+    plain = KNNPerRegressor(**QUICK, trainer="reuse").fit(X, BOTH, parties=owner)
+
+    masked = KNNPerRegressor(**QUICK, sums="masked").fit(X, BOTH, parties=owner)
+
+    assert masked.predict(X, owner).tobytes() == plain.predict(X, owner).tobytes()
 
 
 def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
