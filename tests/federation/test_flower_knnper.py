@@ -67,11 +67,22 @@ def is_of(found, name, expected, x):
     return found.predict_proba(x).tobytes() == expected.predict_proba(x, asked).tobytes()
 
 
-@pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_nodes_end_with_what_the_clients_of_one_process_have(folder, combine):
-    expected, x, _ = of_one_process(folder, combine=combine)
+@pytest.mark.parametrize(
+    ("parameters", "config"),
+    [
+        ({}, {}),
+        ({"combine": "pool"}, {"combine": "pool"}),
+        (
+            {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
+            {"n-neighbors": "2, 9", "metric": "cosine, euclidean", "capacity": 30},
+        ),
+    ],
+    ids=["paper", "pool", "choices"],
+)
+def test_nodes_end_with_what_the_clients_of_one_process_have(folder, parameters, config):
+    expected, x, _ = of_one_process(folder, **parameters)
 
-    train(folder, grid_of(folder), combine=combine)
+    train(folder, grid_of(folder), **config)
 
     shared = KNNPerClassifier.load(folder / "coordinator.model")
     assert shared.weights_.tobytes() == expected.weights_.tobytes()
@@ -80,6 +91,7 @@ def test_nodes_end_with_what_the_clients_of_one_process_have(folder, combine):
         own = KNNPerClassifier.load(folder / f"{name}.model")
         assert list(own.clients_) == [name]
         assert own.clients_[name].weight == expected.clients_[name].weight
+        assert own.clients_[name].settings == expected.clients_[name].settings
         assert is_of(own, name, expected, x)
     assert not list(folder.glob("*.pending"))
 

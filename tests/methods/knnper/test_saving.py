@@ -41,6 +41,7 @@ def path(fitted, tmp_path):
         {"strategy": "drift", "capacity": 50},
         {"strategy": "reservoir", "capacity": 20},
         {"kernel": "gaussian", "sigma": 3.0, "n_neighbors": 4, "standardize": False},
+        {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
     ],
 )
 def test_a_classifier_from_a_file_says_the_same_and_lives_on_alike(parameters, tmp_path):
