@@ -9,8 +9,8 @@ import pytest
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.experiment import EXPERIMENTS
 from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
-from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, contest
-from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd
+from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, STARTED, contest
+from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd, roles
 
 SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
 SMALL = Scope("digits", 500, 8, 3, ())
@@ -137,3 +137,21 @@ def test_intervals_of_a_difference_hold_it_as_often_as_they_say():
         held += low <= truth <= high
 
     assert held >= 180
+
+
+def test_roles_speak_in_windows_that_do_not_overlap():
+    found = roles(5, 30, 2)
+
+    assert found.x.shape == (5 * 30, 24)
+    assert len(found.names) == 5
+    assert found.x.dtype == np.int64
+    assert {len(found.rows(name, test=True)) for name in found.names} == {8}
+    assert len({tuple(row) for row in found.x.tolist()}) > 145
+
+
+def test_next_characters_are_told_by_all_methods_of_one_network():
+    record = EXPERIMENTS["knnper.shakespeare"].run(quick=True)
+
+    seen, unseen, _ = record.tables
+    assert [row[1] for row in seen.rows] == [*STARTED, PAPER, OURS]
+    assert [row[1] for row in unseen.rows] == [*STARTED, PAPER, OURS]

@@ -21,6 +21,7 @@ EXPERIMENTS: dict[str, Study] = {
         tables.CLAIMS,
         tables.POOL,
         tables.CONCEPT,
+        tables.ROLES,
         memory.LAMBDA,
         memory.K,
         memory.SIGMA,

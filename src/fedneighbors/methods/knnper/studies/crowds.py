@@ -18,7 +18,7 @@ from fedneighbors.partition import (
     unseen_parties,
 )
 
-__all__ = ["CROWDS", "Crowd", "Scope", "crowd"]
+__all__ = ["CROWDS", "Crowd", "Scope", "crowd", "roles"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -58,8 +58,8 @@ class Crowd:
 
     Parameters
     ----------
-    x : float64 array of shape (n_rows, n_features)
-        Images from -1 to 1; columns of tables of mean 0 and deviation 1.
+    x : array of shape (n_rows, n_features)
+        Images from -1 to 1; columns of tables of mean 0 and deviation 1; or tokens.
     y : int64 array of shape (n_rows,)
         Classes, from 0.
     owners : str array of shape (n_rows,)
@@ -70,7 +70,7 @@ class Crowd:
         Clients that take no part in training.
     """
 
-    x: Floats
+    x: npt.NDArray[Any]
     y: Integers
     owners: npt.NDArray[np.str_]
     test: npt.NDArray[np.bool_]
@@ -170,6 +170,33 @@ def crowd(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> 
         x, y, owners = CROWDS[name][1](scope, seed, x, y, natural)
     test = row_roles(owners, test=0.25, seed=seed).test
     return Crowd(x, y, owners, test, unseen_parties(owners, 0.2, seed=seed))
+
+
+LENGTH = 24
+"""Characters of a window of a play. Windows do not overlap."""
+
+
+def roles(n_roles: int, n_windows: int, seed: int) -> Crowd:
+    """Return roles of Shakespeare's plays, whose next characters are to be told.
+
+    Parameters
+    ----------
+    n_roles, n_windows : int
+        Roles with most to say, and windows of each.
+    seed : int
+        Of test rows and of who is unseen.
+    """
+    whole = load("shakespeare")
+    said = np.asarray(whole.parties)
+    names, counts = np.unique(said, return_counts=True)
+    largest = names[np.argsort(-counts, kind="stable")[:n_roles]]
+    apart = [np.flatnonzero(said == name)[:: LENGTH + 1][:n_windows] for name in largest]
+    rows = np.concatenate(apart)
+    classes = np.unique(whole.y[rows], return_inverse=True)[1].astype(np.int64)
+    test = row_roles(said[rows], test=0.25, seed=seed).test
+    tokens = whole.x[rows, -LENGTH:].astype(np.int64)
+    unseen = unseen_parties(said[rows], 0.2, seed=seed)
+    return Crowd(tokens, classes, said[rows], test, unseen)
 
 
 def _rows(scope: Scope, seed: int) -> tuple[Floats, Integers, Any]:

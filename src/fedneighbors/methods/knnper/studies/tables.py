@@ -2,20 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
-from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, Scores, contest
-from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd
+from fedneighbors.methods.knnper.studies.contest import (
+    OURS,
+    PAPER,
+    RIVALS,
+    STARTED,
+    Scores,
+    contest,
+)
+from fedneighbors.methods.knnper.studies.crowds import CROWDS, Crowd, Scope, crowd, roles
 from fedneighbors.methods.knnper.studies.published import published
 from fedneighbors.methods.knnper.studies.scenes import HIDDEN
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.study import Findings, Progress, Study, run_each
 
-__all__ = ["CLAIMS", "CONCEPT", "POOL", "TABLE2", "TABLE3"]
+__all__ = ["CLAIMS", "CONCEPT", "POOL", "ROLES", "TABLE2", "TABLE3"]
 
 SETTINGS: Mapping[str, Any] = {"hidden": HIDDEN, "n_rounds": 60}
 QUICK_SETTINGS: Mapping[str, Any] = {"hidden": (16,), "n_rounds": 3}
@@ -55,14 +63,29 @@ class Plan:
     quick: bool = False
 
 
+def _people(plan: Plan, name: str, seed: int) -> Crowd:
+    if name == "roles":
+        return roles(*((6, 40) if plan.quick else (60, 150)), seed)
+    scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
+    return crowd(name, Scope("digits", 600, 10, 4, ()) if plan.quick else scope, seed)
+
+
 def _measured(
     plan: Plan, name: str, seed: int, chosen: Any
 ) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
-    scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
-    people = crowd(name, Scope("digits", 600, 10, 4, ()) if plan.quick else scope, seed)
+    people = _people(plan, name, seed)
     settings = dict(QUICK_SETTINGS if plan.quick else SETTINGS, random_state=seed)
+    if name == "roles":
+        settings["model"] = _reader()
     scores, found = contest(people, settings, chosen=chosen, methods=plan.methods)
     return scores, people.unseen, found
+
+
+def _reader() -> Any:
+    """Return the network of roles: two recurrent layers, their last states the embedding."""
+    from fedneighbors.methods.knnper.networks.lstm import lstm
+
+    return partial(lstm, hidden=48)
 
 
 def _label(_plan: Plan, name: str, seed: int, chosen: Any) -> str:
@@ -185,7 +208,8 @@ def _study(
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
         asked = plan
         if quick:
-            asked = replace(plan, names=plan.names[2:3], n_seeds=1, quick=True)
+            one = plan.names[min(2, len(plan.names) - 1)]
+            asked = replace(plan, names=(one,), n_seeds=1, quick=True)
         by_crowd, chosen = measured(asked, seed=seed, n_jobs=n_jobs, progress=progress)
         found = tuple(results_table(by_crowd, who) for who in whose)
         return Findings(
@@ -202,6 +226,13 @@ def _study(
     return Study(name=name, title=title, description=description, work=work)
 
 
+ROLES = _study(
+    "knnper.shakespeare",
+    "Roles of plays and their next characters",
+    "The paper's Shakespeare, smaller: 60 roles, a network of two recurrent layers.",
+    Plan(("roles",), (*STARTED, PAPER, OURS)),
+    ("seen", "unseen"),
+)
 TABLE2 = _study(
     "knnper.table2",
     "All methods, clients that train",
