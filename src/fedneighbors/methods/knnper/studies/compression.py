@@ -33,8 +33,11 @@ Outcome = list[tuple[str, str, str, float, float]]
 """For seen and unseen clients: kind, setting, share of the bytes, accuracy."""
 
 FULL = (Scope("mnist", 20_000, 100, 60, (0, 1, 2)), Scope("mnist", 20_000, 10, 60, (0, 1, 2)))
-QUICK = (Scope("digits", 700, 10, 8, (0,)),)
+QUICK = (Scope("digits", 500, 6, 8, (0,)),)
 ALPHA = 0.3
+
+HIDDEN = (256, 128)
+"""Widths of the network, the estimator's own: keys of 128 cells are what is to be compressed."""
 
 NOBODYS = 2000
 """Most rows of no client, from which books are learned that all clients are given."""
@@ -123,8 +126,13 @@ def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float,
 def _measured(scope: Scope, seed: int) -> Outcome:
     """Return what each kind of memory takes and reaches under one network."""
     people = crowd("label skew", scope, seed, alpha=ALPHA)
-    wide = crowd("label skew", replace(scope, n_rows=scope.n_rows + NOBODYS), seed, alpha=ALPHA)
-    model = trained(people, scope.n_rounds, seed)
+    wide = crowd(
+        "label skew",
+        replace(scope, n_rows=scope.n_rows + min(NOBODYS, scope.n_rows)),
+        seed,
+        alpha=ALPHA,
+    )
+    model = trained(people, scope.n_rounds, seed, hidden=HIDDEN)
     here = seen_through(model, people)
     public = model.embed(wide.x[scope.n_rows :])[0]
     rows: Outcome = []

@@ -1,0 +1,95 @@
+"""Every kind of memory serves a classifier, and says what it cannot do."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from fedneighbors.errors import RebuildNeeded
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.experiment import EXPERIMENTS
+from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, new_memory
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+KNOWN, ASKED = np.arange(0, len(Y), 2), np.arange(1, len(Y), 2)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def fitted(request):
+    model = KNNPerClassifier(n_rounds=10, memory=request.param)
+    return model.fit(X[KNOWN], Y[KNOWN], parties=CELLAR[KNOWN])
+
+
+def test_a_classifier_answers_from_any_memory(fitted):
+    shares = fitted.predict_proba(X[ASKED], CELLAR[ASKED])
+
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-9)
+    assert fitted.score(X[ASKED], Y[ASKED], parties=CELLAR[ASKED]) > 0.85
+
+
+def test_a_new_client_gets_a_memory_of_the_same_kind(fitted):
+    name = next(iter(fitted.clients_))
+
+    fitted.add_client(f"new to {name}", X[:30], Y[:30])
+
+    kinds = {type(own.memory) for own in fitted.clients_.values()}
+    assert len(kinds) == 1
+    assert len(fitted.clients_[f"new to {name}"].memory) == 30
+
+
+def test_a_row_is_forgotten_or_the_caller_is_told_that_it_cannot_be(fitted):
+    name = next(iter(fitted.clients_))
+    memory = fitted.clients_[name].memory
+    n = len(memory)
+
+    if fitted.memory in ("exact", "8-bit"):
+        fitted.forget(name, ["0"])
+        assert len(memory) == n - 1
+    else:
+        with pytest.raises(RebuildNeeded, match="anew"):
+            fitted.forget(name, ["0"])
+        assert len(memory) == n
+
+
+def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
+    model = KNNPerClassifier(hidden=(16, 8), n_rounds=3, memory="8-bit", combine="pool")
+
+    model.fit(X[KNOWN], Y[KNOWN], parties=CELLAR[KNOWN])
+
+    assert {"memory", "local prior", "ridge head"} <= set(model.pool_)
+    assert np.isfinite(model.predict_proba(X[:5], CELLAR[:5])).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"memory": "zip"}, "expected memory among"),
+        ({"memory": "centers", "capacity": 5}, "keeps no rows that could be left out"),
+        ({"memory": "protonn", "strategy": "fifo"}, "keeps no rows that could be left out"),
+        ({"memory": "protonn", "combine": "pool"}, "keeps no keys, from which the ridge head"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(parameters, words):
+    with pytest.raises(ValueError, match=words):
+        KNNPerClassifier(**parameters).fit(X, Y)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="expected memory among"):
+        new_memory("zip", 2, 3)
+
+
+def test_the_experiment_tells_size_and_accuracy_of_every_kind():
+    record = EXPERIMENTS["knnper.compression"].run(quick=True)
+
+    assert [table.name for table in record.tables] == ["6-clients-seen", "6-clients-unseen"]
+    for table in record.tables:
+        sizes = {(row[0], row[1]): row[2] for row in table.rows}
+        accuracy = {(row[0], row[1]): row[4] for row in table.rows}
+        assert {kind for kind, _ in sizes} == {
+            "exact", "8-bit", "product, own book", "product, given book", "centers", "protonn",
+        }  # fmt: skip
+        assert sizes["exact", "all rows"] == 1
+        assert 0.25 < sizes["8-bit", "a byte a cell"] < 0.3
+        assert sizes["centers", "1/9 of the rows"] < 0.1
+        assert abs(accuracy["8-bit", "a byte a cell"] - accuracy["exact", "all rows"]) < 0.03
