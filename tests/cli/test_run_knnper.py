@@ -15,6 +15,7 @@ from fedneighbors.cli.main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.model import KNNPerModel
+from fedneighbors.methods.knnper.rivals import TITLES
 from fedneighbors.records import read_record
 
 
@@ -42,6 +43,22 @@ def visits(tmp_path_factory):
 
 def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_report_sets_it_beside_the_methods_it_is_compared_with(visits, tmp_path):
+    out = tmp_path / "out"
+
+    result = call(
+        "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
+        "--rounds", 2, "--rivals", "--out", out,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    tables = {table.name: table for table in read_record(out / "record.jsonl").tables}
+    accuracy = {row[0]: row[1] for row in tables["summary"].rows}
+    assert set(TITLES) <= set(accuracy)
+    assert accuracy["FedAvg"] == accuracy["shared network (FedAvg)"]
+    assert "Ditto" in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])

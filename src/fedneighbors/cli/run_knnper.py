@@ -40,6 +40,14 @@ class Combine(StrEnum):
     POOL = "pool"
 
 
+class Device(StrEnum):
+    """Where networks train."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    AUTO = "auto"
+
+
 def knnper(
     data: DataOption,
     label: LabelOption = "target",
@@ -63,6 +71,13 @@ def knnper(
         Path | None,
         typer.Option(help="File from which a training that was interrupted goes on."),
     ] = None,
+    rivals: Annotated[
+        bool,
+        typer.Option(help="Train eleven other methods, too, from FedAvg to APFL; takes minutes."),
+    ] = False,
+    device: Annotated[
+        Device, typer.Option(help="Where networks train; auto takes a GPU if there is one.")
+    ] = Device.CPU,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
 ) -> None:
@@ -94,7 +109,9 @@ def knnper(
                 "n_neighbors": neighbors,
                 "combine": combine.value,
                 "checkpoint": checkpoint,
+                "device": device.value,
             },
+            with_rivals=rivals,
             progress=progress,
         )
     has_words = table.encoder is not None and bool(table.encoder.nominal_names)

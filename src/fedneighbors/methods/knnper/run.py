@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.pool import local_prior
@@ -40,6 +41,7 @@ def run(
     test_size: float = 0.25,
     seed: int = 0,
     parameters: Mapping[str, Any] | None = None,
+    with_rivals: bool = False,
     progress: Callable[[int, int, str], None],
 ) -> tuple[KNNPerClassifier, RunRecord]:
     """Train over the clients of a table, and score on rows that each of them holds out.
@@ -58,6 +60,8 @@ def run(
         Of the held-out rows and of training.
     parameters : mapping, optional
         Arguments of :class:`KNNPerClassifier`.
+    with_rivals : bool
+        Train the methods of :mod:`~.rivals`, too, each under the best of at most four settings.
     progress : callable
         Told what is going on.
 
@@ -68,13 +72,16 @@ def run(
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     test = row_roles(parties, test=test_size, seed=seed).test
-    progress(0, 3, "training over all clients")
+    n_steps = 3 + len(rivals.TITLES) * with_rivals
+    progress(0, n_steps, "training over all clients")
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **(parameters or {}))
     model.fit(x[~test], y[~test], parties=parties[~test])
-    progress(1, 3, "asking every client")
+    progress(1, n_steps, "asking every client")
     shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
-    progress(2, 3, "training every client alone")
+    progress(2, n_steps, "training every client alone")
     shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
+    if with_rivals:
+        shares |= _rivals(model, x, y, parties, test, lambda n, what: progress(n, n_steps, what))
     chapters = [
         holdings(y[~test], parties[~test]),
         traffic(_first_rounds(model)),
@@ -85,7 +92,7 @@ def run(
     }
     if feature_names is not None:
         model.name_features(feature_names)
-    progress(3, 3, "done")
+    progress(n_steps, n_steps, "done")
     return model, RunRecord(
         name="knnper.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
@@ -148,6 +155,30 @@ def _alone(
             found = local.fit(x[train], y[train]).predict_proba(x[test][asked])
             shares[np.ix_(asked, places)] = found
     return shares
+
+
+def _rivals(
+    model: KNNPerClassifier,
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    test: npt.NDArray[np.bool_],
+    progress: Callable[[int, str], None],
+) -> dict[str, Floats]:
+    """Return what other methods say, each tuned on held-out rows of those for training."""
+    asked = model.get_params(deep=False)
+    table = x[~test], y[~test], parties[~test]
+    found = {}
+    for place, (title, name) in enumerate(rivals.TITLES.items()):
+        progress(3 + place, f"training {title}")
+        kind = getattr(rivals, name)
+        rival = kind(**{key: asked[key] for key in kind().get_params(deep=False) if key in asked})
+        if "start" in rival.get_params(deep=False):
+            rival.set_params(start=model)
+        grid: Any = ({},) if title == "FedAvg" else None
+        estimator = rivals.tuned(rival, *table, grid=grid).estimator
+        found[title] = estimator.predict_proba(x[test], parties=parties[test])
+    return found
 
 
 def _right(

@@ -23,7 +23,23 @@ _HOME = {
     "tuned": "tuning",
 }
 
+TITLES = {
+    "Local": "LocalClassifier",
+    "FedAvg": "FedAvgClassifier",
+    "FedAvg, local class shares": "PriorCorrectedClassifier",
+    "FedAvg+": "FedAvgPlusClassifier",
+    "head fine-tuning": "HeadTuningClassifier",
+    "FedProx": "FedProxClassifier",
+    "ClusteredFL": "ClusteredFLClassifier",
+    "Ditto": "DittoClassifier",
+    "FedRep": "FedRepClassifier",
+    "FedPer": "FedPerClassifier",
+    "APFL": "APFLClassifier",
+}
+"""What the methods are called in tables, and their estimators."""
+
 __all__ = [
+    "TITLES",
     "APFLClassifier",
     "ClusteredFLClassifier",
     "DittoClassifier",

@@ -14,24 +14,10 @@ __all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest", "entrants"
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
-STARTED = {
-    "FedAvg": "FedAvgClassifier",
-    "FedAvg, local class shares": "PriorCorrectedClassifier",
-    "FedAvg+": "FedAvgPlusClassifier",
-    "head fine-tuning": "HeadTuningClassifier",
-}
+STARTED = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning")
 """Methods that make something of one network, which is trained once for all of them."""
 
-RIVALS = {
-    "Local": "LocalClassifier",
-    **STARTED,
-    "FedProx": "FedProxClassifier",
-    "ClusteredFL": "ClusteredFLClassifier",
-    "Ditto": "DittoClassifier",
-    "FedRep": "FedRepClassifier",
-    "FedPer": "FedPerClassifier",
-    "APFL": "APFLClassifier",
-}
+RIVALS = tuple(rivals.TITLES)
 
 RATES = ({"learning_rate": 0.02}, {"learning_rate": 0.05}, {"learning_rate": 0.1})
 """Of which federated averaging takes the best on held-out rows, for all methods."""
@@ -148,7 +134,7 @@ def _entrant(
     method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
 ) -> Any:
     """Return a rival that is fitted; what is chosen for it is noted in ``found``."""
-    rival = getattr(rivals, RIVALS[method])(**common)
+    rival = getattr(rivals, rivals.TITLES[method])(**common)
     if method in STARTED:
         rival.set_params(start=pool)
     if method not in found:
