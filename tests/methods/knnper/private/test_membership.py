@@ -12,7 +12,13 @@ from fedneighbors.privacy.policy import Privacy
 
 N_CLASSES = 40
 TIGHT = Privacy(epsilon="1/10", delta=1e-5, classes=tuple(range(N_CLASSES)), bounds=(-3.0, 3.0))
-SETTINGS = {"hidden": (16,), "n_rounds": 2, "n_neighbors": 1, "privacy": TIGHT}
+SETTINGS = {
+    "hidden": (16,),
+    "n_rounds": 2,
+    "n_neighbors": 1,
+    "learning_rate": 1e-3,  # so that noise leaves the first embedding as it is
+    "privacy": TIGHT,
+}
 
 
 def guessed(n=800):
@@ -27,7 +33,11 @@ def scores_of(answer, y, members):
 
 
 def test_a_memory_gives_its_rows_away_and_a_private_network_does_not():
-    """Of 400 rows each an AUC of one half stays within .15 but for a chance below 1e-7."""
+    """Of 400 rows each an AUC of one half stays within .15 but for a chance below 1e-7.
+
+    One outsider in forty has its neighbor's label by chance, which 400 of them exceed fourfold
+    with a chance below 1e-10.
+    """
     x, y, members = guessed()
     owner = np.arange(800) % 2
     found = KNNPerClassifier(**SETTINGS).fit(x[members], y[members], owner[members])
@@ -40,8 +50,8 @@ def test_a_memory_gives_its_rows_away_and_a_private_network_does_not():
     other = scores_of(found.predict_proba(x, parties=1 - owner), y, members)
 
     allowed = largest_auc(TIGHT.total)
-    assert auc(*own) > 0.97
-    assert hit_rate_at(*own, 0.05) > 0.97
+    assert auc(*own) > 0.94
+    assert hit_rate_at(*own, 0.1) == 1.0
     assert auc(*alone) < allowed + auc_margin(400, 400, confidence=1 - 1e-7)
     assert abs(auc(*alone) - 0.5) < 0.15
     assert abs(auc(*other) - 0.5) < 0.15

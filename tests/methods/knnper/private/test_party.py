@@ -10,11 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.private.accounting import ORDERS, accountant
 from fedneighbors.methods.knnper.private.messages import (
     BeginRequest,
@@ -245,6 +247,35 @@ def test_no_value_of_a_row_makes_a_training_fail(bad):
     assert all(member.personal is not None for member in members)
 
 
+class Steep(nn.Module):
+    """An embedding that is not finite for rows far away."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = Exponential(), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+
+class Exponential(nn.Module):
+    def forward(self, x):
+        return torch.exp(x)
+
+
+def test_a_memory_that_a_row_spoils_is_no_reason_to_answer_otherwise(caplog):
+    x, y = rows()
+    x[7] = 1e6
+    net = Network(Steep(), embedding="body")
+    members = [client("c0", table=(x, y), net=net), client("c1", net=net)]
+
+    train(members)
+
+    assert members[0].personal is None
+    assert members[1].personal is not None
+    assert caplog.messages == ["no memory was built: Refuse; this client has none"]
+
+
 def test_a_row_of_another_label_is_no_record():
     x, y = rows()
     y = np.where(np.arange(40) < 10, 9, y)
@@ -287,7 +318,7 @@ def test_each_row_is_held_out_by_a_coin_of_its_own():
     assert len({mask.tobytes() for mask in shares}) == 10
 
 
-def test_dropout_and_buffers_of_a_network_take_no_harm():
+def test_torchs_own_randomness_is_left_alone():
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
 

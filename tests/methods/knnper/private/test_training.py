@@ -106,14 +106,14 @@ def test_without_privacy_nothing_is_said_to_be_spent():
 
 
 def test_with_next_to_no_noise_a_private_network_learns_what_an_exact_one_does():
-    settings = {"hidden": (16,), "n_rounds": 8, "batch_size": 20, "learning_rate": 0.1}
-    found = KNNPerClassifier(**settings, privacy=LAVISH).fit(X, Y, OWNER)
+    settings = {"hidden": (16,), "n_rounds": 20, "batch_size": 20, "learning_rate": 0.3}
+    found = KNNPerClassifier(**settings, momentum=0.0, privacy=LAVISH).fit(X, Y, OWNER)
 
     with pytest.warns(UserWarning, match="no client asks"):
         alone = found.score(X, Y)
 
-    assert alone > 0.9  # .97 and more in 20 runs
-    assert found.score(X, Y, parties=OWNER) > 0.9
+    assert alone > 0.85  # of 30 runs the lowest reached .95, with a deviation of .01
+    assert found.score(X, Y, parties=OWNER) > 0.85
 
 
 def test_a_private_estimator_can_be_cloned_and_takes_in_new_clients():

@@ -1,6 +1,7 @@
 """A kNN-Per client with a privacy budget: whatever it says of its rows was declared or is paid."""
 
 import hashlib
+import logging
 import os
 import secrets
 from collections.abc import Callable
@@ -39,6 +40,8 @@ from fedneighbors.tables.labels import label_positions
 from fedneighbors.tables.schema import Schema, describe
 
 __all__ = ["ROW_COUNTS", "PrivateKNNPerParty"]
+
+log = logging.getLogger(__name__)
 
 ROW_COUNTS = Sensitivity(unit="row", neighbors="add_remove", l1=1, l2_squared=1, linf=1)
 """How far one row moves the class counts."""
@@ -305,9 +308,16 @@ class PrivateKNNPerParty(KNNPerParty):
         return self.layout.vector(state)
 
     def _both_releases(self, request: ReleaseRequest) -> Receipt:
-        """Choose the mixture on held-out rows and build the memory, under the one network."""
-        for final in (False, True):
-            self._release(ReleaseRequest(request.shared, request.overall, request.pool, final))
+        """Choose the mixture on held-out rows and build the memory, under the one network.
+
+        The reply is the same whether that succeeds or not: a row could make it fail.
+        """
+        try:
+            for final in (False, True):
+                self._release(ReleaseRequest(request.shared, request.overall, request.pool, final))
+        except Exception as error:
+            log.error("no memory was built: %s; this client has none", type(error).__name__)
+            self.personal = None
         return Receipt()
 
 

@@ -23,6 +23,7 @@ from fedneighbors.methods.knnper.private.protocol import (
 )
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.trial import refuse_unsuited
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.labels import Label
@@ -77,6 +78,7 @@ def federated_privately(
         seed=rounds.seed,
     )
     layout = Layout(network)
+    refuse_unsuited(network, layout, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else layout.dtype
     refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
     options: dict[str, Any] = {}
