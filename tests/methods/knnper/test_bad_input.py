@@ -79,7 +79,8 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
 
     assert found.weights.tobytes() == expected.weights.tobytes()
     assert len(none.personal.memory) == 0
-    keys, scores = np.zeros((2, 8)), np.log(np.full((2, 10), 0.1))
+    keys = np.zeros((2, 8 + none.personal.settings.n_beside))
+    scores = np.log(np.full((2, 10), 0.1))
     assert np.isfinite(none.personal.predict_proba(keys, scores)).all()
 
 

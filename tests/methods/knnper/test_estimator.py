@@ -9,6 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.personal import EXPERTS
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
 
 X, Y = load_wine(return_X_y=True)
@@ -35,7 +36,7 @@ def fitted():
 
 def test_wine_is_told_apart(fitted):
     assert fitted.score(X, Y, parties=CELLAR) > 0.95
-    assert set(fitted.pool_) == {"shared model", "memory", "local prior", "ridge head"}
+    assert tuple(fitted.pool_) == EXPERTS
 
 
 def test_shares_add_up_and_agree_with_the_predicted_class(fitted):

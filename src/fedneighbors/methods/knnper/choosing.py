@@ -13,7 +13,7 @@ __all__ = ["Choice", "choice", "in_metric"]
 Floats = npt.NDArray[np.float64]
 
 
-def in_metric(keys: Floats, metric: Metric) -> Floats:
+def in_metric(keys: Floats, metric: Metric, n_beside: int = 0) -> Floats:
     """Return keys whose Euclidean distances are those of the metric.
 
     Parameters
@@ -23,6 +23,8 @@ def in_metric(keys: Floats, metric: Metric) -> Floats:
     metric : {"euclidean", "cosine"}
         ``"cosine"`` brings keys to length 1: the squared distance of two of them is twice one minus
         the cosine of their angle. A key of zeros stays one.
+    n_beside : int
+        Columns at the end that no distance looks at, and that stay as they are.
 
     Returns
     -------
@@ -30,6 +32,8 @@ def in_metric(keys: Floats, metric: Metric) -> Floats:
     """
     if metric == "euclidean":
         return keys
+    if n_beside:
+        return np.hstack([in_metric(keys[:, :-n_beside], metric), keys[:, -n_beside:]])
     largest = np.abs(keys).max(axis=1, keepdims=True, initial=0.0)
     scaled = keys / np.where(largest > 0, largest, 1.0)  # so that squares stay in range
     lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))

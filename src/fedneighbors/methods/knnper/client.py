@@ -1,6 +1,7 @@
 """One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,15 @@ from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import column_moments
 
-__all__ = ["FIXED_POINT", "REQUESTS", "KNNPerParty", "as_tensor", "regime_of", "shared_log_shares"]
+__all__ = [
+    "FIXED_POINT",
+    "REQUESTS",
+    "KNNPerParty",
+    "as_tensor",
+    "regime_of",
+    "shared_log_shares",
+    "with_rows",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -219,9 +228,10 @@ class KNNPerParty:
         )
         if not np.isfinite(keys).all():
             raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
+        keys, settings = with_rows(keys, self.x, self.settings, self.kind)
         if not request.final:
             self._found = self.kind.chosen(
-                keys, said, self._labels, self.held_out, request.overall, self.settings
+                keys, said, self._labels, self.held_out, request.overall, settings
             )
             return
         self.personal = self.kind.personalized(
@@ -230,7 +240,7 @@ class KNNPerParty:
             weight=0.0 if self._found is None else self._found.weight,
             overall=request.overall,
             pool=request.pool if len(request.pool) else None,
-            settings=self.settings if self._found is None else self._found.settings,
+            settings=settings if self._found is None else self._found.settings,
         )
 
     def _pool(self, request: PoolRequest) -> PoolReply:
@@ -262,6 +272,32 @@ def regime_of(request: TrainRequest) -> Regime:
         weight_decay=request.weight_decay,
         proximal=request.proximal,
     )
+
+
+def with_rows(
+    keys: Floats, x: Tensor, settings: MemorySettings, kind: Kind
+) -> tuple[Floats, MemorySettings]:
+    """Return keys with the rows themselves beside them, and settings that say so.
+
+    Only where something looks at them: a pool of classes whose memory is exact. Tokens are no
+    coordinates and stay away.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        Embeddings.
+    x : Tensor of shape (n_rows, ...)
+        Rows as the network takes them.
+    settings : MemorySettings
+        Of the memory.
+    kind : Kind
+        What is learned.
+    """
+    told = settings.combine == "pool" and settings.memory == "exact" and kind.looks_at_rows
+    if not (told and x.is_floating_point()):
+        return keys, settings
+    rows = x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy()
+    return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
 
 
 def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:

@@ -1,6 +1,7 @@
 """One fit of an estimator that keeps memories: its settings, its training, what it keeps of it."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,7 +68,8 @@ def fit_clients(
     shared = outcome.result
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
     estimator._network, estimator._layout = network, layout
-    estimator._memory_settings = settings
+    beside = {member.personal.settings.n_beside for member in members if member.personal}
+    estimator._memory_settings = replace(settings, n_beside=max(beside, default=0))
     estimator.clients_ = {member.name: member.personal for member in members}
     estimator.weights_, estimator.overall_ = shared.weights, shared.overall
     weights = () if shared.pool is None else np.asarray(shared.pool).tolist()

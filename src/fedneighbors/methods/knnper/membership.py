@@ -47,11 +47,12 @@ class Served:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings; for a pool the rows themselves stand beside them, as the network takes them.
         scores : float64 array of shape (n_rows, n_outputs)
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares
+        from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -70,6 +71,9 @@ class Served:
                 "the network gives embeddings that are not finite for these rows; look for cells "
                 "far outside those it was trained on"
             )
+        settings = getattr(self, "_memory_settings", None)
+        if settings is not None:
+            keys, _ = with_rows(keys, tensor, settings, self._kind())
         return keys, said
 
     def _kind(self) -> Any:

@@ -46,7 +46,8 @@ class OwnPart(ABC):
 
     def add(self, keys: Floats, labels: npt.NDArray[Any], ids: Any = None) -> None:
         """Let rows into the memory."""
-        self.memory.add(in_metric(keys, self.settings.metrics[0]), labels, ids)
+        near = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
+        self.memory.add(near, labels, ids)
         self._refit()
 
     def forget(self, ids: Any) -> None:

@@ -1,6 +1,6 @@
 """What a client makes of the shared model for itself: memory, mixture, prior and head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
 from fedneighbors.methods.knnper.choosing import choice, in_metric
+from fedneighbors.methods.knnper.kernel_heads import KernelHead, kernel_held_out
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.own import OwnPart
@@ -28,14 +29,14 @@ __all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "joined", "persona
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-EXPERTS = ("shared model", "memory", "local prior", "ridge head")
-"""What a pool weighs, in order."""
+EXPERTS = ("shared model", "memory", "local prior", "ridge head", "kernel head")
+"""What a pool weighs, in order: the ridge head sees embeddings, the kernel head the rows."""
 
-FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5)
+FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5, 0.5)
 """Where the weights of a pool begin."""
 
 HEAD_SCALE = 5.0
-"""What the outputs of a ridge head are multiplied by to be scores."""
+"""What the outputs of heads are multiplied by to be scores."""
 
 
 def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
@@ -92,7 +93,8 @@ class HeldOut:
         Parameters
         ----------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings of all rows of the client, under a model that has not seen those held out.
+            Embeddings of all rows of the client, under a model that has not seen those held out;
+            the rows themselves may stand beside them, as the settings tell.
         scores : float64 array of shape (n_rows, n_classes)
             The same model's logarithms of shares.
         labels : int64 array of shape (n_rows,)
@@ -108,7 +110,7 @@ class HeldOut:
         shared = np.exp(scores[held])
 
         def said(metric: Metric) -> list[Floats | None]:
-            near = in_metric(keys, metric)
+            near = in_metric(keys, metric, settings.n_beside)
             kept = _memory(near[~held], labels[~held], settings, n_classes)
             return _votes_of_each(kept, near[held], n_classes, settings)
 
@@ -119,18 +121,20 @@ class HeldOut:
 
         chosen = choice(settings, said=said, weighed=weighed)
         settings, local = chosen.settings, chosen.local
-        keys = in_metric(keys, settings.metrics[0])
+        keys = in_metric(keys, settings.metrics[0], settings.n_beside)
         # The pool may count on more: for every row the memory of all others is asked.
         if settings.capacity is None and settings.memory == "exact":
             whole = _memory(keys, labels, settings, n_classes)
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
             others = local
-        head = np.zeros_like(scores)
+        heads = [np.zeros_like(scores)] * 2
         if settings.combine == "pool":
-            head = HEAD_SCALE * head_held_out(keys, np.eye(n_classes)[labels])
+            (seen, rows), targets = _apart(keys, settings), np.eye(n_classes)[labels]
+            heads = [head_held_out(seen, targets), kernel_held_out(rows, targets)]
         prior = np.log(local_prior(labels[~held], overall))
-        experts = _experts(scores[held], shared if others is None else others, prior, head[held])
+        votes = shared if others is None else others
+        experts = _experts(scores[held], votes, prior, [head[held] for head in heads])
         return cls(experts, labels[held], chosen.weight, settings)
 
     def terms(self, weights: Floats) -> PoolTerms:
@@ -158,27 +162,30 @@ class Personal(OwnPart):
             The shared model's logarithms of shares.
         """
         shared = np.exp(scores)
-        keys = in_metric(keys, self.settings.metrics[0])
+        keys = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         if self.pool is None:
             return shared if local is None else mixed(local, shared, self.weight)
         prior = np.log(local_prior(self.memory.labels, self.overall))
-        head = np.zeros_like(scores)
-        if self._head is not None:
-            head = HEAD_SCALE * self._head.said(keys)
-        return pooled(_experts(scores, shared if local is None else local, prior, head), self.pool)
+        heads = [np.zeros_like(scores)] * 2
+        if self._heads is not None:
+            seen, rows = _apart(keys, self.settings)
+            heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
+        votes = shared if local is None else local
+        return pooled(_experts(scores, votes, prior, heads), self.pool)
 
     def votes(self, keys: Floats, otherwise: Floats) -> Floats:
         """Return what the memory says alone, and ``otherwise`` where it is empty."""
-        keys = in_metric(keys, self.settings.metrics[0])
+        keys = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         return otherwise if local is None else local
 
     def _refit(self) -> None:
-        self._head: Head | None = None
+        self._heads: tuple[Head, KernelHead] | None = None
         if self.pool is not None and len(self.memory):
             labels = np.eye(len(self.overall))[self.memory.labels]
-            self._head = Head.fitted(self.memory.keys, labels)
+            seen, rows = _apart(self.memory.keys, self.settings)
+            self._heads = Head.fitted(seen, labels), KernelHead.fitted(rows, labels)
 
 
 def personalized(
@@ -192,7 +199,7 @@ def personalized(
     ids: Any = None,
 ) -> Personal:
     """Return what a client with these rows makes of the shared model."""
-    keys = in_metric(keys, settings.metrics[0])
+    keys = in_metric(keys, settings.metrics[0], settings.n_beside)
     memory = _memory(keys, labels, settings, len(overall), ids)
     return Personal(memory, weight, overall, pool, settings)
 
@@ -233,6 +240,7 @@ def _memory(
         capacity=settings.capacity,
         strategy=settings.strategy,
         random_state=settings.seed,
+        n_beside=settings.n_beside,
     )
     return memory.add(keys, labels, ids)
 
@@ -270,6 +278,16 @@ def _votes(
     )
 
 
-def _experts(scores: Floats, votes: Floats, prior: Floats, head: Floats) -> Floats:
+def _apart(keys: Floats, settings: MemorySettings) -> tuple[Floats, Floats]:
+    """Return embeddings, and the rows themselves; embeddings for these where none are beside."""
+    if not settings.n_beside:
+        return keys, keys
+    return keys[:, : -settings.n_beside], keys[:, -settings.n_beside :]
+
+
+def _experts(scores: Floats, votes: Floats, prior: Floats, heads: Sequence[Floats]) -> Floats:
     """Return the experts' scores side by side."""
-    return np.stack([scores, softened(votes), np.broadcast_to(prior, scores.shape), head], axis=2)
+    scaled = [HEAD_SCALE * head for head in heads]
+    return np.stack(
+        [scores, softened(votes), np.broadcast_to(prior, scores.shape), *scaled], axis=2
+    )

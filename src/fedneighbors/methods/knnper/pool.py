@@ -1,4 +1,4 @@
-"""Log-linear pools of shared model, memory, local prior and ridge head, weighed for all alike.
+"""Log-linear pools of shared model, memory, local prior and local heads, weighed for all alike.
 
 A pool multiplies the experts' distributions, each to the power of its weight. The few weights are
 shared by all clients and fitted by likelihood on held-out rows; a step needs only the sums of a

@@ -124,6 +124,9 @@ class MemorySettings:
         Share of each client's rows that is held out to choose the mixture, in (0, 1).
     seed : int
         Of the held-out rows and of the reservoirs. Public.
+    n_beside : int
+        Columns at the end of each key that are the row itself: no distance looks at them, the
+        kernel head of a pool does.
     """
 
     n_neighbors: int | tuple[int, ...] = 10
@@ -136,6 +139,7 @@ class MemorySettings:
     combine: Literal["paper", "pool"] = "paper"
     validation: float = 0.2
     seed: int = 0
+    n_beside: int = 0
 
     @property
     def ks(self) -> tuple[int, ...]:

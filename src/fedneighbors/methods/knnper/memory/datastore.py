@@ -45,6 +45,8 @@ class Datastore:
         Classes, which ``"drift"`` needs.
     search : {"auto", "own", "faiss"}
         What finds neighbors; see :func:`~.search.searched`. All find the same.
+    n_beside : int
+        Columns at the end of a key that are kept with it, and that no distance looks at.
 
     Attributes
     ----------
@@ -60,6 +62,7 @@ class Datastore:
     random_state: int = 0
     n_classes: int | None = None
     search: Search = "auto"
+    n_beside: int = 0
     n_evictions: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
     _n_seen: int = field(init=False, repr=False, default=0)
@@ -197,7 +200,8 @@ class Datastore:
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest."""
-        return searched(self._rows.keys, queries, k, own=own, search=self.search)
+        keys, asked = self._compared(self._rows.keys), self._compared(queries)
+        return searched(keys, asked, k, own=own, search=self.search)
 
     def votes(
         self,
@@ -233,6 +237,10 @@ class Datastore:
         """Return a place for rows with labels like these."""
         return RowWindow(np.empty((0, self.n_dimensions)), labels[:0])
 
+    def _compared(self, keys: Floats) -> Floats:
+        """Return the columns of keys that distances look at."""
+        return np.ascontiguousarray(keys[:, : -self.n_beside]) if self.n_beside else keys
+
     def _held(self, rows: Floats) -> npt.NDArray[Any]:
         """Return keys as they are kept."""
         return rows
@@ -257,7 +265,8 @@ class Datastore:
 
     def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
         """Delete the keys that are of another time than these rows."""
-        n_old = self._watch.outdated(self.keys, self.labels, rows, values)
+        near, new = self._compared(self.keys), self._compared(rows)
+        n_old = self._watch.outdated(near, self.labels, new, values)
         if n_old:
             self.n_evictions += 1
             self.keep(range(n_old, len(self)))

@@ -135,8 +135,15 @@ def read_client(
         raise ValueError("a label is none of the classes")
     if parts.keys.ndim != 2 or settings.memory != "exact":
         raise ValueError("keys are no table of an exact memory")
+    if not 0 <= settings.n_beside <= parts.keys.shape[1]:
+        raise ValueError("a memory has fewer columns than stand beside its keys")
     memory = Datastore(
-        parts.keys.shape[1], settings.capacity, settings.strategy, settings.seed, len(overall)
+        parts.keys.shape[1],
+        settings.capacity,
+        settings.strategy,
+        settings.seed,
+        len(overall),
+        n_beside=settings.n_beside,
     )
     memory.restore(
         parts.keys.astype(np.float64), parts.labels, _texts(parts.ids), _mapping(parts.state)

@@ -32,6 +32,7 @@ class Classes:
     """
 
     requests = (CountsRequest,)
+    looks_at_rows = True
     objective = staticmethod(cross_entropy)
     chosen = staticmethod(HeldOut.of)
     personalized = staticmethod(personalized)

@@ -52,6 +52,10 @@ class Kind(Protocol):
         """What clients answer beside the requests of every training."""
 
     @property
+    def looks_at_rows(self) -> bool:
+        """Whether a pool looks at the rows themselves beside their embeddings."""
+
+    @property
     def objective(self) -> Objective:
         """What training minimizes."""
 

@@ -42,6 +42,7 @@ class Numbers:
     """
 
     requests = (TargetsRequest, UnitsRequest)
+    looks_at_rows = False
     objective = staticmethod(squared_error)
     personalized = staticmethod(personalized_numbers)
 

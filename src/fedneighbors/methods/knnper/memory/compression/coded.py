@@ -32,9 +32,9 @@ class CodedDatastore(Datastore):
 
     Parameters
     ----------
-    n_dimensions, capacity, strategy, random_state, n_classes, search
+    n_dimensions, capacity, strategy, random_state, n_classes, search, n_beside
         As :class:`~.datastore.Datastore` takes them. Codes have searches of their own, so that
-        ``search`` changes nothing.
+        ``search`` changes nothing, and nothing stands beside them: ``n_beside`` is 0.
     codec : Codec
         How keys become codes. One that learns does so from the first rows that come.
 

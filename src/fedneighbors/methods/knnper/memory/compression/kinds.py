@@ -73,6 +73,7 @@ def new_memory(
     strategy: Strategy = "concatenate",
     search: Search = "auto",
     random_state: int = 0,
+    n_beside: int = 0,
 ) -> Memory:
     """Return an empty memory.
 
@@ -91,6 +92,8 @@ def new_memory(
         For exact keys.
     random_state : int
         Of reservoirs and of what is learned.
+    n_beside : int
+        Columns at the end of exact keys that no distance looks at.
 
     Raises
     ------
@@ -105,7 +108,9 @@ def new_memory(
     if kind == "protonn":
         return PrototypeMemory(n_dimensions, n_classes, random_state=random_state)
     if kind == "exact":
-        return Datastore(n_dimensions, capacity, strategy, random_state, n_classes, search)
+        return Datastore(
+            n_dimensions, capacity, strategy, random_state, n_classes, search, n_beside
+        )
     codec: EightBitCodec | ProductCodec = EightBitCodec(n_dimensions)
     if kind == "product":
         codec = ProductCodec(16, 4, random_state)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from fedneighbors.methods.knnper.kernel_heads import (
+    LANDMARKS,
+    KernelHead,
+    RadialMap,
+    kernel_held_out,
+)
+from fedneighbors.methods.knnper.ridge import Head
+
+
+def rings(n, seed=0):
+    """Return points of the plane within the unit circle, or in a ring around it."""
+    random = np.random.default_rng(seed)
+    outside = random.integers(2, size=n)
+    angles, radius = random.uniform(0, 2 * np.pi, n), outside + random.uniform(0.1, 0.8, n)
+    return np.column_stack([radius * np.cos(angles), radius * np.sin(angles)]), outside
+
+
+def test_products_of_columns_are_those_of_the_kernel():
+    rows, _ = rings(30)
+
+    columns = RadialMap.of(rows, 2.0).columns(rows)
+
+    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    unit = np.median(squares[squares > 0])
+    np.testing.assert_allclose(columns @ columns.T, np.exp(-2 * squares / unit), atol=1e-6)
+
+
+def test_a_head_tells_apart_what_no_line_does():
+    (rows, labels), (new, right) = rings(200), rings(100, seed=1)
+    targets = np.eye(2)[labels]
+
+    found = KernelHead.fitted(rows, targets).said(new).argmax(axis=1)
+
+    straight = Head.fitted(rows, targets).said(new).argmax(axis=1)
+    assert (found == right).mean() > 0.97
+    assert (straight == right).mean() < 0.8
+
+
+def test_what_is_said_of_a_row_left_out_does_not_depend_on_its_label():
+    rows, labels = rings(200)
+    other = np.where(np.arange(200) == 7, 1 - labels, labels)
+
+    said, again = (kernel_held_out(rows, np.eye(2)[each]) for each in (labels, other))
+
+    np.testing.assert_allclose(again[7], said[7], rtol=1e-9)
+    assert not np.allclose(again[8], said[8], rtol=1e-9)
+
+
+def test_more_rows_are_described_by_no_more_landmarks():
+    (rows, labels), (new, right) = rings(3 * LANDMARKS + 5), rings(100, seed=1)
+
+    head = KernelHead.fitted(rows, np.eye(2)[labels])
+
+    assert head.columns.landmarks.shape == (LANDMARKS, 2)
+    assert (head.said(new).argmax(axis=1) == right).mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((1, 2)),
+        np.ones((5, 2)),
+        np.repeat([[0.0, 0.0], [1.0, 1.0]], 40, axis=0),
+        np.array([[0.0, 1e30], [1.0, -1e30], [2.0, 0.0]]),
+        np.empty((4, 0)),
+    ],
+    ids=["one row", "equal rows", "two rows many times", "far apart", "no columns"],
+)
+def test_odd_rows_give_finite_scores(rows):
+    targets = np.eye(2)[np.arange(len(rows)) % 2]
+
+    head = KernelHead.fitted(rows, targets)
+
+    assert np.isfinite(head.said(rows)).all()
+    assert np.isfinite(kernel_held_out(rows, targets)).all()
+
+
+def test_a_single_row_says_nothing_of_itself():
+    assert kernel_held_out(np.ones((1, 3)), np.array([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]

@@ -1,0 +1,93 @@
+"""A pool sees the rows themselves, which no distance of a memory does."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.choosing import in_metric
+from fedneighbors.methods.knnper.memory.datastore import Datastore
+
+
+def turned_rings(seed, n=60, n_clients=6):
+    """Return rings around a center that lies elsewhere for every client."""
+    random = np.random.default_rng(seed)
+    owners = np.repeat([f"client-{i}" for i in range(n_clients)], n)
+    outside = random.integers(2, size=len(owners))
+    angles = random.uniform(0, 2 * np.pi, len(owners))
+    radius = outside + random.uniform(0.1, 0.8, len(owners))
+    centers = 3 * np.random.default_rng(0).normal(size=(n_clients, 2)).repeat(n, axis=0)
+    return np.c_[np.cos(angles), np.sin(angles)] * radius[:, None] + centers, outside, owners
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    X, y, owners = turned_rings(1)
+    known = owners != "client-5"
+    model = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool")
+    return model.fit(X[known], y[known], parties=owners[known])
+
+
+def test_a_pool_is_right_where_the_network_has_learned_nothing(pooled):
+    X, y, owners = turned_rings(2)
+    known = owners != "client-5"
+
+    right = (pooled.predict(X[known], parties=owners[known]) == y[known]).mean()
+
+    network = (pooled.embed(X[known])[1].argmax(axis=1) == y[known]).mean()
+    assert network < 0.7
+    assert right > 0.9
+    assert pooled.pool_["kernel head"] > max(0.5, pooled.pool_["memory"])
+
+
+def test_a_client_that_joins_has_a_kernel_head_too(pooled):
+    (X, y, owners), (new, right, _) = turned_rings(1), turned_rings(2)
+    own = owners == "client-5"
+
+    pooled.add_client("client-5", X[own], y[own])
+
+    found = pooled.predict(new[own], parties=["client-5"] * own.sum())
+    assert (found == right[own]).mean() > 0.9
+
+
+def test_what_is_forgotten_leaves_nothing_in_the_heads(pooled):
+    X, y, owners = turned_rings(1)
+    own = np.flatnonzero(owners == "client-4")
+    pooled.add_client("whole", X[own], y[own])
+    pooled.add_client("part", X[own[10:]], y[own[10:]])
+
+    pooled.forget("whole", [str(i) for i in range(10)])
+
+    shares = [pooled.predict_proba(X[:20], parties=[name] * 20) for name in ("whole", "part")]
+    assert shares[0].tolist() == shares[1].tolist()
+
+
+def test_the_papers_mixture_keeps_embeddings_alone():
+    X, y, owners = turned_rings(1)
+
+    model = KNNPerClassifier(hidden=(4, 2), n_rounds=1).fit(X, y, parties=owners)
+
+    assert model.clients_["client-0"].memory.keys.shape == (60, 2)
+    assert model.embed(X[:3])[0].shape == (3, 2)
+
+
+@pytest.mark.parametrize("strategy", ["concatenate", "drift"])
+def test_no_distance_looks_at_columns_beside_the_key(strategy):
+    random = np.random.default_rng(0)
+    keys, asked = random.normal(size=(40, 3)), random.normal(size=(5, 3))
+    beside, labels = 100 * random.normal(size=(45, 2)), random.integers(2, size=40)
+    wide = Datastore(5, None, strategy, n_classes=2, n_beside=2)
+    narrow = Datastore(3, None, strategy, n_classes=2)
+
+    for part in (slice(0, 20), slice(20, 40)):
+        wide.add(np.hstack([keys, beside[:40]])[part], labels[part])
+        narrow.add(keys[part], labels[part])
+
+    found, expected = wide.nearest(np.hstack([asked, beside[40:]]), 4), narrow.nearest(asked, 4)
+    assert found.positions.tolist() == expected.positions.tolist()
+    assert found.distances.tolist() == expected.distances.tolist()
+
+
+def test_columns_beside_a_key_keep_their_length_in_any_metric():
+    keys = np.array([[3.0, 4.0, 7.0], [0.0, 0.0, 9.0]])
+
+    assert in_metric(keys, "cosine", 1).tolist() == [[0.6, 0.8, 7.0], [0.0, 0.0, 9.0]]
