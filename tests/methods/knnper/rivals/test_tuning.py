@@ -81,6 +81,15 @@ def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
     assert found.estimator.start is None
 
 
+def test_a_candidate_whose_training_diverges_is_not_taken():
+    grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
+
+    found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
+
+    assert found.parameters == grid[1]
+    assert found.scores[0] == 0 < found.scores[1]
+
+
 def test_one_candidate_is_taken_without_holding_anything_out():
     found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
 

@@ -55,7 +55,7 @@ class LocalClassifier(Rival):
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
+        {"learning_rate": value} for value in (0.02, 0.05, 0.1, 0.2)
     )
 
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:

@@ -128,7 +128,7 @@ class FedPerClassifier(Headed):
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"tuning_epochs": value} for value in (0, 1, 5, 20)
+        {"tuning_epochs": value} for value in (0, 5, 20, 60)
     )
 
     def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
@@ -169,10 +169,10 @@ class FedRepClassifier(Headed):
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
-        {"head_epochs": 1, "tuning_epochs": 1},
-        {"head_epochs": 1, "tuning_epochs": 10},
+        {"head_epochs": 1, "tuning_epochs": 20},
         {"head_epochs": 5, "tuning_epochs": 1},
-        {"head_epochs": 5, "tuning_epochs": 10},
+        {"head_epochs": 5, "tuning_epochs": 20},
+        {"head_epochs": 10, "tuning_epochs": 20},
     )
 
     head_epochs: int = 5

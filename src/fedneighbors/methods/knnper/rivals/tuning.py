@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.membership import Owners
 from fedneighbors.methods.knnper.personal import held_out_rows
 from fedneighbors.methods.knnper.rivals.frame import Rival
@@ -90,9 +91,10 @@ def tuned(
     """Return a rival under the candidate that is right on most held-out rows, fitted on all rows.
 
     Each candidate is fitted on the rows that are not held out: of each client the same ones as
-    kNN-Per chooses its mixtures on. Of equally good candidates the first is taken. Where candidates
-    differ only in what comes after federated averaging, they take over one network, so that no more
-    than their own part is trained for each; ``grid=({},)`` makes such a rival of ``starts``.
+    kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
+    training diverges has no row right. Where candidates differ only in what comes after federated
+    averaging, they take over one network, so that no more than their own part is trained for each;
+    ``grid=({},)`` makes such a rival of ``starts``.
 
     Parameters
     ----------
@@ -136,10 +138,14 @@ def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> t
     """Return the accuracy of each candidate on rows that it has not seen."""
     held = _held_out(tried[0], parties, len(y))
     train, test = _some(X, y, ~held), _some(X, y, held)
-    return tuple(
-        each.fit(*train, parties=_of(parties, ~held)).score(*test, parties=_of(parties, held))
-        for each in tried
-    )
+    scores = []
+    for each in tried:
+        try:
+            each.fit(*train, parties=_of(parties, ~held))
+            scores.append(each.score(*test, parties=_of(parties, held)))
+        except PartyRefused:  # its training has diverged
+            scores.append(0.0)
+    return tuple(scores)
 
 
 def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
