@@ -179,8 +179,10 @@ def _gamma(projected: Floats, places: Floats) -> float:
 
 
 def _squares(projected: Floats, places: Floats) -> Floats:
-    gaps = projected[:, None, :] - places[None, :, :]
-    return np.asarray(np.einsum("ijk,ijk->ij", gaps, gaps))
+    """Return squared distances by a product, which takes no room for all differences."""
+    lengths = np.einsum("ij,ij->i", projected, projected)[:, None]
+    reach = np.einsum("ij,ij->i", places, places)
+    return np.asarray(np.maximum(lengths + reach - 2 * (projected @ places.T), 0.0))
 
 
 def _taken_apart(
