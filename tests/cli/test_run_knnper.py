@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedneighbors.cli.main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.model import KNNPerModel
+from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.rivals import TITLES
 from fedneighbors.records import read_record
 
@@ -140,7 +140,7 @@ def test_predict_takes_one_way_to_say_who_asks(trained, visits):
 KILLED = """
     import os, signal, sys
     from fedneighbors.cli.main import app
-    from fedneighbors.methods.knnper.checkpoint import Checkpoint
+    from fedneighbors.methods.knnper.files.checkpoint import Checkpoint
 
     keep, kept = Checkpoint.keep, []
 

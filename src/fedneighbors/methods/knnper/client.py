@@ -30,8 +30,8 @@ from fedneighbors.methods.knnper.messages import (
 from fedneighbors.methods.knnper.networks.device import Device, chosen_device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.personal import held_out_rows
+from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
+from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Chosen, Kind, Values

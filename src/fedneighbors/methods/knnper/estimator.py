@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from fedneighbors.methods.knnper.files.saving import Saved
 from fedneighbors.methods.knnper.fitting import fit_clients
 from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized
-from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+from fedneighbors.methods.knnper.personal.mixtures import EXPERTS, Personal
 from fedneighbors.methods.knnper.private.spending import spending, spent_by
-from fedneighbors.methods.knnper.saving import Saved
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import RunRecord

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedneighbors.federation.inprocess import run
 from fedneighbors.federation.loop import Outcome
-from fedneighbors.methods.knnper.checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper.files.checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.networks.choice import chosen_network
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network

@@ -18,8 +18,8 @@ from typing import Any, cast
 from fedneighbors.federation.flower import Config, client_app, server_app
 from fedneighbors.federation.loop import Outcome
 from fedneighbors.federation.roles import Coordinator, Refuse, gather
-from fedneighbors.methods.knnper.checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper.model import KNNPerModel
+from fedneighbors.methods.knnper.files.checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.networks.blueprint import OWN, Blueprint
 from fedneighbors.methods.knnper.networks.choice import Model
 from fedneighbors.methods.knnper.networks.flat import Layout

@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.personal.mixtures import joined
+from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.metrics import accuracy
 from fedneighbors.tables.labels import label_index
 from fedneighbors.tables.owners import rows_by_party

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedneighbors.federation.messages import Message, decode, encode, message
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.client import KNNPerParty
+from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.messages import (
     CountsRequest,
     MomentsRequest,
@@ -23,7 +24,6 @@ from fedneighbors.methods.knnper.messages import (
     SchemaRequest,
     TrainRequest,
 )
-from fedneighbors.methods.knnper.model import KNNPerModel
 from fedneighbors.methods.knnper.networks.blueprint import OWN
 from fedneighbors.methods.knnper.networks.choice import Model
 from fedneighbors.methods.knnper.networks.network import Network

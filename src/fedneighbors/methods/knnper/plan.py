@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fedneighbors.federation.messages import message
 from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather
-from fedneighbors.methods.knnper.memory.stored import read_settings, settings_parts
+from fedneighbors.methods.knnper.files.clients import read_settings, settings_parts
 from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.tables.schema import Schema

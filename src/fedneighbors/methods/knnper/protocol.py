@@ -23,7 +23,7 @@ from fedneighbors.methods.knnper.messages import (
     SchemaRequest,
     TrainRequest,
 )
-from fedneighbors.methods.knnper.pool import PoolTerms
+from fedneighbors.methods.knnper.personal.pool import PoolTerms
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Kind

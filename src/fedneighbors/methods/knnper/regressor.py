@@ -12,9 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from fedneighbors.methods.knnper.fitting import fit_clients
 from fedneighbors.methods.knnper.membership import Owners, Personalized
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.personal import joined
-from fedneighbors.methods.knnper.regression import NUMBER_EXPERTS, PersonalNumbers
+from fedneighbors.methods.knnper.personal.mixtures import joined
+from fedneighbors.methods.knnper.personal.own import OwnPart
+from fedneighbors.methods.knnper.personal.regression import NUMBER_EXPERTS, PersonalNumbers
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.records import RunRecord
 

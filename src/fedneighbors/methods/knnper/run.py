@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.pool import local_prior
+from fedneighbors.methods.knnper.personal.pool import local_prior
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import row_roles
 from fedneighbors.records import Figure, RunRecord, Table, environment

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.methods.knnper import rivals
-from fedneighbors.methods.knnper.personal import held_out_rows
+from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
 from fedneighbors.methods.knnper.rivals.tuning import average_starts, tuned
 from fedneighbors.methods.knnper.settings import MemorySettings
 from tests.methods.knnper.rivals.clients import NAMES, OWNER, QUICK, X, Y

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.membership import Owners
-from fedneighbors.methods.knnper.personal import held_out_rows
+from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
 from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.rivals.starting import FedAvgClassifier, Started
 from fedneighbors.methods.knnper.settings import MemorySettings
@@ -92,9 +92,10 @@ def tuned(
 
     Each candidate is fitted on the rows that are not held out: of each client the same ones as
     kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
-    training diverges has no row right. Where candidates differ only in what comes after federated
-    averaging, they take over one network, so that no more than their own part is trained for each;
-    ``grid=({},)`` makes such a rival of ``starts``.
+    training diverges has no row right, and where it does so on all rows the next best is taken.
+    Where candidates differ only in what comes after federated averaging, they take over one
+    network, so that no more than their own part is trained for each; ``grid=({},)`` makes such a
+    rival of ``starts``.
 
     Parameters
     ----------
@@ -130,8 +131,35 @@ def tuned(
         if starts is not None:
             tried = [each.set_params(start=starts.chosen_on) for each in tried]
         scores = _held_out_scores(tried, X, y, parties)
-    best = candidates[int(np.argmax(scores)) if scores else 0]
-    return Tuned(asked.set_params(**best).fit(X, y, parties=parties), dict(best), scores)
+    return _fitted(
+        asked, [candidates[place] for place in _best_first(scores)], X, y, parties, scores
+    )
+
+
+def _best_first(scores: Sequence[float]) -> list[int]:
+    """Return the candidates' places; of equally good ones the first stands first."""
+    return np.argsort([-score for score in scores], kind="stable").tolist() if scores else [0]
+
+
+def _fitted(
+    asked: Any,
+    candidates: Sequence[Mapping[str, Any]],
+    X: Any,
+    y: Any,
+    parties: Owners,
+    scores: tuple[float, ...],
+) -> Tuned:
+    """Fit the first candidate whose training on all rows does not diverge, if there is one."""
+    diverged: PartyRefused | None = None
+    for each in candidates:
+        try:
+            estimator = clone(asked).set_params(**each).fit(X, y, parties=parties)
+        except PartyRefused as refused:
+            diverged = refused
+        else:
+            return Tuned(estimator, dict(each), scores)
+    assert diverged is not None
+    raise diverged
 
 
 def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, entrants, scored
 from fedneighbors.methods.knnper.studies.crowds import Crowd, crowd

@@ -1,13 +1,17 @@
 """All methods on the clients of one crowd: tuned alike, and scored client by client."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sklearn.base import clone
+
+from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.studies.crowds import Crowd
 
 __all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest", "entrants", "scored"]
@@ -137,12 +141,16 @@ def _entrant(
     rival = getattr(rivals, rivals.TITLES[method])(**common)
     if method in STARTED:
         rival.set_params(start=pool)
-    if method not in found:
-        grid: Any = ({},) if method == "FedAvg" else None
-        tuning = rivals.tuned(rival, *table, grid=grid, starts=starts)
-        found[method] = tuning.parameters
-        return tuning.estimator
-    return rival.set_params(**found[method]).fit(table[0], table[1], parties=table[2])
+    if method in found:
+        try:
+            tuned = clone(rival).set_params(**found[method])
+            return tuned.fit(table[0], table[1], parties=table[2])
+        except PartyRefused:  # what was chosen elsewhere diverges here: it is chosen anew
+            starts = None
+    grid: Any = ({},) if method == "FedAvg" else None
+    tuning = rivals.tuned(rival, *table, grid=grid, starts=starts)
+    found.setdefault(method, tuning.parameters)
+    return tuning.estimator
 
 
 def _scored(entrant: Any, people: Crowd) -> Scores:
@@ -151,11 +159,12 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
     for name in people.unseen:
         rows = people.rows(name, test=False)
         if len(rows):
-            entrant.add_client(name, people.x[rows], people.y[rows])
+            with suppress(PartyRefused):  # its training diverges: it keeps the model for all
+                entrant.add_client(name, people.x[rows], people.y[rows])
     for name in people.names:
         for right, test in ((found.test, True), (found.own, False)):
             rows = people.rows(name, test=test)
-            if len(rows) and name in entrant.clients_:
+            if len(rows) and len(people.rows(name, test=False)):
                 guess = entrant.predict(people.x[rows], parties=[name] * len(rows))
                 right[name] = (int((guess == people.y[rows]).sum()), len(rows))
     return found

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.personal import joined
+from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.methods.knnper.studies.sweeps import (

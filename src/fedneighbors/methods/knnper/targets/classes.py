@@ -12,8 +12,8 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Refuse, Replies, total
 from fedneighbors.methods.knnper.messages import CountsReply, CountsRequest
-from fedneighbors.methods.knnper.personal import FIRST_WEIGHTS, HeldOut, personalized
-from fedneighbors.methods.knnper.pool import PoolTerms, pool_steps
+from fedneighbors.methods.knnper.personal.mixtures import FIRST_WEIGHTS, HeldOut, personalized
+from fedneighbors.methods.knnper.personal.pool import PoolTerms, pool_steps
 from fedneighbors.methods.knnper.targets.kind import Basis, Rows, Values
 from fedneighbors.methods.knnper.training.trainer import cross_entropy
 from fedneighbors.tables.labels import Label, label_positions

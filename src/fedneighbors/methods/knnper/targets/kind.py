@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Replies
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.pool import PoolTerms
+from fedneighbors.methods.knnper.personal.own import OwnPart
+from fedneighbors.methods.knnper.personal.pool import PoolTerms
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.training.trainer import Objective
 from fedneighbors.tables.labels import Label

@@ -16,8 +16,8 @@ from fedneighbors.methods.knnper.messages import (
     TargetsRequest,
     UnitsRequest,
 )
-from fedneighbors.methods.knnper.pool import PoolTerms
-from fedneighbors.methods.knnper.regression import (
+from fedneighbors.methods.knnper.personal.pool import PoolTerms
+from fedneighbors.methods.knnper.personal.regression import (
     HeldOutNumbers,
     linear_pool,
     personalized_numbers,

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from scipy.linalg import solve
 
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
-from fedneighbors.methods.knnper.choosing import choice, in_metric
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.pool import PRIOR_PRECISION, PoolTerms
-from fedneighbors.methods.knnper.ridge import Head, head_held_out
+from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.own import OwnPart
+from fedneighbors.methods.knnper.personal.pool import PRIOR_PRECISION, PoolTerms
+from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 
 __all__ = [

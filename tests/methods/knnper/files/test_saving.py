@@ -10,9 +10,9 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation.messages import encode
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory.stored import ClientParts, read_settings, settings_parts
-from fedneighbors.methods.knnper.model import MAGIC
-from fedneighbors.methods.knnper.own import OwnPart
+from fedneighbors.methods.knnper.files.clients import ClientParts, read_settings, settings_parts
+from fedneighbors.methods.knnper.files.model import MAGIC
+from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.tables.modelfile import sealed_model
@@ -154,7 +154,7 @@ def settings_message():
 def sealed_client(raw, **changed):
     """Return the bytes of a model whose first client is changed, and sealed anew."""
     from fedneighbors.federation.messages import decode
-    from fedneighbors.methods.knnper.model import ModelParts
+    from fedneighbors.methods.knnper.files.model import ModelParts
 
     parts = decode(raw[len(MAGIC) + 32 :], (ModelParts,))
     client = decode(parts.clients[0], (ClientParts,))

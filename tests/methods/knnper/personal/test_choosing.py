@@ -15,11 +15,11 @@ from fedneighbors.methods.knnper.algorithm import (
     local_votes,
     mixed,
 )
-from fedneighbors.methods.knnper.choosing import choice, in_metric
+from fedneighbors.methods.knnper.files.clients import read_settings, settings_parts
 from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.memory.stored import read_settings, settings_parts
-from fedneighbors.methods.knnper.personal import HeldOut, held_out_rows
-from fedneighbors.methods.knnper.regression import HeldOutNumbers
+from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.mixtures import HeldOut, held_out_rows
+from fedneighbors.methods.knnper.personal.regression import HeldOutNumbers
 from fedneighbors.methods.knnper.settings import MemorySettings
 from tests.naive import knnper as naive
 

@@ -8,19 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
-from fedneighbors.methods.knnper.choosing import choice, in_metric
-from fedneighbors.methods.knnper.kernel_heads import KernelHead, kernel_held_out
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.own import OwnPart
-from fedneighbors.methods.knnper.pool import (
+from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.kernel_heads import KernelHead, kernel_held_out
+from fedneighbors.methods.knnper.personal.own import OwnPart
+from fedneighbors.methods.knnper.personal.pool import (
     PoolTerms,
     local_prior,
     pool_terms,
     pooled,
     softened,
 )
-from fedneighbors.methods.knnper.ridge import Head, head_held_out
+from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.training.batches import row_order
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import message
-from fedneighbors.methods.knnper.memory.stored import (
+from fedneighbors.methods.knnper.files.clients import (
     client_bytes,
     read_client,
     read_settings,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation.messages import decode, encode, message
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.personal import Personal
+from fedneighbors.methods.knnper.personal.mixtures import Personal
 from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["client_bytes", "read_client", "read_settings", "settings_parts"]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper.checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper.files.checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from tests.methods.knnper.federations import members, training
 
 KILLED = """
     import os, signal, sys
-    from fedneighbors.methods.knnper.checkpoint import Checkpoint
+    from fedneighbors.methods.knnper.files.checkpoint import Checkpoint
     from fedneighbors.methods.knnper.simulation import Cohort, simulate
     from tests.methods.knnper.federations import members, training
 

@@ -14,7 +14,7 @@ from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 from fedneighbors.methods.knnper.messages import CountsRequest, UnitsRequest
 from fedneighbors.methods.knnper.networks.network import Network, state_of
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.regression import FIRST_WEIGHTS, linear_pool, linear_terms
+from fedneighbors.methods.knnper.personal.regression import FIRST_WEIGHTS, linear_pool, linear_terms
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.targets.numbers import NUMBERS

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.ridge import Head, head_held_out
+from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
 
 __all__ = ["LANDMARKS", "WIDTHS", "KernelHead", "RadialMap", "kernel_held_out"]
 

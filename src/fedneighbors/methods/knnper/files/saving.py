@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper.membership import needs_torch
-from fedneighbors.methods.knnper.personal import EXPERTS, Personal
+from fedneighbors.methods.knnper.personal.mixtures import EXPERTS, Personal
 
 __all__ = ["Saved"]
 
@@ -72,7 +72,7 @@ class Saved:
         ValueError
             If the client is not known.
         """
-        from fedneighbors.methods.knnper.model import KNNPerModel
+        from fedneighbors.methods.knnper.files.model import KNNPerModel
         from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 
         check_is_fitted(self)
@@ -116,7 +116,7 @@ class Saved:
             If the file is of a network of the user's own and ``model`` is not given.
         """
         needs_torch()
-        from fedneighbors.methods.knnper.model import KNNPerModel
+        from fedneighbors.methods.knnper.files.model import KNNPerModel
         from fedneighbors.methods.knnper.networks.flat import Layout
 
         kept = KNNPerModel.load(path)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.choosing import in_metric
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory
+from fedneighbors.methods.knnper.personal.choosing import in_metric
 from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["OwnPart"]

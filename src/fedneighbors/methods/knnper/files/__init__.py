@@ -1,0 +1,1 @@
+"""Models and trainings on disk: saved, sealed, and gone on from."""
