@@ -324,7 +324,14 @@ sys.meta_path.insert(0, Blocked())
 
 
 def test_all_that_comes_after_the_embeddings_loads_without_torch():
-    names = ("estimator", "personal", "pool", "algorithm", "settings", "memory.datastore")
+    names = (
+        "estimator",
+        "personal.mixtures",
+        "personal.pool",
+        "algorithm",
+        "settings",
+        "memory.datastore",
+    )
     imports = ", ".join(f"fedneighbors.methods.knnper.{name}" for name in names)
     script = BLOCKED + f"import {imports}"
 

@@ -189,7 +189,7 @@ def dealt(n_rows: Integers, share: float) -> list[int]:
     Examples
     --------
     >>> dealt(np.array([1, 20, 9]), 0.2)
-    [1, 4, 1]
+    [1, 3, 2]
     """
     each = [1] * len(n_rows)
     for _ in range(int(np.floor(share * n_rows.sum() + 0.5)) - len(n_rows)):
