@@ -307,3 +307,30 @@ def test_clients_pull_apart_where_changes_cancel_and_are_not_small():
     assert not pulls_apart(apart, [8, 2], tolerance=0.5)
     assert pulls_apart(apart, [8, 2], tolerance=0.61)
     assert not pulls_apart(np.zeros((2, 2)), [5, 5], tolerance=0.5)
+
+
+def test_a_client_that_comes_later_trains_at_the_rate_of_the_last_round():
+    """At that of the first round Ditto ended below the model for all on a client's own rows."""
+    found = fitted(DittoClassifier, tuning_epochs=3)
+    last = found._rounds.learning_rate(found._rounds.n_rounds - 1)
+    told = fitted(DittoClassifier, tuning_epochs=3, tuning_rate=last)
+
+    found.add_client("new", NEW_X, NEW_Y)
+    told.add_client("new", NEW_X, NEW_Y)
+
+    assert last < found.learning_rate / 2
+    assert found.clients_["new"].tobytes() == told.clients_["new"].tobytes()
+
+
+@pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
+def test_a_head_that_is_nobody_s_yet_is_trained_where_others_are_done(method):
+    found = fitted(method, tuning_epochs=0)
+    told = fitted(method, tuning_epochs=20)
+
+    found.add_client("new", NEW_X, NEW_Y)
+
+    head = found.weights_[found._ground.head]
+    assert (found.clients_["new"] != head).any()
+    told.weights_ = found.weights_
+    told.add_client("new", NEW_X, NEW_Y)
+    assert found.clients_["new"].tobytes() == told.clients_["new"].tobytes()

@@ -115,9 +115,9 @@ class Bench:
         return [whole[first : first + CHUNK] for first in range(0, len(whole), CHUNK)]
 
     def tuning(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
-        """Return how a client trains for itself; without a rate, at that of the first round."""
+        """Return how a client trains for itself; without a rate, at that of the last round."""
         regime = self.rounds.regime
-        rate = regime.learning_rate if rate is None else rate
+        rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
         return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
 
     def trained(

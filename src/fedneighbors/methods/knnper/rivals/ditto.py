@@ -38,7 +38,7 @@ class DittoClassifier(Rival):
     tuning_epochs : int
         Passes of a client that comes later.
     tuning_rate : float, optional
-        Of their steps; by default ``learning_rate``.
+        Of their steps; by default that of the last round, at which weights have settled.
 
     References
     ----------

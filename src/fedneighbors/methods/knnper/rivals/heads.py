@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # it needs torch
 __all__ = ["FedPerClassifier", "FedRepClassifier", "Headed"]
 
 
+FIRST_PASSES = 20
+"""Of a client that comes later, where those that trained make no more."""
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class Headed(Rival):
     """Base of the methods whose clients share a body and keep their heads.
@@ -35,9 +39,10 @@ class Headed(Rival):
         Of what tuning holds out, of columns, of how clients train side by side, of labels that may
         come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, or of a client that comes later; 0 for none.
+        Passes of a head after the last round, 0 for none, or of a client that comes later; where
+        it is 0 that client, whose head is nobody's yet, makes 20.
     tuning_rate : float, optional
-        Of their steps; by default ``learning_rate``.
+        Of their steps; by default that of the last round, at which weights have settled.
     """
 
     tuning_epochs: int = 5
@@ -55,11 +60,11 @@ class Headed(Rival):
             weights[bench.body] = bench.averaged(weights[bench.body], bodies)
         start = weights[bench.head]
         weights[bench.head] = bench.averaged(start, heads.items())
-        return weights, self._tuned(bench, weights, heads)
+        return weights, self._tuned(bench, weights, heads, self.tuning_epochs)
 
     def _joined(self, bench: "Bench") -> Owns:
         heads = dict.fromkeys(bench.names, self.weights_[bench.head])
-        return self._tuned(bench, self.weights_, heads)
+        return self._tuned(bench, self.weights_, heads, self.tuning_epochs or FIRST_PASSES)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
         """Yield the bodies of those who take part in a round; their heads are changed."""
@@ -83,11 +88,11 @@ class Headed(Rival):
             Of the round, from 0.
         """
 
-    def _tuned(self, bench: "Bench", weights: Vector, heads: Owns) -> Owns:
+    def _tuned(self, bench: "Bench", weights: Vector, heads: Owns, epochs: int) -> Owns:
         """Return the heads after some more passes with the body as it is."""
-        if self.tuning_epochs == 0:
+        if epochs == 0:
             return heads
-        regime, tuned = bench.tuning(self.tuning_epochs, self.tuning_rate), {}
+        regime, tuned = bench.tuning(epochs, self.tuning_rate), {}
         for some in bench.groups(heads):
             starts = {name: bench.with_head(weights, heads[name]) for name in some}
             tuned.update(bench.heads(starts, regime))
@@ -117,9 +122,10 @@ class FedPerClassifier(Headed):
         Of what tuning holds out, of columns, of how clients train side by side, of labels that may
         come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, or of a client that comes later; 0 for none.
+        Passes of a head after the last round, 0 for none, or of a client that comes later; where
+        it is 0 that client, whose head is nobody's yet, makes 20.
     tuning_rate : float, optional
-        Of their steps; by default ``learning_rate``.
+        Of their steps; by default that of the last round, at which weights have settled.
 
     References
     ----------
@@ -155,9 +161,10 @@ class FedRepClassifier(Headed):
         Of what tuning holds out, of columns, of how clients train side by side, of labels that may
         come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, or of a client that comes later; 0 for none.
+        Passes of a head after the last round, 0 for none, or of a client that comes later; where
+        it is 0 that client, whose head is nobody's yet, makes 20.
     tuning_rate : float, optional
-        Of their steps; by default ``learning_rate``.
+        Of their steps; by default that of the last round, at which weights have settled.
     head_epochs : int
         Passes of the head in a round.
 
