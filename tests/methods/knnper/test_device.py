@@ -11,6 +11,7 @@ from fedneighbors.methods.knnper.client import KNNPerParty
 from fedneighbors.methods.knnper.networks.device import chosen_device
 from fedneighbors.methods.knnper.networks.network import state_of
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper.rivals import APFLClassifier, DittoClassifier
 from fedneighbors.methods.knnper.training.trainer import Trainer
 
 X, Y = (part[:60] for part in load_digits(return_X_y=True))
@@ -35,6 +36,7 @@ def test_a_card_that_is_not_there_is_refused_before_anything_runs(no_card):
         lambda: net.seen(state_of(net.module), rows, device="cuda"),
         lambda: KNNPerParty("a", X, Y, net, device="cuda"),
         lambda: small(device="cuda").fit(X, Y),
+        lambda: DittoClassifier(hidden=(5,), n_rounds=1, device="cuda").fit(X, Y),
     ):
         with pytest.raises(MissingDeviceError, match=r"sees no such card; .* device='cpu'"):
             ask()
@@ -48,6 +50,17 @@ def test_automatically_is_the_processor_where_there_is_no_card(no_card):
 
     assert there.weights_.tobytes() == here.weights_.tobytes()
     assert np.array_equal(there.predict_proba(X), here.predict_proba(X))
+
+
+@pytest.mark.parametrize("rival", [APFLClassifier, DittoClassifier])
+def test_rivals_are_computed_where_they_are_told(rival, no_card):
+    there = rival(hidden=(5,), n_rounds=1, device="auto").fit(X, Y)
+    here = rival(hidden=(5,), n_rounds=1).fit(X, Y)
+
+    assert np.array_equal(there.predict_proba(X), here.predict_proba(X))
+    there.set_params(device="cuda")
+    with pytest.raises(MissingDeviceError):
+        there.add_client("new", X, Y)
 
 
 def test_a_card_that_is_there_is_taken_where_it_is_asked_for(monkeypatch):

@@ -65,32 +65,8 @@ def federated(
 
         return federated_privately(asked, holdings, rounds, settings, reserved)
     _refuse_apart(asked)
-    shape = holdings.x.shape[1:]
-    n_outputs = kind.n_outputs(holdings.y, reserved)
-    network = chosen_network(
-        asked.model,
-        shape,
-        n_outputs,
-        embedding=asked.embedding,
-        head=asked.head,
-        hidden=tuple(asked.hidden),
-        seed=rounds.seed,
-    )
-    layout = Layout(network)
-    refuse_unsuited(network, layout, shape, n_outputs, kind=holdings.x.dtype.kind)
-    members = [
-        KNNPerParty(
-            name,
-            holdings.x[rows],
-            holdings.y[rows],
-            network,
-            settings=settings,
-            feature_names=holdings.feature_names,
-            kind=kind,
-            device=getattr(asked, "device", "cpu"),
-        )
-        for name, rows in holdings.owned.items()
-    ]
+    network, layout = _network(asked, holdings, rounds, reserved, kind)
+    members = _members(asked, holdings, network, settings, kind)
     keeper = None
     if asked.checkpoint is not None:
         keeper = Checkpoint(asked.checkpoint, _mark(layout, holdings, rounds, settings))
@@ -100,7 +76,7 @@ def federated(
         layout.initial,
         tuple(holdings.owned),
         combine=settings.combine,
-        standardize=bool(asked.standardize) and len(shape) == 1 and not network.reads_tokens,
+        standardize=bool(asked.standardize) and holdings.x.ndim == 2 and not network.reads_tokens,
         kind=kind,
         reserved=reserved,
         resumed=None if keeper is None else keeper.resumed(),
@@ -114,6 +90,44 @@ def federated(
     if keeper is not None:
         keeper.done()
     return outcome, network, layout, members
+
+
+def _network(
+    asked: Any, holdings: Holdings, rounds: RoundSettings, reserved: tuple[Label, ...], kind: Kind
+) -> tuple[Network, Layout]:
+    """Return the network that is asked for, if it suits the rows."""
+    shape, n_outputs = holdings.x.shape[1:], kind.n_outputs(holdings.y, reserved)
+    network = chosen_network(
+        asked.model,
+        shape,
+        n_outputs,
+        embedding=asked.embedding,
+        head=asked.head,
+        hidden=tuple(asked.hidden),
+        seed=rounds.seed,
+    )
+    layout = Layout(network)
+    refuse_unsuited(network, layout, shape, n_outputs, kind=holdings.x.dtype.kind)
+    return network, layout
+
+
+def _members(
+    asked: Any, holdings: Holdings, network: Network, settings: MemorySettings, kind: Kind
+) -> list[KNNPerParty]:
+    """Return the clients, each with the rows that it owns."""
+    return [
+        KNNPerParty(
+            name,
+            holdings.x[rows],
+            holdings.y[rows],
+            network,
+            settings=settings,
+            feature_names=holdings.feature_names,
+            kind=kind,
+            device=getattr(asked, "device", "cpu"),
+        )
+        for name, rows in holdings.owned.items()
+    ]
 
 
 def _refuse_apart(asked: Any) -> None:

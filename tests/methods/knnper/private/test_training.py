@@ -141,6 +141,7 @@ class Normed(nn.Module):
         ({"combine": "pool"}, "weights of a pool .* take combine='paper'"),
         ({"checkpoint": "x"}, "leave checkpoint out"),
         ({"trainer": "stacked"}, "leave trainer at 'auto'"),
+        ({"device": "cuda"}, "private clients train on the processor"),
         ({"max_grad_norm": 0}, "expected max_grad_norm above 0, got 0"),
         ({"privacy": PRIVACY}, r"Privacy\(bounds=\(low, high\)\), or standardize=False"),
         ({"privacy": replace(LAVISH, bounds=((0,) * 3, (1,) * 3))}, "one or 4 of them"),

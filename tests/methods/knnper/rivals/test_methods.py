@@ -235,7 +235,7 @@ def bench_of(found):
     from fedneighbors.tables.owners import Holdings
 
     holdings = Holdings(X, Y, {"all": slice(None)}, None)
-    return Ground.new(found, holdings, 0, ()).bench(holdings, found._rounds, "auto")
+    return Ground.new(found, holdings, 0, ()).bench(holdings, found._rounds, "auto", "cpu")
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])

@@ -126,6 +126,8 @@ def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
         )
     if asked.trainer == "stacked":
         raise ValueError("private clients train one after another; leave trainer at 'auto'")
+    if asked.device == "cuda":
+        raise ValueError("private clients train on the processor; take device='cpu' or 'auto'")
 
 
 def _classes(holdings: Holdings, privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:

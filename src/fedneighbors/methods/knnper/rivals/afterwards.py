@@ -40,9 +40,9 @@ class PriorCorrectedClassifier(Started):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     start : fitted KNNPerClassifier or rival, optional
         Whose network is taken over in place of training one.
     strength : float
@@ -91,9 +91,9 @@ class FedAvgPlusClassifier(Started):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     start : fitted KNNPerClassifier or rival, optional
         Whose network is taken over in place of training one.
     tuning_epochs : int
@@ -137,9 +137,9 @@ class HeadTuningClassifier(Started):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     start : fitted KNNPerClassifier or rival, optional
         Whose network is taken over in place of training one.
     tuning_epochs : int

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
+from fedneighbors.methods.knnper.networks.device import Device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network, State
 from fedneighbors.methods.knnper.protocol import Shared
@@ -56,6 +57,8 @@ class Bench:
         How all train.
     method : {"auto", "stacked", "reuse"}
         As :class:`Trainer` takes it.
+    device : {"cpu", "cuda", "auto"}
+        Where they train.
 
     Attributes
     ----------
@@ -82,6 +85,7 @@ class Bench:
         *,
         rounds: RoundSettings,
         method: Literal["auto", "stacked", "reuse"] = "auto",
+        device: Device = "cpu",
     ) -> None:
         self.network, self.layout, self.rounds = network, layout, rounds
         self.x, self.y, self.rows = x, y, rows
@@ -90,7 +94,7 @@ class Bench:
         self.overall = shared.overall
         self.head = head_places(network, layout)
         self.body = ~self.head
-        self.trainer = Trainer(network, x, torch.from_numpy(y), method=method)
+        self.trainer = Trainer(network, x, torch.from_numpy(y), method=method, device=device)
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
         """Return the positions of a client's labels."""

@@ -136,9 +136,9 @@ class ClusteredFLClassifier(Rival):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     tolerance : float
         A cluster is cut when its mean change is shorter than this share of the longest one; 0 for
         never.
@@ -192,7 +192,7 @@ class ClusteredFLClassifier(Rival):
         places = np.arange(len(labels))
         found = []
         for weights in self.networks_:
-            scores = self._ground.log_shares(weights, x)
+            scores = self._ground.log_shares(weights, x, self.device)
             n_right = int((scores.argmax(axis=1) == labels).sum())
             found.append((n_right, float(scores[places, labels].sum())))
         return max(range(len(found)), key=found.__getitem__)

@@ -29,9 +29,9 @@ class DittoClassifier(Rival):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     proximal : float
         Strength of the pull (lambda): a client's own network minimizes its loss plus
         ``proximal / 2`` times the squared distance.

@@ -61,7 +61,7 @@ class Fitted(Classifying):
 
     def _for_all(self, x: Any) -> Floats:
         """Return logarithms of the shares that a client gets of which nothing is known."""
-        found: Floats = self._ground.log_shares(self.weights_, x)
+        found: Floats = self._ground.log_shares(self.weights_, x, self.device)
         return found
 
     def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
@@ -76,7 +76,7 @@ class Fitted(Classifying):
         _scores : float64 array of shape (n_rows, n_classes)
             What the model for all says of them.
         """
-        found: Floats = self._ground.log_shares(self._network_weights(own), x)
+        found: Floats = self._ground.log_shares(self._network_weights(own), x, self.device)
         return found
 
     def _network_weights(self, own: Vector) -> Vector:
@@ -101,9 +101,9 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of its steps; the rate falls to a third after 60 and 85 % of the rounds.
     validation : float
         Share of each client's rows that :func:`~.tuning.tuned` holds out; :meth:`fit` takes all.
-    standardize, trainer, classes, random_state
-        Of the columns of tables, of how clients train side by side, of labels that may come, and of
-        all that is drawn.
+    standardize, trainer, device, classes, random_state
+        Of the columns of tables, of how and where clients train side by side, of labels that may
+        come, and of all that is drawn.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
@@ -122,6 +122,7 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: float = 0.2
     standardize: bool = True
     trainer: Literal["auto", "stacked", "reuse"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
     classes: Sequence[Any] | None = None
     random_state: int | np.random.RandomState | None = 0
 
@@ -157,7 +158,7 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         ground = self._found_ground(holdings)
         with one_thread():
-            bench = ground.bench(holdings, self._rounds, self.trainer)
+            bench = ground.bench(holdings, self._rounds, self.trainer, self.device)
             weights, self.clients_ = self._learned(bench)
         self._know(replace(ground, shared=replace(ground.shared, weights=weights)), labels)
         return self
@@ -192,7 +193,7 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         holdings = Holdings(x, labels, {name: slice(None)}, None)
         with one_thread():
-            bench = self._ground.bench(holdings, self._rounds, self.trainer)
+            bench = self._ground.bench(holdings, self._rounds, self.trainer, self.device)
             self.clients_ |= self._joined(bench)
         return self
 

@@ -12,6 +12,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares
 from fedneighbors.methods.knnper.networks.choice import chosen_network
+from fedneighbors.methods.knnper.networks.device import Device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.protocol import Shared
@@ -91,7 +92,9 @@ class Ground:
         shared = Shared(layout.initial, agreed.classes, overall, None, center, scale, agreed)
         return cls(network, layout, shared)
 
-    def bench(self, holdings: Holdings, rounds: RoundSettings, method: Any) -> Bench:
+    def bench(
+        self, holdings: Holdings, rounds: RoundSettings, method: Any, device: Device
+    ) -> Bench:
         """Return where clients train on their rows.
 
         Parameters
@@ -102,13 +105,23 @@ class Ground:
             How all train.
         method : {"auto", "stacked", "reuse"}
             As :class:`~.training.trainer.Trainer` takes it.
+        device : {"cpu", "cuda", "auto"}
+            Where they train.
         """
         y = label_positions(holdings.y, self.shared.classes, name="target")
         places = np.arange(len(y))
         rows = {name: places[owned] for name, owned in holdings.owned.items()}
         x = self.tensor(holdings.x)
         return Bench(
-            self.network, self.layout, x, y, rows, self.shared, rounds=rounds, method=method
+            self.network,
+            self.layout,
+            x,
+            y,
+            rows,
+            self.shared,
+            rounds=rounds,
+            method=method,
+            device=device,
         )
 
     @cached_property
@@ -120,9 +133,9 @@ class Ground:
         """Return rows as the network takes them."""
         return as_tensor(x, self.shared.center, self.shared.scale, self.layout)
 
-    def log_shares(self, weights: Vector, x: Tensor) -> Floats:
+    def log_shares(self, weights: Vector, x: Tensor, device: Device) -> Floats:
         """Return logarithms of the shares that a network with these weights gives."""
-        return shared_log_shares(self.network, self.layout, weights, x)[1]
+        return shared_log_shares(self.network, self.layout, weights, x, device=device)[1]
 
 
 def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:

@@ -35,9 +35,9 @@ class Headed(Rival):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, 0 for none, or of a client that comes later; where
         it is 0 that client, whose head is nobody's yet, makes 20.
@@ -118,9 +118,9 @@ class FedPerClassifier(Headed):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, 0 for none, or of a client that comes later; where
         it is 0 that client, whose head is nobody's yet, makes 20.
@@ -157,9 +157,9 @@ class FedRepClassifier(Headed):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, 0 for none, or of a client that comes later; where
         it is 0 that client, whose head is nobody's yet, makes 20.

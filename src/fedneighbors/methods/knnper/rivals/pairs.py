@@ -83,6 +83,7 @@ def trained_pairs(
         torch.from_numpy(bench.y),
         method=bench.trainer.method,
         objective=MixtureLoss(share),
+        device=bench.trainer.device,
     )
     only = [start + name for start in moving for name in bench.network.parameter_names]
     for some in bench.groups(starts):

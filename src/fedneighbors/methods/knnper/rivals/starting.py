@@ -32,9 +32,9 @@ class Started(Rival):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     start : fitted KNNPerClassifier or rival, optional
         Whose network is taken over, as it is, in place of training one; it should be one of the
         same clients and rows. What is said of the network and of rounds then means nothing. A
@@ -112,9 +112,9 @@ class FedAvgClassifier(Started):
         Of the training.
     learning_rate, momentum, weight_decay
         Of its steps.
-    validation, standardize, trainer, classes, random_state
-        Of what tuning holds out, of columns, of how clients train side by side, of labels that may
-        come, and of all that is drawn.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
     start : fitted KNNPerClassifier or rival, optional
         Whose network is taken over in place of training one.
 

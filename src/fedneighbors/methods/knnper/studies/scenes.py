@@ -89,7 +89,7 @@ def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPe
         Of :class:`KNNPerClassifier`.
     """
     settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
-    settings |= parameters
+    settings |= {"device": "auto"} | parameters
     classes = range(people.n_classes)
     model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
     fitted = people.fitted

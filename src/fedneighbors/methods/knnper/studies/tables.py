@@ -25,8 +25,8 @@ from fedneighbors.records.study import Findings, Progress, Study, run_each
 
 __all__ = ["CLAIMS", "CONCEPT", "POOL", "ROLES", "TABLE2", "TABLE3"]
 
-SETTINGS: Mapping[str, Any] = {"hidden": HIDDEN, "n_rounds": 60}
-QUICK_SETTINGS: Mapping[str, Any] = {"hidden": (16,), "n_rounds": 3}
+SETTINGS: Mapping[str, Any] = {"hidden": HIDDEN, "n_rounds": 60, "device": "auto"}
+QUICK_SETTINGS: Mapping[str, Any] = {"hidden": (16,), "n_rounds": 3, "device": "auto"}
 
 NAMES = ("label skew", "two classes each", "permuted labels", "drawers")
 MORE = ("turned images", "letters")

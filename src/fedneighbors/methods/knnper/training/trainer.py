@@ -119,6 +119,7 @@ class Trainer:
         calm = network.stacks and not network.convolves
         stacked = method == "stacked" or (method == "auto" and calm)
         self._place = chosen_device(device)
+        self.device: Device = device
         self.network, self.x, self.y = network, x.to(self._place), y.to(self._place)
         self.method: Literal["stacked", "reuse"] = "stacked" if stacked else "reuse"
         self._objective = objective
