@@ -10,6 +10,7 @@ import numpy as np
 
 from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
 from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, Kind, refuse_kept_rows
+from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
 from fedneighbors.methods.knnper.memory.datastore import STRATEGIES, Strategy
 from fedneighbors.methods.knnper.training.batches import row_order
 from fedneighbors.methods.knnper.training.regime import Regime
@@ -127,6 +128,9 @@ class MemorySettings:
     n_beside : int
         Columns at the end of each key that are the row itself: no distance looks at them, the
         kernel head of a pool does.
+    codec : ProductCodec, optional
+        What product codes of all clients share; see :mod:`~.compressing`. None: each memory learns
+        a book of its own.
     """
 
     n_neighbors: int | tuple[int, ...] = 10
@@ -140,6 +144,7 @@ class MemorySettings:
     validation: float = 0.2
     seed: int = 0
     n_beside: int = 0
+    codec: ProductCodec | None = field(default=None, repr=False)
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -189,6 +194,10 @@ class MemorySettings:
             raise ValueError(
                 "memory='protonn' keeps no keys, from which the ridge head of a pool is made; use "
                 "combine='paper' or another memory"
+            )
+        if self.codec is not None and (self.memory != "product" or self.codec.book is None):
+            raise ValueError(
+                f"expected a shared codebook with memory='product' alone, got {self.memory!r}"
             )
         if not (_is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")

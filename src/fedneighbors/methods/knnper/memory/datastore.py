@@ -187,6 +187,11 @@ class Datastore:
         """
         rows, values, names = self._checked(keys, labels, ids)
         self._rows = RowWindow(self._held(rows), values, names)
+        self._go_on_from(state)
+        return self
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`state` gave, once the rows are here."""
         try:
             self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
             self._random.bit_generator.state = state["random"]
@@ -196,7 +201,6 @@ class Datastore:
             raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
         if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
             raise ValueError("a memory has more keys than came, or than it holds")
-        return self
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest."""
@@ -300,16 +304,20 @@ class Datastore:
             raise ValueError(f"expected labels like those before, got shape {values.shape}")
         if not np.isfinite(rows).all():
             raise DataError("some keys are not finite; embed rows whose cells are all finite")
+        return rows, values, self._names(len(rows), ids)
+
+    def _names(self, n_rows: int, ids: Sequence[str] | None) -> list[str]:
+        """Return names for new rows, none of which is taken."""
         first = self._n_seen
-        names = [str(first + i) for i in range(len(rows))] if ids is None else list(map(str, ids))
-        if len(names) != len(rows):
-            raise ValueError(f"expected a name for each of {len(rows)} rows, got {len(names)}")
+        names = [str(first + i) for i in range(n_rows)] if ids is None else list(map(str, ids))
+        if len(names) != n_rows:
+            raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
         twice = [name for name in names if name in self._rows] or (
             [] if len(set(names)) == len(names) else ["the same name twice"]
         )
         if twice:
             raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
-        return rows, values, names
+        return names
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -198,7 +198,10 @@ class DriftWatch:
         for counts, n_wrong in seen:
             if len(counts) != self.n_classes:
                 raise ValueError(f"expected counts of {self.n_classes} classes, got {len(counts)}")
-            self._seen.append(Batch(tuple(map(int, counts)), int(n_wrong)))
+            batch = Batch(tuple(map(int, counts)), int(n_wrong))
+            if min(batch.counts) < 0 or not 0 <= batch.n_wrong <= batch.n_rows:
+                raise ValueError(f"expected counts of rows and of errors among them, got {batch}")
+            self._seen.append(batch)
 
 
 def _votes_wrong(

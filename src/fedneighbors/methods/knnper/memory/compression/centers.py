@@ -9,7 +9,12 @@ import numpy.typing as npt
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
 from fedneighbors.methods.knnper.memory.compression.clusters import clustered
-from fedneighbors.methods.knnper.memory.compression.codes import checked_rows
+from fedneighbors.methods.knnper.memory.compression.codes import (
+    Bytes,
+    checked_rows,
+    refuse_counts,
+    refuse_foreign,
+)
 from fedneighbors.methods.knnper.memory.compression.eightbit import EightBitCodec
 
 __all__ = ["ClassCenters", "dealt"]
@@ -62,6 +67,16 @@ class ClassCenters:
         return self._codec.decode(self._codes)
 
     @property
+    def codes(self) -> Bytes:
+        """Centers in eight bits a cell, shape (n_centers, n_bytes)."""
+        return self._codes
+
+    @property
+    def classes(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Class of each center, shape (n_centers,)."""
+        return self._classes
+
+    @property
     def keys(self) -> Floats:
         """For each row the center that stands for it."""
         return np.repeat(self.centers, self.counts, axis=0)
@@ -107,6 +122,25 @@ class ClassCenters:
             np.concatenate([self._classes.astype(np.int64), classes]),
             weights,
         )
+        return self
+
+    def restore(
+        self, codes: Bytes, classes: npt.NDArray[Any], counts: npt.NDArray[Any]
+    ) -> "ClassCenters":
+        """Become the memory whose :attr:`codes`, :attr:`classes` and :attr:`counts` these are.
+
+        Raises
+        ------
+        ValueError
+            If they are no parts of a memory.
+        """
+        self._codec.refuse_codes(codes)
+        refuse_counts(counts, len(codes))
+        refuse_foreign(classes, self.n_classes)
+        if classes.shape != counts.shape:
+            raise ValueError(f"expected a class for each center, got shape {classes.shape}")
+        self._codes, self.counts = codes, counts
+        self._classes = classes.astype(self._classes.dtype)
         return self
 
     def forget(self, ids: Sequence[str]) -> "ClassCenters":  # noqa: ARG002 - none can go

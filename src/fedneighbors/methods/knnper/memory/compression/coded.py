@@ -83,6 +83,39 @@ class CodedDatastore(Datastore):
         super().forget(ids)
         return self
 
+    def restore_codes(
+        self,
+        codes: Bytes,
+        labels: npt.NDArray[Any],
+        ids: Sequence[str],
+        state: dict[str, Any],
+        codec: Codec | None = None,
+    ) -> "CodedDatastore":
+        """Become the memory whose parts these are, as :meth:`restore` does of keys.
+
+        Parameters
+        ----------
+        codes : uint8 array of shape (n_keys, n_bytes)
+            Its :attr:`codes`.
+        labels, ids, state
+            As :meth:`restore` takes them.
+        codec : Codec, optional
+            The one that made the codes. None: the one that this memory was given.
+
+        Raises
+        ------
+        ValueError
+            If they are no parts of a memory.
+        """
+        self.codec = self.codec if codec is None else codec
+        self.codec.refuse_codes(codes)
+        values = self._narrowed(np.asarray(labels))
+        if len(values) != len(codes):
+            raise ValueError(f"expected a label for each of {len(codes)} codes, got {len(values)}")
+        self._rows = RowWindow(codes, values, self._names(len(codes), ids))
+        self._go_on_from(state)
+        return self
+
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest of the keys that the codes stand for; ties to the earlier row."""
         if not len(self):
@@ -106,7 +139,11 @@ class CodedDatastore(Datastore):
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values, names = super()._checked(keys, labels, ids)
         refuse_wide(rows)
-        if self.n_classes is not None and values.dtype.kind in "iu":
-            refuse_foreign(values, self.n_classes)
-            values = values.astype(np.min_scalar_type(self.n_classes - 1))
-        return rows, values, names
+        return rows, self._narrowed(values), names
+
+    def _narrowed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return classes in as few bytes as hold them all, and other values as they are."""
+        if self.n_classes is None or values.dtype.kind not in "iu":
+            return values
+        refuse_foreign(values, self.n_classes)
+        return values.astype(np.min_scalar_type(self.n_classes - 1))

@@ -8,13 +8,24 @@ import numpy.typing as npt
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 
-__all__ = ["Bytes", "Codec", "checked_rows", "refuse_foreign", "refuse_wide"]
+__all__ = [
+    "Bytes",
+    "Codec",
+    "checked_rows",
+    "refuse_counts",
+    "refuse_foreign",
+    "refuse_table",
+    "refuse_wide",
+]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 WIDEST = float(np.finfo(np.float32).max)
+
+MOST_ROWS = 1 << 31
+"""More rows than this no memory stands for."""
 
 
 class Codec(Protocol):
@@ -46,6 +57,9 @@ class Codec(Protocol):
 
     def decode(self, codes: Bytes) -> Floats:
         """Return the keys that codes stand for, shape (n_rows, n_dimensions)."""
+
+    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+        """Raise ValueError for an array that is no table of codes."""
 
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
@@ -119,3 +133,45 @@ def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
             "a key is beyond the numbers of 32 bits, which compressed memories keep; use "
             "memory='exact', or lower the learning rate of the network that gives such keys"
         )
+
+
+def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
+    """Refuse an array that is no table of bytes, a row of them for each key.
+
+    Parameters
+    ----------
+    codes : array
+        What came from elsewhere.
+    n_bytes : int
+        Of a row.
+
+    Raises
+    ------
+    ValueError
+        If its type or shape is another.
+    """
+    if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
+        raise ValueError(
+            f"expected codes of {n_bytes} bytes a row, got {codes.dtype} of shape {codes.shape}"
+        )
+
+
+def refuse_counts(counts: npt.NDArray[Any], n: int) -> None:
+    """Refuse what cannot say how many rows each of ``n`` things stands for.
+
+    Parameters
+    ----------
+    counts : array of shape (n,)
+        What came from elsewhere.
+    n : int
+        Things that stand for rows.
+
+    Raises
+    ------
+    ValueError
+        If they are no unsigned integers, not one for each, one is 0, or they are too many rows.
+    """
+    if counts.shape != (n,) or counts.dtype.kind != "u":
+        raise ValueError(f"expected {n} counts of rows, got {counts.dtype} of {counts.shape}")
+    if n and not (counts.min() > 0 and sum(counts.tolist()) < MOST_ROWS):
+        raise ValueError(f"counts of rows are not from 1 on, or add up to {MOST_ROWS} or more")

@@ -1,11 +1,12 @@
 """Keys in eight bits a cell, each row with a scale of its own."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.memory.compression.codes import Bytes, refuse_wide
+from fedneighbors.methods.knnper.memory.compression.codes import Bytes, refuse_table, refuse_wide
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors, nearest
 
 __all__ = ["EightBitCodec"]
@@ -90,6 +91,19 @@ class EightBitCodec:
         """Return the keys that codes stand for, float64 of shape (n_rows, n_dimensions)."""
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4").astype(np.float64)
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
+
+    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+        """Refuse an array that is no table of codes.
+
+        Raises
+        ------
+        ValueError
+            If its type or shape is another, or a scale is not finite or falls.
+        """
+        refuse_table(codes, self.n_bytes)
+        scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
+        if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
+            raise ValueError("the scale of a code is not finite, or falls")
 
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.memory.compression.clusters import clustered
-from fedneighbors.methods.knnper.memory.compression.codes import Bytes, refuse_wide
+from fedneighbors.methods.knnper.memory.compression.codes import Bytes, refuse_table, refuse_wide
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 
 __all__ = ["Codebook", "ProductCodec", "learned_codebook"]
@@ -35,6 +35,18 @@ class Codebook:
 
     entries: npt.NDArray[np.float32]
     n_dimensions: int
+
+    def __post_init__(self) -> None:
+        shape = self.entries.shape
+        if self.entries.dtype != np.float32 or len(shape) != 3 or not self.entries.size:
+            raise ValueError(f"expected three axes of 32-bit entries, got shape {shape}")
+        if self.n_dimensions < 1 or -(-self.n_dimensions // shape[2]) != shape[0]:
+            raise ValueError(
+                f"expected stretches that make up a key of {self.n_dimensions} cells, got "
+                f"{shape[0]} of {shape[2]}"
+            )
+        if not np.isfinite(self.entries).all():
+            raise ValueError("an entry of the book is not finite")
 
     @property
     def nbytes(self) -> int:
@@ -91,9 +103,10 @@ def learned_codebook(
         If there are no rows or ``n_stretches`` is below 1.
     """
     refuse_wide(rows)
-    if rows.ndim != 2 or not rows.size or n_stretches < 1:
+    whole = isinstance(n_stretches, int | np.integer) and not isinstance(n_stretches, bool)
+    if rows.ndim != 2 or not rows.size or not whole or n_stretches < 1:
         raise ValueError(
-            f"expected rows and a stretch or more, got shape {rows.shape} and {n_stretches}"
+            f"expected rows and a stretch or more, got shape {rows.shape} and {n_stretches!r}"
         )
     n_dimensions = rows.shape[1]
     width = -(-n_dimensions // min(n_stretches, n_dimensions))
@@ -162,7 +175,19 @@ class ProductCodec:
         book = learned_codebook(
             rows, n_stretches=self.n_stretches, bits=self.bits, random_state=self.random_state
         )
-        return replace(self, book=book, learned_here=True)
+        return self.with_book(book, learned_here=True)
+
+    def with_book(self, book: Codebook, *, learned_here: bool) -> "ProductCodec":
+        """Return the same codec with a book.
+
+        Parameters
+        ----------
+        book : Codebook
+            Of at most as many entries as a number can tell.
+        learned_here : bool
+            Whether it was learned from the rows of the memory.
+        """
+        return replace(self, book=book, learned_here=learned_here)
 
     def encode(self, rows: Floats) -> Bytes:
         """Return a code for each row: of equally near entries the first.
@@ -191,6 +216,23 @@ class ProductCodec:
         numbers = self._numbers(codes)
         parts = [entries[s][numbers[:, s]] for s in range(len(entries))]
         return np.concatenate(parts, axis=1)[:, : self._book.n_dimensions]
+
+    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+        """Refuse an array that is no table of codes.
+
+        Raises
+        ------
+        ValueError
+            If its type or shape is another, a number is beyond the book, or half a byte that no
+            stretch uses is not 0.
+        """
+        refuse_table(codes, self.n_bytes)
+        if not len(codes):
+            return
+        if self._numbers(codes).max() >= self._book.entries.shape[1]:
+            raise ValueError("a code has a number that is beyond the book")
+        if self.bits == 4 and len(self._book.entries) % 2 and (codes[:, -1] >> 4).any():
+            raise ValueError("a code says something of a stretch that is none")
 
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None

@@ -8,7 +8,11 @@ import numpy.typing as npt
 
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import Kernel
-from fedneighbors.methods.knnper.memory.compression.codes import checked_rows
+from fedneighbors.methods.knnper.memory.compression.codes import (
+    checked_rows,
+    refuse_counts,
+    refuse_foreign,
+)
 from fedneighbors.methods.knnper.memory.compression.prototypes import Prototypes, trained
 
 __all__ = ["PrototypeMemory"]
@@ -66,6 +70,11 @@ class PrototypeMemory:
 
     def __len__(self) -> int:
         return int(self.counts.sum())
+
+    @property
+    def classes(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Classes that have rows, ascending; shape (n_labels,)."""
+        return self._classes
 
     @property
     def keys(self) -> Floats:
@@ -136,6 +145,33 @@ class PrototypeMemory:
         counts = np.bincount(own)
         self.counts = counts.astype(np.min_scalar_type(int(counts.max())))
         self._classes = present.astype(self._classes.dtype)
+        return self
+
+    def restore(
+        self,
+        prototypes: Prototypes | None,
+        classes: npt.NDArray[Any],
+        counts: npt.NDArray[Any],
+    ) -> "PrototypeMemory":
+        """Become the memory whose attributes and :attr:`classes` these are.
+
+        Raises
+        ------
+        ValueError
+            If they are no parts of a memory.
+        """
+        n_labels = 0
+        if prototypes is not None:
+            prototypes.refuse_impossible()
+            n_labels = prototypes.scores.shape[1]
+            if prototypes.projection.shape[1] != self.n_dimensions:
+                raise ValueError(f"expected a projection of keys of width {self.n_dimensions}")
+        refuse_counts(counts, n_labels)
+        refuse_foreign(classes, self.n_classes)
+        if classes.shape != counts.shape or (np.diff(classes.astype(np.int64)) <= 0).any():
+            raise ValueError("expected ascending classes, one for each score")
+        self.prototypes, self.counts = prototypes, counts
+        self._classes = classes.astype(self._classes.dtype)
         return self
 
     def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - none can go

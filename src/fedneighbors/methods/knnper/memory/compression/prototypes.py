@@ -11,6 +11,7 @@ from scipy.optimize import fmin_l_bfgs_b
 
 from fedneighbors.methods.knnper.memory.compression.centers import dealt
 from fedneighbors.methods.knnper.memory.compression.clusters import clustered
+from fedneighbors.methods.knnper.memory.compression.codes import WIDEST
 
 __all__ = ["Prototypes", "loss_and_gradient", "trained"]
 
@@ -71,6 +72,27 @@ class Prototypes:
         sums = found.sum(axis=1, keepdims=True)
         even = np.full_like(found, 1 / found.shape[1])
         return np.asarray(np.divide(found, sums, out=even, where=sums > 0))
+
+    def refuse_impossible(self) -> None:
+        """Refuse what came from elsewhere and is nothing that a training makes.
+
+        Raises
+        ------
+        ValueError
+            If tables do not fit one another, or a number is not finite.
+        """
+        tables = (self.projection, self.places, self.scores)
+        if any(table.ndim != 2 or not table.size for table in tables):
+            raise ValueError("expected three tables, of a projection, places and scores")
+        if self.places.shape != (len(self.scores), len(self.projection)):
+            raise ValueError(
+                f"expected places of {len(self.scores)} prototypes in {len(self.projection)} "
+                f"dimensions, got shape {self.places.shape}"
+            )
+        if not all(np.isfinite(table).all() for table in tables):
+            raise ValueError("a cell of the prototypes is not finite")
+        if not 0 < self.gamma < WIDEST:
+            raise ValueError(f"expected gamma above 0, of 32 bits, got {self.gamma!r}")
 
 
 def loss_and_gradient(
