@@ -1,5 +1,6 @@
-"""``fedneighbors predict``: classifies the rows of a file with a saved model."""
+"""``fedneighbors predict``: classes, or numbers, of the rows of a file by a saved model."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,19 +12,21 @@ if TYPE_CHECKING:
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+    from fedneighbors.methods.knnper.regressor import KNNPerRegressor
 
-    Classifier = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier
+    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor
 
 __all__ = ["predict"]
 
 _FEDPNN = b"FNPNN"  # of exact and of private models
 _KNNPER = b"FNKNPER"
+_KNNPER_NUMBERS = b"FNKNNUM"
 _SYNTHESIZER = b"FNSYNTH"
 
 
 def predict(
     model: Annotated[Path, typer.Option(help="Model of a run, such as model.fnn or model.fnp.")],
-    data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to classify.")],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to predict.")],
     out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
     encoder: Annotated[
@@ -40,30 +43,33 @@ def predict(
         str | None, typer.Option(help="Of kNN-Per: the column that names who asks for each row.")
     ] = None,
 ) -> None:
-    """Classify the rows of a file, in its order."""
+    """Predict the classes of the rows of a file, or their numbers, in its order."""
     from fedneighbors.cli.console import say
     from fedneighbors.datasets.writing import delimited
     from fedneighbors.records import replace_file
 
     if party is not None and party_column is not None:
         raise typer.BadParameter("--party and --party-column both say who asks; give one of them")
-    classifier = _load(model)
-    rows = _read_rows(data, classifier, encoder or _beside(model))
-    asked = _askers(classifier, data, len(rows), party, party_column)
-    columns = _classify(classifier, rows, proba=proba, **asked)
+    estimator = _load(model)
+    if proba and not hasattr(estimator, "classes_"):
+        raise typer.BadParameter("this model predicts numbers, which have no shares: leave --proba")
+    rows = _read_rows(data, estimator, encoder or _beside(model))
+    asked = _askers(estimator, data, len(rows), party, party_column)
+    columns = _predicted(estimator, rows, proba=proba, **asked)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
-    for label in classifier.classes_.tolist():
-        say(f"{columns['prediction'].count(label):>8} rows are {label}")
+    for sentence in _summed_up(estimator, columns):
+        say(sentence)
     say(f"predictions {out}", "green")
 
 
-def _load(path: Path) -> "Classifier":
-    """Return the classifier of a model file, whichever method has made it."""
+def _load(path: Path) -> "Model":
+    """Return the estimator of a model file, whichever method has made it."""
     from fedneighbors.errors import ModelFileError
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+    from fedneighbors.methods.knnper.regressor import KNNPerRegressor
     from fedneighbors.tables.modelfile import read_model_file
 
     raw = read_model_file(path)
@@ -76,17 +82,19 @@ def _load(path: Path) -> "Classifier":
         return FedPNNClassifier.load(path)
     if raw.startswith(_KNNPER):
         return KNNPerClassifier.load(path)
+    if raw.startswith(_KNNPER_NUMBERS):
+        return KNNPerRegressor.load(path)
     return FlyNNClassifier.load(path)
 
 
 def _askers(
-    classifier: "Classifier", data: Path, n_rows: int, party: str | None, column: str | None
+    estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
-    """Return who asks for each row, as a personalized classifier takes it; of others nothing."""
+    """Return who asks for each row, as a personalized model takes it; of others nothing."""
     from fedneighbors.cli.console import note
     from fedneighbors.datasets import read_columns
 
-    clients = getattr(classifier, "clients_", None)
+    clients = getattr(estimator, "clients_", None)
     if clients is None:
         if party is not None or column is not None:
             raise typer.BadParameter("this model says the same to all parties; ask without one")
@@ -108,21 +116,35 @@ def _askers(
     return {"parties": owners}
 
 
-def _classify(
-    classifier: "Classifier", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
+def _predicted(
+    estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
 ) -> dict[str, list[Any]]:
-    """Return the columns of the file of predictions."""
+    """Return the columns of the file of predictions; several outputs are counted from 1."""
     import warnings
 
     with warnings.catch_warnings():  # the rows were read by their names, which an array has not
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         warnings.filterwarnings("ignore", "(no client asks|clients .* are not known)", UserWarning)
-        columns: dict[str, list[Any]] = {"prediction": classifier.predict(rows, **asked).tolist()}
+        found = estimator.predict(rows, **asked)
+        if found.ndim == 2 and found.shape[1] > 1:
+            return {f"prediction {k}": each.tolist() for k, each in enumerate(found.T, start=1)}
+        columns: dict[str, list[Any]] = {"prediction": found.ravel().tolist()}
         if proba:
-            table = classifier.predict_proba(rows, **asked)
-            for label, values in zip(classifier.classes_.tolist(), table.T, strict=True):
+            table = estimator.predict_proba(rows, **asked)
+            for label, values in zip(estimator.classes_.tolist(), table.T, strict=True):
                 columns[f"probability of {label}"] = values.tolist()
     return columns
+
+
+def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[str]:
+    """Yield how many rows are of each class, or from where to where the numbers are."""
+    classes = getattr(estimator, "classes_", None)
+    if classes is not None:
+        for label in classes.tolist():
+            yield f"{columns['prediction'].count(label):>8} rows are {label}"
+        return
+    for name, values in columns.items():
+        yield f"{len(values):>8} rows: {name} from {min(values):.6g} to {max(values):.6g}"
 
 
 def _beside(model: Path) -> Path | None:
@@ -130,7 +152,7 @@ def _beside(model: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_rows(path: Path, classifier: "Classifier", encoder: Path | None) -> "npt.NDArray[Any]":
+def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDArray[Any]":
     """Return the features that the model was trained on; by position if it knows no names."""
     from sklearn.utils import get_tags
 
@@ -138,8 +160,8 @@ def _read_rows(path: Path, classifier: "Classifier", encoder: Path | None) -> "n
     from fedneighbors.datasets import TableEncoder, read_columns, read_features
     from fedneighbors.errors import DataError
 
-    keeps = get_tags(classifier).input_tags.allow_nan
-    names = getattr(classifier, "feature_names_in_", None)
+    keeps = get_tags(estimator).input_tags.allow_nan
+    names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
         if rules is None and any("=" in str(name) for name in names):
@@ -160,9 +182,9 @@ def _read_rows(path: Path, classifier: "Classifier", encoder: Path | None) -> "n
             keep_missing=keeps,
         )
     found = read_columns(path).names
-    if len(found) != classifier.n_features_in_:
+    if len(found) != estimator.n_features_in_:
         raise DataError(
-            f"the model was trained on {classifier.n_features_in_} columns without names, "
+            f"the model was trained on {estimator.n_features_in_} columns without names, "
             f"{path} has {len(found)}; give exactly these columns, in the same order"
         )
     return read_features(path, found, keep_missing=keeps)

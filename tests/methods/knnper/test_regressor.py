@@ -7,8 +7,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from fedneighbors.errors import DataError, ModelFileError
-from fedneighbors.methods.knnper import KNNPerRegressor
+from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -164,7 +164,13 @@ def test_a_client_of_one_row_and_targets_that_are_all_alike_are_no_obstacle():
     [
         ({"n_neighbors": 0}, "expected n_neighbors as an integer of 1 or more"),
         ({"combine": "vote"}, "expected combine among"),
-        ({"strategy": "drift"}, r"expected strategy among .* got 'drift'"),
+        (
+            {"strategy": "drift"},
+            r"expected strategy among .* got 'drift'; drift is told",
+        ),
+        ({"memory": "centers"}, r"expected memory among .* got 'centers'; centers and prototypes"),
+        ({"memory": "protonn"}, r"'8-bit', 'product'\), got 'protonn'; centers and prototypes"),
+        ({"memory": "zip"}, r"expected memory among \('exact', '8-bit', 'product'\), got 'zip'"),
         ({"validation": 1.0}, "expected validation between 0 and 1"),
         ({"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
         ({"model": nn.Linear(10, 1)}, "no layer named 'body'"),
@@ -173,6 +179,86 @@ def test_a_client_of_one_row_and_targets_that_are_all_alike_are_no_obstacle():
 def test_parameters_are_checked_with_the_way_out(changed, words):
     with pytest.raises(ValueError, match=words):
         KNNPerRegressor(**changed).fit(X, Y)
+
+
+@pytest.fixture(scope="module", params=["8-bit", "product"])
+def coded(request):
+    return KNNPerRegressor(**QUICK, memory=request.param).fit(X, BOTH, parties=CLINIC)
+
+
+def test_codes_of_keys_keep_targets_as_they_are_and_count_their_bytes(coded):
+    exact = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
+
+    for name, own in coded.clients_.items():
+        memory, n_rows = own.memory, int((name == CLINIC).sum())
+        assert memory.labels.tobytes() == exact.clients_[name].memory.labels.tobytes()
+        assert memory.labels.shape == (n_rows, 2)
+        shared = memory.codec.nbytes if coded.memory == "product" else 0
+        assert memory.nbytes == n_rows * (memory.codec.n_bytes + 2 * 8) + shared
+    assert coded.weights_.tobytes() == exact.weights_.tobytes()  # training does not look at them
+
+
+def test_what_a_coded_memory_predicts_is_near_to_what_an_exact_one_does():
+    exact = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
+    eight = KNNPerRegressor(**QUICK, memory="8-bit").fit(X, BOTH, parties=CLINIC)
+    product = KNNPerRegressor(**QUICK, memory="product").fit(X, BOTH, parties=CLINIC)
+
+    def gap(other):
+        found = (other.predict(X, CLINIC) - exact.predict(X, CLINIC)) / exact.overall_[1]
+        return np.sqrt((found**2).mean())
+
+    assert 0 < gap(eight) < 0.05
+    assert 0 < gap(product) < 0.5
+    assert product.score(X, BOTH, parties=CLINIC) > 0.3
+
+
+def test_clients_and_rows_come_and_go_at_coded_memories(coded):
+    before = coded.predict(X, CLINIC)
+
+    coded.add_client(f"new {coded.memory}", X[:30], BOTH[:30] + 300)
+    coded.update("north", X[:3], BOTH[:3], ids=["a", "b", "c"])
+
+    assert type(coded.clients_[f"new {coded.memory}"].memory).__name__ == "CodedDatastore"
+    if coded.memory == "8-bit":
+        coded.forget("north", ["a", "b", "c"])
+        assert coded.predict(X, CLINIC).tobytes() == before.tobytes()
+    else:
+        with pytest.raises(RebuildNeeded, match="anew"):
+            coded.forget("north", ["a"])
+        assert "a" in coded.clients_["north"].memory.ids
+
+
+@pytest.mark.parametrize("strategy", ["fifo", "reservoir"])
+def test_a_full_memory_of_codes_lets_targets_go_with_their_keys(strategy):
+    room = {"capacity": 30, "strategy": strategy}
+    found, exact = (
+        KNNPerRegressor(**QUICK, memory=memory, **room).fit(X[:100], Y[:100])
+        for memory in ("8-bit", "exact")
+    )
+
+    for each in (found, exact):
+        each.update("all", X[100:], Y[100:])
+
+    kept, expected = found.clients_["all"].memory, exact.clients_["all"].memory
+    assert kept.ids == expected.ids
+    assert kept.labels.tobytes() == expected.labels.tobytes()
+    assert len(kept) == 30
+
+
+def test_a_pool_reads_keys_of_codes():
+    found = KNNPerRegressor(**QUICK, memory="8-bit", combine="pool").fit(X, BOTH, parties=CLINIC)
+
+    assert set(found.pool_) == {"shared model", "memory", "local mean", "ridge head"}
+    assert found.score(X, BOTH, parties=CLINIC) > 0.3
+
+
+def test_what_only_classes_have_is_no_parameter():
+    parameters = set(KNNPerRegressor().get_params())
+
+    assert parameters.isdisjoint({"privacy", "max_grad_norm", "classes"})
+    assert set(KNNPerClassifier().get_params()) - parameters == {
+        "privacy", "max_grad_norm", "classes",
+    }  # fmt: skip
 
 
 def test_a_network_of_other_outputs_is_refused_with_the_way_out():

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from fedneighbors.methods.knnper.files.saving import Saved
 from fedneighbors.methods.knnper.fitting import fit_clients
 from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized
-from fedneighbors.methods.knnper.personal.mixtures import EXPERTS, Personal
+from fedneighbors.methods.knnper.personal.mixtures import Personal
 from fedneighbors.methods.knnper.private.spending import spending, spent_by
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.privacy.policy import Privacy
@@ -229,7 +229,7 @@ class KNNPerClassifier(
         """
         x, labels = self._validated(X, y)
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
-        members = fit_clients(self, x, labels, parties, experts=EXPERTS, reserved=reserved)
+        members = fit_clients(self, x, labels, parties, reserved=reserved)
         self.classes_ = label_array(self._shared.classes, like=labels)
         self.spent_ = spent_by(members)
         spent = spending(self.privacy, members)

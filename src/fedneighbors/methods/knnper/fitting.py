@@ -23,7 +23,6 @@ def fit_clients(
     y: npt.NDArray[Any],
     parties: Owners,
     *,
-    experts: tuple[str, ...],
     reserved: tuple[Any, ...] = (),
 ) -> Any:
     """Train what an estimator asks for, and give it what came of it.
@@ -39,8 +38,6 @@ def fit_clients(
         Labels or targets.
     parties : sequence of shape (n_rows,) or None
         Which client owns each row.
-    experts : tuple of str
-        What a pool weighs.
     reserved : tuple of labels
         Classes that may come later.
 
@@ -65,7 +62,7 @@ def fit_clients(
         reserved,
         estimator._kind(),
     )
-    shared = outcome.result
+    shared, experts = outcome.result, estimator._kind().experts
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
     estimator._network, estimator._layout = network, layout
     beside = {member.personal.settings.n_beside for member in members if member.personal}

@@ -165,7 +165,8 @@ class Personalized(Served):
 
     def _joined(self, *told: Any, **options: Any) -> OwnPart:
         """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
-        own: OwnPart = joined(*told, **options)
+        kind = self._kind()
+        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
         return own
 
     def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:

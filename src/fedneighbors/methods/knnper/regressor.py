@@ -10,11 +10,10 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import validate_data
 
+from fedneighbors.methods.knnper.files.saving import Saved
 from fedneighbors.methods.knnper.fitting import fit_clients
 from fedneighbors.methods.knnper.membership import Owners, Personalized
-from fedneighbors.methods.knnper.personal.mixtures import joined
-from fedneighbors.methods.knnper.personal.own import OwnPart
-from fedneighbors.methods.knnper.personal.regression import NUMBER_EXPERTS, PersonalNumbers
+from fedneighbors.methods.knnper.personal.regression import PersonalNumbers, refuse_of_classes
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.records import RunRecord
 
@@ -22,10 +21,14 @@ __all__ = ["KNNPerRegressor"]
 
 Floats = npt.NDArray[np.float64]
 
-NUMBER_STRATEGIES = ("concatenate", "fixed", "fifo", "reservoir")
 
-
-class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class KNNPerRegressor(
+    Personalized,
+    Saved,
+    MultiOutputMixin,  # type: ignore[misc]
+    RegressorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """A network trained by all clients to predict numbers, and for each a memory of its own rows.
 
     The clients train one network by federated averaging, on squared error. A prediction is a
@@ -33,6 +36,9 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
     memory [1]_; how much each weighs is chosen by squared error on rows that are held out inside
     :meth:`fit`. Targets, of one or several outputs, are brought to mean 0 and deviation 1 by exact
     sums over all clients, so that outputs of different units weigh alike.
+
+    There is no ``privacy`` and no ``strategy="drift"`` as of :class:`KNNPerClassifier`: its sums of
+    targets are exact, and what is made of them is **not** differentially private.
 
     Parameters
     ----------
@@ -56,7 +62,10 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
     capacity : int, optional
         Most rows that a client memorizes.
     strategy : {"concatenate", "fixed", "fifo", "reservoir"}
-        What a full memory does with more rows.
+        What a full memory does with more rows. There is no ``"drift"``, which is told by classes.
+    memory : {"exact", "8-bit", "product"}
+        What a memory keeps: keys as they are, or codes of them; targets stay as they are. Centers
+        and prototypes are of classes.
     n_rounds, participation, local_epochs, batch_size
         Of the training, as there.
     learning_rate, momentum, weight_decay
@@ -101,6 +110,7 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
 
     clients_: dict[str, PersonalNumbers]
     run_record_: RunRecord
+    _of_numbers = True
 
     def __init__(
         self,
@@ -116,6 +126,7 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         combine: Literal["paper", "pool"] = "paper",
         capacity: int | None = None,
         strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate",
+        memory: Literal["exact", "8-bit", "product"] = "exact",
         n_rounds: int = 50,
         participation: float = 1.0,
         local_epochs: int = 1,
@@ -142,6 +153,7 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         self.combine = combine
         self.capacity = capacity
         self.strategy = strategy
+        self.memory = memory
         self.n_rounds = n_rounds
         self.participation = participation
         self.local_epochs = local_epochs
@@ -177,15 +189,14 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
             If a parameter is out of range, the network does not give as many numbers as ``y`` has,
             or there is not one owner for each row.
         """
-        if self.strategy not in NUMBER_STRATEGIES:  # drift is told by classes
-            raise ValueError(f"expected strategy among {NUMBER_STRATEGIES}, got {self.strategy!r}")
+        refuse_of_classes(self.strategy, self.memory)
         x, y = validate_data(
             self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
         )
         self._is_flat = y.ndim == 1
         targets = _columns(y)
         self.n_outputs_ = targets.shape[1]
-        fit_clients(self, x, targets, parties, experts=NUMBER_EXPERTS)
+        fit_clients(self, x, targets, parties)
         return self
 
     def predict(self, X: Any, parties: Owners = None) -> Floats:
@@ -211,6 +222,9 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
         """Return the share of the variance that :meth:`predict` explains, as scikit-learn's R2."""
         return float(r2_score(y, self.predict(X, parties), sample_weight=sample_weight))
 
+    def _take(self, kept: Any) -> None:
+        self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
+
     def _kind(self) -> Any:
         from fedneighbors.methods.knnper.targets.numbers import NUMBERS
 
@@ -226,11 +240,6 @@ class KNNPerRegressor(Personalized, MultiOutputMixin, RegressorMixin, BaseEstima
             )
         center, scale = self.overall_
         return np.asarray((targets - center) / scale)
-
-    def _joined(self, *told: Any, **options: Any) -> OwnPart:
-        kind = self._kind()
-        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
-        return own
 
 
 def _columns(y: npt.NDArray[Any]) -> Floats:

@@ -9,8 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.knnper.files.values import (
+    n_classes_of,
+    own_part,
+    refuse_settings,
+    refuse_values,
+)
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.personal.mixtures import Personal
+from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["client_bytes", "read_client", "read_settings", "settings_parts"]
@@ -75,14 +81,14 @@ def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
     return MemorySettings(**told)
 
 
-def client_bytes(name: str, personal: Personal) -> bytes:
+def client_bytes(name: str, personal: OwnPart) -> bytes:
     """Return a client's own part as bytes, the same for the same part.
 
     Parameters
     ----------
     name : str
         Of the client.
-    personal : Personal
+    personal : OwnPart
         Its memory and mixture. What it shares with all clients is left out.
 
     Raises
@@ -110,15 +116,15 @@ def client_bytes(name: str, personal: Personal) -> bytes:
 
 def read_client(
     raw: bytes, overall: npt.NDArray[np.float64], pool: npt.NDArray[np.float64] | None
-) -> tuple[str, Personal]:
+) -> tuple[str, OwnPart]:
     """Return name and own part of a client.
 
     Parameters
     ----------
     raw : bytes
         As :func:`client_bytes` made them.
-    overall : float64 array of shape (n_classes,)
-        Shares of the classes over all clients.
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        Shares of the classes over all clients, or means and deviations of the targets.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts.
 
@@ -129,10 +135,10 @@ def read_client(
     """
     parts = decode(raw, (ClientParts,))
     settings = read_settings(parts.settings)
-    if parts.labels.ndim != 1 or parts.labels.dtype.kind != "i" or not 0 <= parts.weight <= 1:
-        raise ValueError("labels or weight of a memory are out of range")
-    if len(parts.labels) and not 0 <= parts.labels.min() <= parts.labels.max() < len(overall):
-        raise ValueError("a label is none of the classes")
+    refuse_settings(settings, overall)
+    refuse_values(parts.labels, overall)
+    if not 0 <= parts.weight <= 1:
+        raise ValueError("the weight of a memory is out of range")
     if parts.keys.ndim != 2 or settings.memory != "exact":
         raise ValueError("keys are no table of an exact memory")
     if not 0 <= settings.n_beside <= parts.keys.shape[1]:
@@ -142,13 +148,13 @@ def read_client(
         settings.capacity,
         settings.strategy,
         settings.seed,
-        len(overall),
+        n_classes_of(overall),
         n_beside=settings.n_beside,
     )
     memory.restore(
         parts.keys.astype(np.float64), parts.labels, _texts(parts.ids), _mapping(parts.state)
     )
-    return parts.name, Personal(memory, parts.weight, overall, pool, settings)
+    return parts.name, own_part(memory, parts.weight, overall, pool, settings)
 
 
 def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
@@ -159,14 +165,21 @@ def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
 
 
 def _texts(words: str) -> list[str]:
-    found = json.loads(words)
+    found = _json(words)
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise ValueError("names of rows are no list of texts")
     return found
 
 
 def _mapping(words: str) -> dict[str, Any]:
-    found = json.loads(words)
+    found = _json(words)
     if not isinstance(found, dict):
         raise ValueError("the state of a memory is no mapping")
     return found
+
+
+def _json(words: str) -> Any:
+    try:
+        return json.loads(words)
+    except RecursionError:
+        raise ValueError("words of a memory are nested too deeply") from None

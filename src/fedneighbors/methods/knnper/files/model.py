@@ -1,5 +1,6 @@
 """The trained model as it stands in a file: the shared network, and own parts of clients."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation.messages import message
+from fedneighbors.federation.messages import decode, encode, message
 from fedneighbors.methods.knnper.files.clients import (
     client_bytes,
     read_client,
     read_settings,
     settings_parts,
 )
+from fedneighbors.methods.knnper.files.values import n_classes_of, refuse_basis, refuse_settings
 from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.settings import MemorySettings
@@ -22,14 +24,18 @@ from fedneighbors.records.files import replace_file
 from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
 from fedneighbors.tables.schema import Agreed
 
-__all__ = ["MAGIC", "KNNPerModel"]
+__all__ = ["MAGIC", "NUMBERS_MAGIC", "KNNPerModel"]
 
 MAGIC = b"FNKNPER1"
+"""How files of models of classes begin."""
+
+NUMBERS_MAGIC = b"FNKNNUM1"
+"""How files of models of numbers begin."""
 
 
 @message
 class ModelParts:
-    """The fields of a model as they stand in its file."""
+    """The fields of a model as they stand in its file; of numbers there are no classes."""
 
     network: str
     layout: str
@@ -48,16 +54,24 @@ class ModelParts:
     def __post_init__(self) -> None:
         if not np.isfinite(self.weights).all() or self.weights.ndim != 1:
             raise ValueError("weights of the network are not finite")
-        if len(self.classes) < 2 or self.overall.shape != (len(self.classes),):
-            raise ValueError("shares do not fit the classes")
-        if not (np.isfinite(self.overall).all() and (self.overall > 0).all()):
-            raise ValueError("shares of the classes are out of range")
+        refuse_basis(self.classes, self.overall, self.pool)
         if self.center.shape != self.scale.shape or not (self.scale > 0).all():
             raise ValueError("center and scale of the columns do not fit")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ValueError("names of the columns do not fit them")
         if not np.isfinite(self.center).all() or not np.isfinite(self.scale).all():
             raise ValueError("center or scale of a column is not finite")
-        if self.pool is not None and not np.isfinite(self.pool).all():
-            raise ValueError("weights of the pool are not finite")
+
+
+@message
+class NumberParts:
+    """The fields of a model of numbers: a frame of :class:`ModelParts`, and what it does not tell.
+
+    ``flat``: targets were a column without a second dimension, and predictions are.
+    """
+
+    flat: bool
+    model: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +92,8 @@ class KNNPerModel:
         What each client has for itself.
     guarantee : str
         The privacy of the shared network in words; empty for an exact training.
+    flat : bool
+        Of a model of numbers: whether it predicts an array of shape (n_rows,).
     """
 
     blueprint: Blueprint
@@ -86,6 +102,12 @@ class KNNPerModel:
     settings: MemorySettings
     clients: Mapping[str, Any] = field(default_factory=dict)
     guarantee: str = ""
+    flat: bool = False
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether numbers are predicted in place of classes."""
+        return n_classes_of(self.shared.overall) is None
 
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
@@ -105,6 +127,8 @@ class KNNPerModel:
             clients=tuple(client_bytes(name, self.clients[name]) for name in sorted(self.clients)),
             guarantee=self.guarantee,
         )
+        if self.of_numbers:
+            return sealed_model(NUMBERS_MAGIC, NumberParts(self.flat, encode(parts)))
         return sealed_model(MAGIC, parts)
 
     @classmethod
@@ -116,15 +140,32 @@ class KNNPerModel:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        return open_model(MAGIC, raw, ModelParts, cls._from_parts, source=source)
+        if raw.startswith(NUMBERS_MAGIC[:-1]):
+            return open_model(NUMBERS_MAGIC, raw, NumberParts, cls._from_numbers, source=source)
+        return open_model(MAGIC, raw, ModelParts, cls._from_classes, source=source)
 
     @classmethod
-    def _from_parts(cls, parts: ModelParts) -> "KNNPerModel":
+    def _from_numbers(cls, told: NumberParts) -> "KNNPerModel":
+        parts = decode(told.model, (ModelParts,))
+        if parts.classes:
+            raise ValueError("it has classes, in a file of a model of numbers")
+        return cls._from_parts(parts, flat=told.flat)
+
+    @classmethod
+    def _from_classes(cls, parts: ModelParts) -> "KNNPerModel":
+        if not parts.classes:
+            raise ValueError("it has no classes")
+        return cls._from_parts(parts)
+
+    @classmethod
+    def _from_parts(cls, parts: ModelParts, *, flat: bool = False) -> "KNNPerModel":
         blueprint = Blueprint.read(parts.network)
-        if blueprint.n_outputs != len(parts.classes):
-            raise ValueError("the network does not fit the classes")
-        if len(parts.center) not in (0, int(np.prod(blueprint.shape))):
-            raise ValueError("center and scale do not fit the rows")
+        n_outputs = parts.overall.shape[-1]
+        if blueprint.n_outputs != n_outputs or (flat and n_outputs > 1):
+            raise ValueError("the network does not fit the classes, or the targets")
+        n_cells = math.prod(blueprint.shape)
+        if len(parts.center) not in (0, n_cells) or parts.n_features != n_cells:
+            raise ValueError("columns, or their center and scale, do not fit the rows")
         agreed = Agreed(parts.n_features, parts.feature_names, parts.classes)
         shared = Shared(
             weights=parts.weights,
@@ -137,7 +178,8 @@ class KNNPerModel:
         )
         clients = dict(read_client(raw, parts.overall, parts.pool) for raw in parts.clients)
         settings = read_settings(parts.settings)
-        return cls(blueprint, parts.layout, shared, settings, clients, parts.guarantee)
+        refuse_settings(settings, parts.overall)
+        return cls(blueprint, parts.layout, shared, settings, clients, parts.guarantee, flat)
 
     def save(self, path: str | Path) -> None:
         """Write the model file; an interrupted write leaves nothing behind."""

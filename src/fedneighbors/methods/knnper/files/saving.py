@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper.membership import needs_torch
-from fedneighbors.methods.knnper.personal.mixtures import EXPERTS, Personal
 
 __all__ = ["Saved"]
 
@@ -19,13 +18,15 @@ __all__ = ["Saved"]
 class Saved:
     """What estimators have in common that can be written to a file, once they are fitted."""
 
-    clients_: dict[str, Personal]
+    clients_: dict[str, Any]
     _shared: Any
     _network: Any
     _layout: Any
     _memory_settings: Any
     _row_shape: tuple[int, ...]
     _read: tuple[Any, str] = (None, "")
+    _of_numbers: ClassVar[bool] = False
+    _kind: Any
 
     @property
     def guarantee_(self) -> str:
@@ -57,8 +58,8 @@ class Saved:
     def save(self, path: str | Path, client: str | None = None) -> None:
         """Write network and memories to one file; an interrupted write leaves nothing behind.
 
-        The file holds numbers and words alone. The memories in it are embeddings and labels of the
-        clients' rows: give a client its own, not those of others.
+        The file holds numbers and words alone. The memories in it are embeddings and labels, or
+        targets, of the clients' rows: give a client its own, not those of others.
 
         Parameters
         ----------
@@ -86,12 +87,13 @@ class Saved:
         )
         shared = replace(self._shared, agreed=named)
         KNNPerModel(
-            blueprint=Blueprint.of(self, self._row_shape, len(shared.classes)),
+            blueprint=Blueprint.of(self, self._row_shape, shared.overall.shape[-1]),
             layout=self._layout.digest,
             shared=shared,
             settings=self._memory_settings,
             clients=self.clients_ if client is None else {client: self.clients_[client]},
             guarantee=self.guarantee_,
+            flat=getattr(self, "_is_flat", False),
         ).save(path)
 
     @classmethod
@@ -110,26 +112,32 @@ class Saved:
         MissingExtraError
             If torch is not installed.
         ModelFileError
-            If the file is missing, truncated, altered, foreign, of another version, or of another
-            network than ``model``.
+            If the file is missing, truncated, altered, foreign, of another version, of another
+            network than ``model``, or of numbers where classes are told apart, or the other way.
         ValueError
             If the file is of a network of the user's own and ``model`` is not given.
         """
         needs_torch()
         from fedneighbors.methods.knnper.files.model import KNNPerModel
-        from fedneighbors.methods.knnper.networks.flat import Layout
+        from fedneighbors.methods.knnper.files.network import kept_network
 
         kept = KNNPerModel.load(path)
-        network = kept.blueprint.network(model)
-        layout = Layout(network)
-        if layout.digest != kept.layout:
-            raise ModelFileError(
-                f"{path} was written for another network, whose layers differ in name, shape or "
-                "type; give the one that was trained as model="
-            )
+        cls._refuse_kind(kept, path)
+        network, layout = kept_network(kept, model, source=str(path))
         found = cls(**_parameters(kept, cls, model))
         found._become(kept, network, layout)
         return found
+
+    @classmethod
+    def _refuse_kind(cls, kept: Any, path: str | Path) -> None:
+        """Refuse a model of numbers where classes are told apart, and the other way."""
+        if kept.of_numbers != cls._of_numbers:
+            what, reader = (
+                ("predicts numbers", "KNNPerRegressor")
+                if kept.of_numbers
+                else ("tells classes apart", "KNNPerClassifier")
+            )
+            raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
 
     def _become(self, kept: Any, network: Any, layout: Any) -> None:
         shared = kept.shared
@@ -137,13 +145,17 @@ class Saved:
         self._read = (shared, kept.guarantee)
         self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
         self.clients_ = dict(kept.clients)
-        self.classes_: npt.NDArray[Any] = np.array(shared.classes)
+        self._take(kept)
         self.weights_, self.overall_ = shared.weights, shared.overall
         weights = () if shared.pool is None else shared.pool.tolist()
-        self.pool_ = dict(zip(EXPERTS, weights, strict=False))
+        self.pool_ = dict(zip(self._kind().experts, weights, strict=False))
         self.n_features_in_ = kept.blueprint.shape[0]
         if shared.agreed.feature_names is not None:
             self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)
+
+    def _take(self, kept: Any) -> None:
+        """Take from a file what is told of classes alone."""
+        self.classes_: npt.NDArray[Any] = np.array(kept.shared.classes)
 
 
 def _parameters(kept: Any, cls: Any, model: Any) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Blueprint:
             found: dict[str, Any] = json.loads(words)
             parts = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
             made = cls(**parts)  # type: ignore[arg-type]
-        except (TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"expected the words of a network, got {words[:80]!r}") from error
         numbers = (*made.shape, *made.hidden, made.n_outputs)
         texts = (made.model, made.embedding, *made.head)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from scipy.linalg import solve
 
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
-from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory.compression.kinds import ROW_KINDS, new_datastore
+from fedneighbors.methods.knnper.memory.datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.pool import PRIOR_PRECISION, PoolTerms
@@ -21,11 +22,13 @@ from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 
 __all__ = [
     "NUMBER_EXPERTS",
+    "NUMBER_STRATEGIES",
     "HeldOutNumbers",
     "PersonalNumbers",
     "linear_pool",
     "linear_terms",
     "personalized_numbers",
+    "refuse_of_classes",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -34,8 +37,36 @@ Integers = npt.NDArray[np.int64]
 NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head")
 """What a pool of numbers weighs, in order."""
 
+NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
+"""What a full memory of targets can do; drift is told by classes."""
+
 FIRST_WEIGHTS = (0.5, 0.5, 0.0, 0.0)
 """What the weights of a pool would be without any rows."""
+
+
+def refuse_of_classes(strategy: str, memory: str) -> None:
+    """Refuse what a memory of targets cannot be.
+
+    Parameters
+    ----------
+    strategy, memory : str
+        As :class:`~.settings.MemorySettings` has them.
+
+    Raises
+    ------
+    ValueError
+        If they ask for what only classes have.
+    """
+    if strategy not in NUMBER_STRATEGIES:
+        raise ValueError(
+            f"expected strategy among {NUMBER_STRATEGIES}, got {strategy!r}; drift is told by "
+            "classes"
+        )
+    if memory not in ROW_KINDS:
+        raise ValueError(
+            f"expected memory among {ROW_KINDS}, got {memory!r}; centers and prototypes are of "
+            "classes"
+        )
 
 
 def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
@@ -139,7 +170,8 @@ class HeldOutNumbers:
         settings, local = chosen.settings, chosen.local
         keys = in_metric(keys, settings.metrics[0])
         others = local
-        if settings.capacity is None:  # more to count on: the memory of all other rows is asked
+        # More to count on: the memory of all other rows is asked; codes may be learned from all.
+        if settings.capacity is None and settings.memory == "exact":
             whole = _memory(keys, targets, settings)
             [others] = _means_of_each(whole, keys[held], settings, own=np.flatnonzero(held))
         head = np.zeros_like(targets)
@@ -215,7 +247,13 @@ def personalized_numbers(
 
 
 def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = None) -> Datastore:
-    memory = Datastore(keys.shape[1], settings.capacity, settings.strategy, settings.seed)
+    memory = new_datastore(
+        settings.memory,
+        keys.shape[1],
+        capacity=settings.capacity,
+        strategy=settings.strategy,
+        random_state=settings.seed,
+    )
     return memory.add(keys, targets, ids)
 
 

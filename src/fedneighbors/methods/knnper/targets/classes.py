@@ -12,7 +12,12 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Refuse, Replies, total
 from fedneighbors.methods.knnper.messages import CountsReply, CountsRequest
-from fedneighbors.methods.knnper.personal.mixtures import FIRST_WEIGHTS, HeldOut, personalized
+from fedneighbors.methods.knnper.personal.mixtures import (
+    EXPERTS,
+    FIRST_WEIGHTS,
+    HeldOut,
+    personalized,
+)
 from fedneighbors.methods.knnper.personal.pool import PoolTerms, pool_steps
 from fedneighbors.methods.knnper.targets.kind import Basis, Rows, Values
 from fedneighbors.methods.knnper.training.trainer import cross_entropy
@@ -33,6 +38,7 @@ class Classes:
 
     requests = (CountsRequest,)
     looks_at_rows = True
+    experts = EXPERTS
     objective = staticmethod(cross_entropy)
     chosen = staticmethod(HeldOut.of)
     personalized = staticmethod(personalized)

@@ -56,6 +56,10 @@ class Kind(Protocol):
         """Whether a pool looks at the rows themselves beside their embeddings."""
 
     @property
+    def experts(self) -> tuple[str, ...]:
+        """What a pool weighs, in order."""
+
+    @property
     def objective(self) -> Objective:
         """What training minimizes."""
 

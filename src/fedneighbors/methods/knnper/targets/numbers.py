@@ -18,6 +18,7 @@ from fedneighbors.methods.knnper.messages import (
 )
 from fedneighbors.methods.knnper.personal.pool import PoolTerms
 from fedneighbors.methods.knnper.personal.regression import (
+    NUMBER_EXPERTS,
     HeldOutNumbers,
     linear_pool,
     personalized_numbers,
@@ -43,6 +44,7 @@ class Numbers:
 
     requests = (TargetsRequest, UnitsRequest)
     looks_at_rows = False
+    experts = NUMBER_EXPERTS
     objective = staticmethod(squared_error)
     personalized = staticmethod(personalized_numbers)
 

@@ -15,7 +15,16 @@ from fedneighbors.methods.knnper.memory.compression.protonn import PrototypeMemo
 from fedneighbors.methods.knnper.memory.datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.memory.search import Search
 
-__all__ = ["KINDS", "SUMMARIES", "Kind", "Memory", "new_memory", "refuse_kept_rows"]
+__all__ = [
+    "KINDS",
+    "ROW_KINDS",
+    "SUMMARIES",
+    "Kind",
+    "Memory",
+    "new_datastore",
+    "new_memory",
+    "refuse_kept_rows",
+]
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["exact", "8-bit", "product", "centers", "protonn"]
@@ -23,7 +32,10 @@ Kind = Literal["exact", "8-bit", "product", "centers", "protonn"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SUMMARIES: tuple[Kind, ...] = ("centers", "protonn")
-"""Those that keep no rows, so that none can be counted, evicted or deleted."""
+"""Those that keep no rows, so that none can be counted, evicted or deleted; they are of classes."""
+
+ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
+"""Those that keep a key for each row, whether it has a class or numbers that are predicted."""
 
 
 class Memory(Protocol):
@@ -74,6 +86,7 @@ def new_memory(
     search: Search = "auto",
     random_state: int = 0,
     n_beside: int = 0,
+    codec: ProductCodec | None = None,
 ) -> Memory:
     """Return an empty memory.
 
@@ -94,6 +107,8 @@ def new_memory(
         Of reservoirs and of what is learned.
     n_beside : int
         Columns at the end of exact keys that no distance looks at.
+    codec : ProductCodec, optional
+        With a book that was learned elsewhere, for product codes. None: each memory's own.
 
     Raises
     ------
@@ -107,14 +122,68 @@ def new_memory(
         return ClassCenters(n_dimensions, n_classes, random_state=random_state)
     if kind == "protonn":
         return PrototypeMemory(n_dimensions, n_classes, random_state=random_state)
+    return new_datastore(
+        kind,
+        n_dimensions,
+        n_classes,
+        capacity=capacity,
+        strategy=strategy,
+        search=search,
+        random_state=random_state,
+        n_beside=n_beside,
+        codec=codec,
+    )
+
+
+def new_datastore(
+    kind: Kind,
+    n_dimensions: int,
+    n_classes: int | None = None,
+    *,
+    capacity: int | None = None,
+    strategy: Strategy = "concatenate",
+    search: Search = "auto",
+    random_state: int = 0,
+    n_beside: int = 0,
+    codec: ProductCodec | None = None,
+) -> Datastore:
+    """Return an empty memory that keeps a key for each row.
+
+    Parameters
+    ----------
+    kind : {"exact", "8-bit", "product"}
+        As :func:`new_memory` takes it.
+    n_dimensions : int
+        Width of a key.
+    n_classes : int, optional
+        Classes. None where rows have numbers in place of classes; codes leave them as they are.
+    capacity, strategy, search, random_state, n_beside, codec
+        As :func:`new_memory` takes them.
+
+    Raises
+    ------
+    ValueError
+        If the kind is another: centers and prototypes are made of classes; or if the codec's book
+        is of keys of another width.
+    """
+    if kind not in ROW_KINDS:
+        raise ValueError(
+            f"expected memory among {ROW_KINDS}, which keep rows, got {kind!r}; centers and "
+            "prototypes are of classes"
+        )
     if kind == "exact":
         return Datastore(
             n_dimensions, capacity, strategy, random_state, n_classes, search, n_beside
         )
-    codec: EightBitCodec | ProductCodec = EightBitCodec(n_dimensions)
+    chosen: EightBitCodec | ProductCodec = EightBitCodec(n_dimensions)
     if kind == "product":
-        codec = ProductCodec(16, 4, random_state)
-    return CodedDatastore(n_dimensions, capacity, strategy, random_state, n_classes, codec=codec)
+        chosen = ProductCodec(16, 4, random_state) if codec is None else codec
+        if chosen.book is not None and chosen.book.n_dimensions != n_dimensions:
+            raise ValueError(
+                f"expected a book of keys of width {n_dimensions}, got "
+                f"{chosen.book.n_dimensions}"
+            )
+    return CodedDatastore(n_dimensions, capacity, strategy, random_state, n_classes, codec=chosen)
 
 
 def refuse_kept_rows(kind: Kind, capacity: int | None, strategy: Strategy) -> None:

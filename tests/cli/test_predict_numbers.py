@@ -1,0 +1,77 @@
+"""``fedneighbors predict`` with a model that predicts numbers."""
+
+import csv
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+from fedneighbors.datasets import read_columns
+from fedneighbors.methods.knnper import KNNPerRegressor
+
+X, Y = load_diabetes(return_X_y=True)
+X, Y = X[:90], Y[:90]
+CLINIC = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+NAMES = [f"c{j}" for j in range(10)]
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory):
+    path = tmp_path_factory.mktemp("patients") / "patients.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*NAMES, "clinic"])
+        writer.writerows(
+            [*map(repr, row), clinic] for row, clinic in zip(X.tolist(), CLINIC, strict=True)
+        )
+    return path
+
+
+def saved(folder, y):
+    model = KNNPerRegressor(hidden=(16,), n_rounds=2).fit(X, y, parties=CLINIC)
+    model.name_features(NAMES).save(folder / "model.fnk")
+    return model
+
+
+def call(folder, patients, *more):
+    words = ("predict", "--model", folder / "model.fnk", "--data", patients, *more)
+    return CliRunner().invoke(app, [str(word) for word in (*words, "--out", folder / "p.csv")])
+
+
+def test_each_row_gets_the_number_that_its_clinic_predicts(patients, tmp_path):
+    model = saved(tmp_path, Y)
+
+    result = call(tmp_path, patients, "--party-column", "clinic")
+
+    assert result.exit_code == 0, result.output
+    found = read_columns(tmp_path / "p.csv").columns
+    with pytest.warns(UserWarning, match="valid feature names"):
+        expected = model.predict(X, CLINIC)
+    assert list(found) == ["prediction"]
+    assert found["prediction"].tolist() == expected.tolist()
+    assert f"90 rows: prediction from {expected.min():.6g}" in " ".join(result.output.split())
+
+
+def test_several_outputs_are_as_many_columns(patients, tmp_path):
+    model = saved(tmp_path, np.column_stack([Y, X[:, 0]]))
+
+    result = call(tmp_path, patients, "--party", "north")
+
+    assert result.exit_code == 0, result.output
+    found = read_columns(tmp_path / "p.csv").columns
+    with pytest.warns(UserWarning, match="valid feature names"):
+        expected = model.predict(X, ["north"] * len(X))
+    assert list(found) == ["prediction 1", "prediction 2"]
+    assert np.column_stack(list(found.values())).tolist() == expected.tolist()
+
+
+def test_shares_of_classes_are_not_to_be_had_of_numbers(patients, tmp_path):
+    saved(tmp_path, Y)
+
+    result = call(tmp_path, patients, "--proba")
+
+    assert result.exit_code == 2
+    assert "predicts numbers, which have no shares" in " ".join(result.output.split())
+    assert not (tmp_path / "p.csv").exists()

@@ -1,0 +1,97 @@
+"""A file whose network, weights and memories do not fit one another is refused when it is read."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from torch import nn
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.files.clients import ClientParts
+from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts
+from fedneighbors.tables.modelfile import sealed_model
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return KNNPerClassifier(hidden=(16, 8), n_rounds=2).fit(X, Y, parties=CELLAR)
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    fitted.save(tmp_path / "model.fnk")
+    return tmp_path / "model.fnk"
+
+
+def parts_of(path):
+    return decode(path.read_bytes()[len(MAGIC) + 32 :], (ModelParts,))
+
+
+def rewritten(path, **changed):
+    parts = ModelParts(**{**vars(parts_of(path)), **changed})
+    path.write_bytes(sealed_model(MAGIC, parts))
+
+
+def test_weights_of_another_number_are_refused(path):
+    weights = parts_of(path).weights
+
+    rewritten(path, weights=weights[:-1])
+
+    with pytest.raises(ModelFileError, match=rf"expected {len(weights)} weights"):
+        KNNPerClassifier.load(path)
+
+
+def test_keys_of_another_width_than_embeddings_are_refused(path):
+    client = decode(parts_of(path).clients[0], (ClientParts,))
+    wide = ClientParts(**{**vars(client), "keys": np.zeros((118, 9))})
+
+    rewritten(path, clients=(encode(wide),))
+
+    with pytest.raises(ModelFileError, match="'north' has keys of 9 dimensions, its network gives"):
+        KNNPerClassifier.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model": "quantum"}, "holds no usable model: expected model as"),
+        ({"model": "cnn"}, "holds no usable model"),
+        ({"hidden": [16, 9]}, "was written for another network"),
+        ({"shape": [14]}, "holds no usable model: columns"),
+    ],
+)
+def test_a_network_that_cannot_be_made_or_is_another_is_refused(path, changed, words):
+    told = json.loads(parts_of(path).network)
+
+    rewritten(path, network=json.dumps({**told, **changed}))
+
+    with pytest.raises(ModelFileError, match=words):
+        KNNPerClassifier.load(path)
+
+
+def test_a_network_of_the_users_own_that_does_not_take_the_rows_is_refused(tmp_path):
+    def own(layer):
+        module = nn.Sequential()
+        module.add_module("body", layer)
+        module.add_module("head", nn.Linear(13, 3))
+        return module
+
+    kept = KNNPerClassifier(own(nn.Identity()), n_rounds=2).fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+
+    with pytest.raises(ModelFileError, match=r"holds no usable model: .*shapes cannot be"):
+        KNNPerClassifier.load(tmp_path / "m", model=own(nn.ReflectionPad1d(1)))
+    assert KNNPerClassifier.load(tmp_path / "m", model=own(nn.Identity())).n_features_in_ == 13
+
+
+def test_words_that_are_nested_too_deeply_are_refused(path):
+    rewritten(path, network="[" * 100_000)
+
+    with pytest.raises(ModelFileError, match="expected the words of a network"):
+        KNNPerClassifier.load(path)

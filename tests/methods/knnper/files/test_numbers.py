@@ -1,0 +1,245 @@
+"""Fitted regressors in files: they come back as they were, and are not taken for classifiers."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
+from fedneighbors.methods.knnper.files.clients import ClientParts
+from fedneighbors.methods.knnper.files.model import (
+    MAGIC,
+    NUMBERS_MAGIC,
+    ModelParts,
+    NumberParts,
+)
+from fedneighbors.tables.modelfile import sealed_model
+
+X, Y = load_diabetes(return_X_y=True)
+X, Y = X[:120], Y[:120]
+CLINIC = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+BOTH = np.column_stack([Y, X[:, 2] * 1e-3])
+QUICK = {"hidden": (16, 8), "n_rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return KNNPerRegressor(**QUICK, combine="pool").fit(X, BOTH, parties=CLINIC)
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    fitted.save(tmp_path / "model.fnk")
+    return tmp_path / "model.fnk"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"combine": "pool"},
+        {"strategy": "reservoir", "capacity": 20},
+        {"strategy": "fifo", "capacity": 50, "combine": "pool", "standardize": False},
+        {"kernel": "gaussian", "sigma": 3.0, "n_neighbors": 4},
+        {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
+    ],
+)
+@pytest.mark.parametrize("y", [Y, BOTH], ids=["one output", "two outputs"])
+def test_a_regressor_from_a_file_says_the_same_and_lives_on_alike(parameters, y, tmp_path):
+    kept = KNNPerRegressor(**QUICK, **parameters).fit(X, y, parties=CLINIC)
+    kept.save(tmp_path / "a")
+    found = KNNPerRegressor.load(tmp_path / "a")
+
+    assert found.predict(X, CLINIC).shape == y.shape
+    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
+    for each in (kept, found):  # what comes later does the same to both
+        each.update("north", X[::-1][:40], y[::-1][:40], ids=[f"late {i}" for i in range(40)])
+        each.add_client("east", X[::5], y[::5])
+        each.forget("south", each.clients_["south"].memory.ids[:3])
+        each.save(tmp_path / f"{each is kept}")
+    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
+    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
+    east = ["east"] * len(X)
+    assert found.predict(X, east).tobytes() == kept.predict(X, east).tobytes()
+
+
+def test_parameters_and_attributes_that_predict_come_back(fitted, path):
+    found = KNNPerRegressor.load(path)
+
+    for name in ("hidden", "n_neighbors", "sigma", "kernel", "combine", "strategy", "memory"):
+        assert getattr(found, name) == getattr(fitted, name)
+    assert found.overall_.tolist() == fitted.overall_.tolist()
+    assert found.pool_ == fitted.pool_
+    assert list(found.pool_) == ["shared model", "memory", "local mean", "ridge head"]
+    assert (found.n_outputs_, found.n_features_in_) == (2, 10)
+    assert not hasattr(found, "classes_")
+    assert found.guarantee_ == ""
+    assert found.score(X, BOTH, parties=CLINIC) == fitted.score(X, BOTH, parties=CLINIC)
+
+
+def test_a_column_of_targets_stays_a_column(tmp_path):
+    KNNPerRegressor(**QUICK).fit(X, Y[:, None], parties=CLINIC).save(tmp_path / "m")
+
+    assert KNNPerRegressor.load(tmp_path / "m").predict(X, CLINIC).shape == (120, 1)
+
+
+def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
+    fitted.save(tmp_path / "north.fnk", client="north")
+
+    found = KNNPerRegressor.load(tmp_path / "north.fnk")
+
+    assert list(found.clients_) == ["north"]
+    asked = fitted.predict(X, ["north"] * len(X))
+    assert found.predict(X).tobytes() == asked.tobytes()  # the only client is who asks
+    south, raw = fitted.clients_["south"].memory, (tmp_path / "north.fnk").read_bytes()
+    kept = (*south.keys.astype(np.float32), *south.labels)
+    assert not any(row.tobytes() in raw for row in kept)
+    with pytest.raises(ValueError, match=r"client 'moon' is not known; known are \['north'"):
+        fitted.save(tmp_path / "moon.fnk", client="moon")
+
+
+def test_names_of_columns_and_emptied_memories_come_back(tmp_path):
+    names = [f"c{j}" for j in range(10)]
+    kept = KNNPerRegressor(**QUICK, combine="pool").fit(X, Y, parties=CLINIC).name_features(names)
+    kept.forget("south", kept.clients_["south"].memory.ids)
+
+    kept.save(tmp_path / "m")
+    found = KNNPerRegressor.load(tmp_path / "m")
+
+    assert found.feature_names_in_.tolist() == names
+    assert len(found.clients_["south"].memory) == 0
+    with pytest.warns(UserWarning, match="valid feature names"):
+        assert found.predict(X, CLINIC).tolist() == kept.predict(X, CLINIC).tolist()
+
+
+def test_the_file_says_who_reads_it(path, tmp_path):
+    labels = np.digitize(Y, [100, 200])
+    KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(tmp_path / "classes")
+
+    with pytest.raises(ModelFileError, match=r"predicts numbers; read it with KNNPerRegressor"):
+        KNNPerClassifier.load(path)
+    with pytest.raises(ModelFileError, match=r"classes apart; read it with KNNPerClassifier"):
+        KNNPerRegressor.load(tmp_path / "classes")
+    assert KNNPerClassifier.load(tmp_path / "classes").classes_.tolist() == [0, 1, 2]
+
+
+def test_a_file_that_is_none_of_ours_is_told_apart(path):
+    raw = path.read_bytes()
+
+    for changed, words in [
+        (raw[:-1], "truncated or altered"),
+        (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
+        (raw[:7] + b"9" + raw[8:], "format version"),
+        (b"PK" + raw, "is not a fedneighbors model"),
+        (sealed_model(NUMBERS_MAGIC, parts_of(raw)), "holds no usable model"),
+        (sealed_model(MAGIC, parts_of(raw)), "holds no usable model: it has no classes"),
+        (sealed_model(NUMBERS_MAGIC, NumberParts(False, b"nothing")), "holds no usable model"),
+    ]:
+        path.write_bytes(changed)
+        with pytest.raises(ModelFileError, match=words):
+            KNNPerRegressor.load(path)
+
+
+def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
+    labels = np.digitize(Y, [100, 200])
+    KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
+    parts = decode(path.read_bytes()[len(MAGIC) + 32 :], (ModelParts,))
+
+    path.write_bytes(sealed_model(NUMBERS_MAGIC, NumberParts(True, encode(parts))))
+
+    with pytest.raises(ModelFileError, match="has classes, in a file of a model of numbers"):
+        KNNPerRegressor.load(path)
+
+
+def parts_of(raw):
+    told = decode(raw[len(NUMBERS_MAGIC) + 32 :], (NumberParts,))
+    return decode(told.model, (ModelParts,))
+
+
+def sealed(raw, *, flat=False, client=None, **changed):
+    """Return the bytes of a model of which something is changed, sealed anew."""
+    parts = parts_of(raw)
+    if client is not None:
+        own = decode(parts.clients[0], (ClientParts,))
+        changed["clients"] = (encode(ClientParts(**{**vars(own), **client})),)
+    made = object.__new__(ModelParts)  # what is refused is refused by who reads it
+    for name, value in {**vars(parts), **changed}.items():
+        object.__setattr__(made, name, value)
+    return sealed_model(NUMBERS_MAGIC, NumberParts(flat, encode(made)))
+
+
+def settings_with(raw, **changed):
+    return {**decode(parts_of(raw).clients[0], (ClientParts,)).settings, **changed}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": np.full((80, 2), np.nan)},
+        {"labels": np.full((80, 2), np.inf)},
+        {"labels": np.zeros((80, 3))},
+        {"labels": np.zeros((79, 2))},
+        {"labels": np.zeros(80)},
+        {"labels": np.zeros((80, 2), np.int64)},
+        {"labels": np.zeros((80, 2), np.float32)},
+        {"keys": np.full((80, 8), np.nan)},
+        {"keys": np.zeros((80, 9))},
+        {"keys": np.zeros((81, 8))},
+        {"weight": 1.5},
+        {"ids": '["a"]'},
+        {"ids": "[" * 100_000},
+        {"state": "{}"},
+        {"strategy": "drift"},
+        {"memory": "centers"},
+        {"memory": "protonn"},
+        {"n_beside": 2},
+        {"n_neighbors": 0},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+    raw = path.read_bytes()
+    assert KNNPerRegressor.load(path).clients_["north"].memory.labels.shape == (80, 2)
+    if not set(changed) <= {"labels", "keys", "weight", "ids", "state"}:
+        changed = {"settings": settings_with(raw, **changed)}
+
+    path.write_bytes(sealed(raw, client=changed))
+
+    with pytest.raises(ModelFileError, match="holds no usable model"):
+        KNNPerRegressor.load(path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"overall": np.ones((3, 2))},
+        {"overall": np.ones((2, 3))},
+        {"overall": np.ones((2, 0))},
+        {"overall": np.ones((2, 2, 1))},
+        {"overall": np.array([[0.0, np.nan], [1.0, 1.0]])},
+        {"overall": np.array([[0.0, 0.0], [1.0, 0.0]])},
+        {"classes": (0, 1)},
+        {"pool": np.zeros(5)},
+        {"pool": np.full(4, np.nan)},
+        {"center": np.zeros(9)},
+        {"scale": np.zeros(10)},
+        {"n_features": 9},
+        {"feature_names": ("a", "b")},
+        {"weights": np.zeros(3, np.float32)},
+        {"network": "{}"},
+        {"flat": True},
+        {"settings": {"strategy": "drift"}},
+        {"settings": {"memory": "protonn"}},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_model_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+    raw = path.read_bytes()
+    path.write_bytes(sealed(raw))
+    assert path.read_bytes() == raw
+
+    path.write_bytes(sealed(raw, **changed))
+
+    with pytest.raises(ModelFileError, match="holds no usable model"):
+        KNNPerRegressor.load(path)
