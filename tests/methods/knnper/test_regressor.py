@@ -101,9 +101,10 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     center, scale = fitted.overall_
     shared = center + scale * fitted.embed(X[:2])[1]
 
-    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known"):
+    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known") as caught:
         found = fitted.predict(X[:2], parties=["moon", "north"])
 
+    assert caught[0].filename == __file__  # the line that asked is shown
     assert found[0].tolist() == shared[0].tolist()
     assert found[1].tolist() != shared[1].tolist()
 

@@ -105,15 +105,15 @@ class Served:
             )
         return np.array([index[label] for label in labels.tolist()], np.int64)
 
-    def _askers(self, parties: Owners, n_rows: int) -> Mapping[str, Any]:
-        """Return the rows of each known client that asks; warn of all others."""
+    def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
+        """Return the rows of each known client that asks; warn of all others, ``frames`` up."""
         if parties is None and len(self.clients_) == 1:
             return {next(iter(self.clients_)): slice(None)}
         if parties is None:
             warnings.warn(
                 "no client asks: rows get what the shared network says; name one of the model's "
                 f"{len(self.clients_)} clients for each row in parties=",
-                stacklevel=4,
+                stacklevel=frames,
             )
             return {}
         rows = rows_by_party(parties, n_rows)
@@ -122,7 +122,7 @@ class Served:
             warnings.warn(
                 f"clients {unknown[:5]} are not known and get what the shared network says; "
                 "add_client takes them in",
-                stacklevel=4,
+                stacklevel=frames,
             )
         return {name: rows[name] for name in rows if name in self.clients_}
 
@@ -186,7 +186,7 @@ class Personalized(Served):
         Raises
         ------
         ValueError
-            If the name is taken, or a label is none of the classes.
+            If the name is taken, a label is none of the classes, or a target is not finite.
         """
         check_is_fitted(self)
         if name in self.clients_:
@@ -211,7 +211,8 @@ class Personalized(Served):
         Raises
         ------
         ValueError
-            If the client is not known, a label is none of the classes, or a row's name is taken.
+            If the client is not known, a label is none of the classes, a target is not finite, or a
+            row's name is taken.
         """
         keys, _ = self.embed(X)
         labels = self._values(y)

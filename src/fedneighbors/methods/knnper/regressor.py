@@ -185,9 +185,13 @@ class KNNPerRegressor(
         ------
         MissingExtraError
             If torch is not installed.
+        MissingDeviceError
+            If there is no graphics card and one is asked for.
         ValueError
             If a parameter is out of range, the network does not give as many numbers as ``y`` has,
             or there is not one owner for each row.
+        AggregationError
+            If there are too few clients for masked sums.
         """
         refuse_of_classes(self.strategy, self.memory)
         x, y = validate_data(
@@ -212,7 +216,7 @@ class KNNPerRegressor(
         """
         keys, found = self.embed(X)
         said = found.copy()
-        for name, rows in self._askers(parties, len(keys)).items():
+        for name, rows in self._askers(parties, len(keys), frames=3).items():
             found[rows] = self.clients_[name].predict(keys[rows], said[rows])
         center, scale = self.overall_
         numbers = center + scale * found

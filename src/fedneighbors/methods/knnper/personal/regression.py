@@ -253,6 +253,7 @@ def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = 
         capacity=settings.capacity,
         strategy=settings.strategy,
         random_state=settings.seed,
+        codec=settings.codec,
     )
     return memory.add(keys, targets, ids)
 
