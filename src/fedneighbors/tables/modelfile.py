@@ -33,7 +33,12 @@ def sealed_model(magic: bytes, parts: Message) -> bytes:
 
 
 def open_model(
-    magic: bytes, raw: bytes, kind: type[Any], make: Callable[[Any], M], *, source: str
+    magic: bytes,
+    raw: bytes,
+    kind: type[Any] | tuple[type[Any], ...],
+    make: Callable[[Any], M],
+    *,
+    source: str,
 ) -> M:
     """Return the model whose bytes :func:`sealed_model` made.
 
@@ -43,8 +48,8 @@ def open_model(
         As it was sealed with.
     raw : bytes
         What was read.
-    kind : message class
-        The fields of the model.
+    kind : message class, or tuple of them
+        The fields of the model; of several the one that is in the file.
     make : callable
         From the fields to the model; may raise ValueError.
     source : str
@@ -65,8 +70,9 @@ def open_model(
         )
     if hashlib.sha256(raw[start:]).digest() != raw[len(magic) : start]:
         raise ModelFileError(f"{source} is truncated or altered; copy or save it again")
+    kinds = kind if isinstance(kind, tuple) else (kind,)
     try:
-        return make(decode(raw[start:], (kind,)))
+        return make(decode(raw[start:], kinds))
     except (WireError, ValueError) as error:
         raise ModelFileError(f"{source} holds no usable model: {error}") from None
 

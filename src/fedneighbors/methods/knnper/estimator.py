@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from fedneighbors.methods.knnper.compressing import Compressing
 from fedneighbors.methods.knnper.files.saving import Saved
 from fedneighbors.methods.knnper.fitting import fit_clients
-from fedneighbors.methods.knnper.membership import Classifying, Owners, Personalized
+from fedneighbors.methods.knnper.membership import Classifying, Owners
 from fedneighbors.methods.knnper.personal.mixtures import Personal
 from fedneighbors.methods.knnper.private.spending import spending, spent_by
 from fedneighbors.methods.knnper.settings import Metric
@@ -25,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class KNNPerClassifier(
-    Personalized,
+    Compressing,
     Saved,
     Classifying,
     ClassifierMixin,  # type: ignore[misc]

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_wine
 from torch import nn
 
@@ -12,6 +13,8 @@ from fedneighbors.federation.messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.files.clients import ClientParts
 from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts
+from fedneighbors.methods.knnper.networks.flat import Layout
+from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.tables.modelfile import sealed_model
 
 X, Y = load_wine(return_X_y=True)
@@ -43,7 +46,18 @@ def test_weights_of_another_number_are_refused(path):
 
     rewritten(path, weights=weights[:-1])
 
-    with pytest.raises(ModelFileError, match=rf"expected {len(weights)} weights"):
+    with pytest.raises(ModelFileError, match=rf"has {len(weights)} weights, it holds"):
+        KNNPerClassifier.load(path)
+
+
+def test_a_network_beyond_all_memory_is_refused_before_it_is_made(path):
+    told = json.loads(parts_of(path).network)
+    with torch.device("meta"):
+        layout = Layout(perceptron(13, 3, hidden=(1 << 23, 1 << 23), seed=0)).digest
+
+    rewritten(path, network=json.dumps({**told, "hidden": [1 << 23, 1 << 23]}), layout=layout)
+
+    with pytest.raises(ModelFileError, match=rf"has {2**46 + 17 * 2**23 + 2**24 + 3} weights"):
         KNNPerClassifier.load(path)
 
 

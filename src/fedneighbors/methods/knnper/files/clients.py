@@ -2,19 +2,26 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.knnper.files.memories import (
+    memory_bytes,
+    read_mapping,
+    read_memory,
+    read_names,
+)
 from fedneighbors.methods.knnper.files.values import (
     n_classes_of,
     own_part,
     refuse_settings,
     refuse_values,
 )
+from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
@@ -26,7 +33,7 @@ Scalar = str | int | float | bool | None
 
 @message
 class ClientParts:
-    """One client's memory and mixture; ``state`` is JSON of what a memory needs to go on."""
+    """One client's exact memory, and mixture; ``state`` is JSON of what it needs to go on."""
 
     name: str
     keys: npt.NDArray[np.floating[Any]]
@@ -37,13 +44,24 @@ class ClientParts:
     settings: Mapping[str, str | int | float | bool | None]
 
 
+@message
+class CompressedParts:
+    """One client's mixture, and its memory of fewer bytes as a frame of :mod:`~.memories`."""
+
+    name: str
+    memory: bytes
+    weight: float
+    settings: Mapping[str, str | int | float | bool | None]
+
+
 def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     """Return the settings of memories by name.
 
     Parameters
     ----------
     settings : MemorySettings
-        Each a number, a word or None; candidates become words with commas between them.
+        Each a number, a word or None; candidates become words with commas between them. A codec
+        that clients share is left out.
 
     Raises
     ------
@@ -52,7 +70,8 @@ def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     """
     parts = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in asdict(settings).items()
+        for name, value in vars(settings).items()
+        if name != "codec"
     }
     foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
     if foreign:
@@ -70,7 +89,8 @@ def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
     ValueError
         If there is one that this release does not know, or a value is out of range.
     """
-    unknown = sorted(set(parts) - {field.name for field in fields(MemorySettings)})
+    known = {field.name for field in fields(MemorySettings)} - {"codec"}
+    unknown = sorted(set(parts) - known)
     if unknown:
         raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
     told: dict[str, Any] = dict(parts)
@@ -90,32 +110,28 @@ def client_bytes(name: str, personal: OwnPart) -> bytes:
         Of the client.
     personal : OwnPart
         Its memory and mixture. What it shares with all clients is left out.
-
-    Raises
-    ------
-    ValueError
-        If its memory is of a kind that a file does not hold.
     """
-    memory = personal.memory
+    memory, weight = personal.memory, float(personal.weight)
+    settings = settings_parts(personal.settings)
     if type(memory) is not Datastore:
-        raise ValueError(
-            f"expected memory='exact', the only one that a file can hold, client {name!r} has a "
-            f"{type(memory).__name__}"
-        )
+        return encode(CompressedParts(name, memory_bytes(memory), weight, settings))
     parts = ClientParts(
         name=name,
         keys=_narrowed(memory.keys),
         labels=memory.labels,
         ids=json.dumps(memory.ids),
         state=json.dumps(memory.state(), sort_keys=True),
-        weight=float(personal.weight),
-        settings=settings_parts(personal.settings),
+        weight=weight,
+        settings=settings,
     )
     return encode(parts)
 
 
 def read_client(
-    raw: bytes, overall: npt.NDArray[np.float64], pool: npt.NDArray[np.float64] | None
+    raw: bytes,
+    overall: npt.NDArray[np.float64],
+    pool: npt.NDArray[np.float64] | None,
+    codec: ProductCodec | None = None,
 ) -> tuple[str, OwnPart]:
     """Return name and own part of a client.
 
@@ -127,18 +143,30 @@ def read_client(
         Shares of the classes over all clients, or means and deviations of the targets.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts.
+    codec : ProductCodec, optional
+        The one that all clients share.
 
     Raises
     ------
     WireError, ValueError
         If they are none.
     """
-    parts = decode(raw, (ClientParts,))
-    settings = read_settings(parts.settings)
+    parts = decode(raw, (ClientParts, CompressedParts))
+    settings = replace(read_settings(parts.settings), codec=codec)
     refuse_settings(settings, overall)
-    refuse_values(parts.labels, overall)
     if not 0 <= parts.weight <= 1:
         raise ValueError("the weight of a memory is out of range")
+    if isinstance(parts, CompressedParts):
+        memory = read_memory(parts.memory, settings, overall)
+    else:
+        memory = _exact(parts, settings, overall)
+    return parts.name, own_part(memory, parts.weight, overall, pool, settings)
+
+
+def _exact(
+    parts: ClientParts, settings: MemorySettings, overall: npt.NDArray[np.float64]
+) -> Datastore:
+    refuse_values(parts.labels, overall)
     if parts.keys.ndim != 2 or settings.memory != "exact":
         raise ValueError("keys are no table of an exact memory")
     if not 0 <= settings.n_beside <= parts.keys.shape[1]:
@@ -151,10 +179,8 @@ def read_client(
         n_classes_of(overall),
         n_beside=settings.n_beside,
     )
-    memory.restore(
-        parts.keys.astype(np.float64), parts.labels, _texts(parts.ids), _mapping(parts.state)
-    )
-    return parts.name, own_part(memory, parts.weight, overall, pool, settings)
+    names, state = read_names(parts.ids, len(parts.keys)), read_mapping(parts.state)
+    return memory.restore(parts.keys.astype(np.float64), parts.labels, names, state)
 
 
 def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
@@ -162,24 +188,3 @@ def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
     with np.errstate(over="ignore"):
         narrow = keys.astype(np.float32)
     return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
-
-
-def _texts(words: str) -> list[str]:
-    found = _json(words)
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise ValueError("names of rows are no list of texts")
-    return found
-
-
-def _mapping(words: str) -> dict[str, Any]:
-    found = _json(words)
-    if not isinstance(found, dict):
-        raise ValueError("the state of a memory is no mapping")
-    return found
-
-
-def _json(words: str) -> Any:
-    try:
-        return json.loads(words)
-    except RecursionError:
-        raise ValueError("words of a memory are nested too deeply") from None

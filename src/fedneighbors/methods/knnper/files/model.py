@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedneighbors.methods.knnper.files.clients import (
     settings_parts,
 )
 from fedneighbors.methods.knnper.files.values import n_classes_of, refuse_basis, refuse_settings
+from fedneighbors.methods.knnper.memory.compression.product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.settings import MemorySettings
@@ -61,6 +62,15 @@ class ModelParts:
             raise ValueError("names of the columns do not fit them")
         if not np.isfinite(self.center).all() or not np.isfinite(self.scale).all():
             raise ValueError("center or scale of a column is not finite")
+
+
+@message
+class SharingParts(ModelParts):
+    """The fields of a model whose clients share a codebook, whose entries come last."""
+
+    entries: npt.NDArray[np.float32]
+    n_dimensions: int
+    bits: int
 
 
 @message
@@ -127,6 +137,7 @@ class KNNPerModel:
             clients=tuple(client_bytes(name, self.clients[name]) for name in sorted(self.clients)),
             guarantee=self.guarantee,
         )
+        parts = _shared_by(parts, self.settings.codec)
         if self.of_numbers:
             return sealed_model(NUMBERS_MAGIC, NumberParts(self.flat, encode(parts)))
         return sealed_model(MAGIC, parts)
@@ -142,11 +153,12 @@ class KNNPerModel:
         """
         if raw.startswith(NUMBERS_MAGIC[:-1]):
             return open_model(NUMBERS_MAGIC, raw, NumberParts, cls._from_numbers, source=source)
-        return open_model(MAGIC, raw, ModelParts, cls._from_classes, source=source)
+        kinds = (ModelParts, SharingParts)
+        return open_model(MAGIC, raw, kinds, cls._from_classes, source=source)
 
     @classmethod
     def _from_numbers(cls, told: NumberParts) -> "KNNPerModel":
-        parts = decode(told.model, (ModelParts,))
+        parts = decode(told.model, (ModelParts, SharingParts))
         if parts.classes:
             raise ValueError("it has classes, in a file of a model of numbers")
         return cls._from_parts(parts, flat=told.flat)
@@ -176,8 +188,10 @@ class KNNPerModel:
             scale=parts.scale,
             agreed=agreed,
         )
-        clients = dict(read_client(raw, parts.overall, parts.pool) for raw in parts.clients)
-        settings = read_settings(parts.settings)
+        codec = _codec(parts)
+        told = (parts.overall, parts.pool, codec)
+        clients = dict(read_client(raw, *told) for raw in parts.clients)
+        settings = replace(read_settings(parts.settings), codec=codec)
         refuse_settings(settings, parts.overall)
         return cls(blueprint, parts.layout, shared, settings, clients, parts.guarantee, flat)
 
@@ -195,3 +209,22 @@ class KNNPerModel:
             If the file is missing, truncated, altered or of another version.
         """
         return cls.from_bytes(read_model_file(path), source=str(path))
+
+
+def _shared_by(parts: ModelParts, codec: ProductCodec | None) -> ModelParts:
+    """Return the same fields with those of the codebook that clients share, if they do."""
+    if codec is None or codec.book is None:
+        return parts
+    book = codec.book
+    return SharingParts(
+        **vars(parts), entries=book.entries, n_dimensions=book.n_dimensions, bits=codec.bits
+    )
+
+
+def _codec(parts: ModelParts) -> ProductCodec | None:
+    """Return the codec that clients share, if they do."""
+    if not isinstance(parts, SharingParts):
+        return None
+    bits: Any = parts.bits  # what is no number of bits the codec refuses
+    book = Codebook(parts.entries, parts.n_dimensions)
+    return ProductCodec(len(book.entries), bits).with_book(book, learned_here=False)

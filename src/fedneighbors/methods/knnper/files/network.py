@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper.client import as_tensor
-from fedneighbors.methods.knnper.networks.blueprint import OWN
+from fedneighbors.methods.knnper.networks.blueprint import OWN, Blueprint
 from fedneighbors.methods.knnper.networks.choice import Model
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
@@ -36,35 +37,46 @@ def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout
     """
     network = _network(kept, own, source)
     layout = Layout(network)
-    if layout.digest != kept.layout:
-        raise ModelFileError(
-            f"{source} was written for another network, whose layers differ in name, shape or "
-            "type; give the one that was trained as model="
-        )
+    _refuse_other(kept, layout, source)
     width, n_outputs = _widths(kept, network, layout, source)
     if n_outputs != kept.blueprint.n_outputs:
-        raise ModelFileError(
-            f"{source} holds no usable model: its network gives {n_outputs} scores, expected "
-            f"{kept.blueprint.n_outputs}"
+        raise _unusable(
+            source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
         )
     for name, personal in kept.clients.items():
         own_width = personal.memory.n_dimensions - personal.settings.n_beside
         if own_width != width:
-            raise ModelFileError(
-                f"{source} holds no usable model: the memory of {name!r} has keys of {own_width} "
-                f"dimensions, its network gives {width}"
+            raise _unusable(
+                source,
+                f"the memory of {name!r} has keys of {own_width} dimensions, its network gives "
+                f"{width}",
             )
     return network, layout
 
 
 def _network(kept: Any, own: Model, source: str) -> Network:
+    blueprint: Blueprint = kept.blueprint
+    if blueprint.model == OWN:
+        return blueprint.network(own)
     try:
-        made: Network = kept.blueprint.network(own)
+        with torch.device("meta"):  # sizes alone: what a file asks for may be beyond all memory
+            sizes = Layout(blueprint.network())
+        _refuse_other(kept, sizes, source)
+        return blueprint.network()
     except (TypeError, ValueError, RuntimeError) as error:
-        if kept.blueprint.model == OWN:  # what the user gave, or did not
-            raise
-        raise ModelFileError(f"{source} holds no usable model: {error}") from error
-    return made
+        raise _unusable(source, error) from error
+
+
+def _refuse_other(kept: Any, layout: Layout, source: str) -> None:
+    """Refuse weights of another network."""
+    if layout.digest != kept.layout:
+        raise ModelFileError(
+            f"{source} was written for another network, whose layers differ in name, shape or "
+            "type; give the one that was trained as model="
+        )
+    n_weights = len(kept.shared.weights)
+    if layout.n_weights != n_weights:
+        raise _unusable(source, f"its network has {layout.n_weights} weights, it holds {n_weights}")
 
 
 def _widths(kept: Any, network: Network, layout: Layout, source: str) -> tuple[int, int]:
@@ -76,6 +88,9 @@ def _widths(kept: Any, network: Network, layout: Layout, source: str) -> tuple[i
         state = layout.state(kept.shared.weights)
         keys, scores = network.seen(state, as_tensor(zeros, none, none, layout))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        first = str(error).splitlines()[0]
-        raise ModelFileError(f"{source} holds no usable model: {first}") from error
+        raise _unusable(source, error) from error
     return keys.shape[1], scores.shape[1] if scores.ndim == 2 else 0
+
+
+def _unusable(source: str, reason: object) -> ModelFileError:
+    return ModelFileError(f"{source} holds no usable model: {str(reason).splitlines()[0]}")

@@ -1,7 +1,7 @@
 """Writes fitted estimators to one file, whole or for a single client, and reads them again."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -160,9 +160,10 @@ class Saved:
 
 def _parameters(kept: Any, cls: Any, model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator that a file tells of; the rest are defaults."""
-    settings, blueprint = asdict(kept.settings), kept.blueprint
+    settings, blueprint = vars(kept.settings), kept.blueprint
     named = {
         **settings,
+        "memory": "exact" if kept.settings.codec is not None else kept.settings.memory,
         "model": model if model is not None or blueprint.model == "perceptron" else blueprint.model,
         "embedding": blueprint.embedding,
         "head": blueprint.head[0] if len(blueprint.head) == 1 else blueprint.head,

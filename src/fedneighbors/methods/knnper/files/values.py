@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.mixtures import EXPERTS, Personal
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.regression import (
@@ -111,7 +110,7 @@ def refuse_settings(settings: MemorySettings, overall: Floats) -> None:
 
 
 def own_part(
-    memory: Datastore,
+    memory: Any,
     weight: float,
     overall: Floats,
     pool: Floats | None,

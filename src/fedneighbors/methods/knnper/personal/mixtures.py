@@ -241,6 +241,7 @@ def _memory(
         strategy=settings.strategy,
         random_state=settings.seed,
         n_beside=settings.n_beside,
+        codec=settings.codec,
     )
     return memory.add(keys, labels, ids)
 

@@ -1,13 +1,15 @@
 """A client's own part of a model: a memory, how much it weighs, and what follows from it."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.memory.compression.kinds import Memory
+from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_datastore
+from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
+from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.choosing import in_metric
 from fedneighbors.methods.knnper.settings import MemorySettings
 
@@ -54,6 +56,39 @@ class OwnPart(ABC):
         """Delete rows from the memory and from all that was made of it."""
         self.memory.forget(ids)
         self._refit()
+
+    def coded(self, codec: ProductCodec) -> Self:
+        """Return the same part with product codes of its keys in place of them.
+
+        Parameters
+        ----------
+        codec : ProductCodec
+            With a book that was learned on other rows.
+
+        Raises
+        ------
+        ValueError
+            If the memory is not an exact one, or has other columns than the book.
+        DataError
+            If a key is beyond what 32 bits hold.
+        """
+        before = self.memory
+        if type(before) is not Datastore:
+            raise ValueError(
+                f"expected an exact memory, whose keys are kept, got a {type(before).__name__}"
+            )
+        settings = replace(self.settings, memory="product", codec=codec)
+        memory = new_datastore(
+            "product",
+            before.n_dimensions,
+            before.n_classes,
+            capacity=before.capacity,
+            strategy=before.strategy,
+            random_state=before.random_state,
+            codec=codec,
+        )
+        memory.restore(before.keys, before.labels, before.ids, before.state())
+        return replace(self, memory=memory, settings=settings)
 
     @abstractmethod
     def _refit(self) -> None:

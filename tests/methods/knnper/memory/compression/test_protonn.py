@@ -66,6 +66,15 @@ def test_shares_are_the_scores_above_zero(seed):
         np.testing.assert_allclose(own, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("length", [0.0, 1e-160, 1e-45, 1e-29])
+def test_rows_too_short_to_tell_apart_leave_tables_of_finite_numbers(length):
+    store = PrototypeMemory(2, 2).add(length * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
+
+    store.prototypes.refuse_impossible()
+
+    assert np.isfinite(store.votes(np.ones((1, 2)), 2)).all()
+
+
 def test_a_query_far_from_all_prototypes_hears_the_nearest():
     places, scores = np.array([[0], [1]], np.float32), np.eye(2, dtype=np.float32)
     kept = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)

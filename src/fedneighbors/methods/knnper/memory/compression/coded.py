@@ -123,7 +123,7 @@ class CodedDatastore(Datastore):
         return self.codec.nearest(self.codes, queries, k, own=own)
 
     def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
-        return RowWindow(np.empty((0, self.codec.n_bytes), np.uint8), labels[:0])
+        return RowWindow(np.empty((0, self.codec.n_bytes), np.uint8), self._narrowed(labels[:0]))
 
     def _held(self, rows: Floats) -> Bytes:
         if not len(rows):

@@ -180,8 +180,7 @@ def new_datastore(
         chosen = ProductCodec(16, 4, random_state) if codec is None else codec
         if chosen.book is not None and chosen.book.n_dimensions != n_dimensions:
             raise ValueError(
-                f"expected a book of keys of width {n_dimensions}, got "
-                f"{chosen.book.n_dimensions}"
+                f"expected a book of keys of width {n_dimensions}, got {chosen.book.n_dimensions}"
             )
     return CodedDatastore(n_dimensions, capacity, strategy, random_state, n_classes, codec=chosen)
 

@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Narrow = npt.NDArray[np.float32]
 
+SHORTEST = 1e-30
+"""Rows of a length below this are all alike: what would stretch them is beyond 32 bits."""
+
 REACH = 2.5
 """gamma times the median distance of rows to prototypes, as the authors begin with."""
 
@@ -164,8 +167,9 @@ def trained(
     random_state : int
         Of the first centers.
     """
-    scale = float(np.sqrt((rows**2).sum(axis=1).mean())) or 1.0
-    x = rows / scale
+    length = float(np.sqrt((rows**2).sum(axis=1).mean()))
+    scale = length if length > SHORTEST else 1.0
+    x = rows / scale if length > SHORTEST else np.zeros_like(rows)
     directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][:n_dimensions]
     places, classes = _first_places(x @ directions.T, labels, n_labels, share, random_state)
     gamma = _gamma(x @ directions.T, places)

@@ -1,0 +1,350 @@
+"""Memories of fewer bytes in files: they come back as they were, and small."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits, load_wine
+
+from fedneighbors.errors import ModelFileError, RebuildNeeded, WireError
+from fedneighbors.federation.messages import decode, encode
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.files.clients import CompressedParts
+from fedneighbors.methods.knnper.files.memories import (
+    CenterParts,
+    CodedParts,
+    PrototypeParts,
+    memory_bytes,
+    read_memory,
+)
+from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts, SharingParts
+from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, new_memory
+from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.tables.modelfile import sealed_model
+from tests.methods.knnper.memory.compression.tables import tables
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+QUICK = {"hidden": (16, 8), "n_rounds": 2}
+SMALL = [kind for kind in KINDS if kind != "exact"]
+OVERALL = np.full(3, 1 / 3)
+
+
+def both(models, action):
+    """Return what each does: its new state, or the reason why it cannot."""
+    told = []
+    for model in models:
+        try:
+            action(model)
+            told.append("done")
+        except RebuildNeeded as error:
+            told.append(str(error))
+    return told
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"memory": "8-bit"},
+        {"memory": "8-bit", "combine": "pool"},
+        {"memory": "8-bit", "strategy": "reservoir", "capacity": 20},
+        {"memory": "8-bit", "strategy": "drift", "capacity": 50, "metric": "cosine"},
+        {"memory": "product"},
+        {"memory": "product", "combine": "pool", "strategy": "fifo", "capacity": 40},
+        {"memory": "centers"},
+        {"memory": "centers", "combine": "pool", "n_neighbors": (2, 9)},
+        {"memory": "protonn"},
+    ],
+    ids=lambda parameters: "-".join(map(str, parameters.values())),
+)
+def test_a_compressed_model_from_a_file_says_the_same_and_lives_on_alike(parameters, tmp_path):
+    kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "a")
+    found = KNNPerClassifier.load(tmp_path / "a")
+
+    assert found.memory == parameters["memory"]
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    for action in (
+        lambda each: each.update("north", X[::-1][:40], Y[::-1][:40]),
+        lambda each: each.add_client("east", X[::5], Y[::5]),
+        lambda each: each.forget("south", getattr(each.clients_["south"].memory, "ids", ["0"])[:3]),
+    ):
+        ours, theirs = both((found, kept), action)
+        assert ours == theirs
+    for each in (kept, found):
+        each.save(tmp_path / f"{each is kept}")
+    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
+    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+
+
+def test_files_are_as_small_as_their_memories():
+    digits, labels = load_digits(return_X_y=True)
+    owner = np.arange(len(labels)) % 3
+    model = KNNPerClassifier(hidden=(128,), n_rounds=1)
+    sizes, memories = {}, {}
+
+    for kind in KINDS:
+        model.set_params(memory=kind).fit(digits / 16, labels, parties=owner)
+        sizes[kind] = len(file_of(model)) - model.weights_.nbytes
+        memories[kind] = sum(own.memory.nbytes for own in model.clients_.values())
+    model.set_params(memory="exact").fit(digits / 16, labels, parties=owner)
+    model.share_codebook(digits[:300] / 16)
+    shared = len(file_of(model)) - model.weights_.nbytes - model.codebook_.nbytes
+
+    around = 4000  # settings of the model and of three clients, and states of their memories
+    assert sizes["exact"] > len(labels) * (128 * 4 + 8)
+    for kind in SMALL:
+        assert memories[kind] < sizes[kind] < memories[kind] + around
+    assert len(labels) * 9 < shared < len(labels) * 9 + around
+    assert sizes["exact"] > 32 * shared
+
+
+def file_of(model, **options):
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        model.save(f"{folder}/m", **options)
+        with open(f"{folder}/m", "rb") as file:
+            return file.read()
+
+
+def test_names_that_do_not_count_up_come_back(tmp_path):
+    kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
+    kept.forget("south", ["1"]).update("south", X[:2], Y[:2], ids=["07", "ä"])
+
+    kept.save(tmp_path / "m")
+    found = KNNPerClassifier.load(tmp_path / "m")
+
+    ids = found.clients_["south"].memory.ids
+    assert ids == ["0", *map(str, range(2, 60)), "07", "ä"]
+    assert ids == kept.clients_["south"].memory.ids
+
+
+def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
+    kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
+
+    raw = file_of(kept, client="north")
+
+    own, others = (kept.clients_[name].memory.codes for name in ("north", "south"))
+    assert own.tobytes() in raw
+    assert not any(code.tobytes() in raw for code in others)
+    assert not any(key.astype(np.float32).tobytes() in raw for key in kept.embed(X)[0])
+
+
+@given(tables(width=4), st.sampled_from(SMALL), st.integers(0, 12))
+@settings(max_examples=40, deadline=None)
+def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
+    told = MemorySettings(memory=kind)
+    kept = new_memory(kind, 4, 3)
+    if len(rows[:n_first]):
+        kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
+
+    found = read_memory(memory_bytes(kept), told, OVERALL)
+
+    assert memory_bytes(found) == memory_bytes(kept)
+    assert (len(found), found.nbytes) == (len(kept), kept.nbytes)
+    asked = [each.votes(rows, 3, n_neighbors=2) for each in (kept, found)]
+    assert (asked[0] is None) == (asked[1] is None) == (len(kept) == 0)
+    if len(kept):
+        assert asked[0].tobytes() == asked[1].tobytes()
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Return a frame of each kind, of memories of the same rows."""
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    return {
+        kind: memory_bytes(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
+    }
+
+
+@given(st.sampled_from(SMALL), st.data())
+@settings(max_examples=200, deadline=None)
+def test_an_altered_frame_is_refused_or_answers(frames, kind, data):
+    raw = bytearray(frames[kind])
+    place = data.draw(st.integers(0, len(raw) - 1))
+    raw[place] = data.draw(st.integers(0, 255))
+    told = MemorySettings(memory=kind)
+
+    try:
+        found = read_memory(bytes(raw), told, OVERALL)
+    except (WireError, ValueError):
+        return
+    with np.errstate(over="ignore"):
+        votes = found.votes(np.ones((2, found.n_dimensions)), 3, n_neighbors=3)
+    np.testing.assert_allclose(votes.sum(axis=1), 1, rtol=1e-9)
+
+
+@given(st.sampled_from(SMALL), st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_truncated_frame_is_refused(frames, kind, data):
+    raw = frames[kind]
+    n_bytes = data.draw(st.integers(0, len(raw) - 1))
+
+    with pytest.raises(WireError):
+        read_memory(raw[:n_bytes], MemorySettings(memory=kind), OVERALL)
+
+
+IMPOSSIBLE = [
+    ("8-bit", {"codes": np.zeros((20, 11), np.uint8)}, "codes of 12 bytes a row"),
+    ("8-bit", {"codes": np.zeros(20, np.uint8)}, "codes of 12 bytes a row"),
+    ("8-bit", {"codes": np.full((20, 12), 255, np.uint8)}, "scale of a code is not finite"),
+    ("8-bit", {"codes": np.full((20, 12), 190, np.uint8)}, "scale of a code is not finite, or"),
+    ("8-bit", {"codes": np.zeros((0, 12), np.uint8)}, "a label for each of 0 codes"),
+    ("8-bit", {"n_dimensions": 5}, "codes of 13 bytes a row"),
+    ("8-bit", {"n_dimensions": 0}, "a memory has no columns"),
+    ("8-bit", {"labels": np.full(20, 3, np.uint8)}, "none of the classes"),
+    ("8-bit", {"labels": np.full(20, -1)}, "none of the classes"),
+    ("8-bit", {"labels": np.zeros(20)}, "are no classes"),
+    ("8-bit", {"labels": np.zeros((20, 1), np.uint8)}, "are no classes"),
+    ("8-bit", {"ids": "-1"}, "no list of texts"),
+    ("8-bit", {"ids": "true"}, "no list of texts"),
+    ("8-bit", {"ids": '["a"]'}, "a name for each"),
+    ("8-bit", {"ids": "[" * 100_000}, "nested too deeply"),
+    ("8-bit", {"ids": json.dumps(["a"] * 20)}, "expected new names"),
+    ("8-bit", {"state": "[]"}, "no mapping"),
+    ("8-bit", {"state": "{}"}, "expected the state of a memory"),
+    ("8-bit", {"book": np.zeros((4, 9, 1), np.float32)}, "which its codes do not look into"),
+    ("product", {"codes": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
+    ("product", {"book": None}, "codes have no book"),
+    ("product", {"book": np.zeros((4, 3, 1), np.float32)}, "number that is beyond the book"),
+    ("product", {"book": np.zeros((4, 17, 1), np.float32)}, "at most 16 entries"),
+    ("product", {"book": np.zeros((3, 9, 1), np.float32)}, "make up a key of 4 cells"),
+    ("product", {"book": np.full((4, 16, 1), np.nan, np.float32)}, "not finite"),
+    ("product", {"book": np.zeros((4, 0, 1), np.float32)}, "three axes"),
+    ("product", {"book": np.zeros((4, 16), np.float32)}, "three axes"),
+    ("centers", {"counts": np.zeros(3, np.uint8)}, "not from 1 on"),
+    ("centers", {"counts": np.full(3, 1 << 62, np.uint64)}, "not from 1 on, or add up to"),
+    ("centers", {"counts": np.ones(2, np.uint8)}, "expected 3 counts"),
+    ("centers", {"classes": np.full(3, 3, np.uint8)}, "expected classes from 0 to 2"),
+    ("centers", {"classes": np.zeros(2, np.uint8)}, "a class for each center"),
+    ("centers", {"codes": np.full((3, 12), 255, np.uint8)}, "scale of a code is not finite"),
+    ("protonn", {"gamma": 0.0}, "gamma above 0"),
+    ("protonn", {"gamma": 1e300}, "gamma above 0"),
+    ("protonn", {"tables": ()}, "expected 0 counts"),
+    ("protonn", {"tables": (np.ones((1, 4), np.float32),)}, "are three tables"),
+    ("protonn", {"classes": np.array([0, 2, 1], np.uint8)}, "ascending classes"),
+    ("protonn", {"classes": np.array([0, 1, 1], np.uint8)}, "ascending classes"),
+    ("protonn", {"classes": np.array([0, 1, 3], np.uint8)}, "expected classes from 0 to 2"),
+    ("protonn", {"counts": np.array([1, 0, 1], np.uint8)}, "not from 1 on"),
+    ("protonn", {"n_dimensions": 3}, "a projection of keys of width 3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "words"),
+    IMPOSSIBLE,
+    ids=[f"{kind}-{next(iter(changed))}-{i}" for i, (kind, changed, _) in enumerate(IMPOSSIBLE)],
+)
+def test_a_memory_that_cannot_be_is_refused(frames, kind, changed, words):
+    parts = decode(frames[kind], (CodedParts, CenterParts, PrototypeParts))
+    raw = encode(type(parts)(**{**vars(parts), **changed}))
+
+    with pytest.raises(ValueError, match=words):
+        read_memory(raw, MemorySettings(memory=kind), OVERALL)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("table", [0, 1, 2])
+def test_prototypes_that_are_not_finite_are_refused(frames, table, value):
+    parts = decode(frames["protonn"], (PrototypeParts,))
+    tables = [each.copy() for each in parts.tables]
+    tables[table][0, 0] = value
+    raw = encode(PrototypeParts(**{**vars(parts), "tables": tuple(tables)}))
+
+    with pytest.raises(ValueError, match="not finite"):
+        read_memory(raw, MemorySettings(memory="protonn"), OVERALL)
+
+
+def test_counts_of_a_watch_that_cannot_be_are_refused(frames):
+    told = MemorySettings(memory="8-bit", strategy="drift")
+    parts = decode(frames["8-bit"], (CodedParts,))
+    for surprises in ([[[-1, 2, 0], 0]], [[[1, 2, 0], 4]], [[[1, 2, 0], -1]], [[[1], 0]], 3):
+        state = {**json.loads(parts.state), "surprises": surprises}
+        raw = encode(CodedParts(**{**vars(parts), "state": json.dumps(state)}))
+
+        with pytest.raises(ValueError, match="expected"):
+            read_memory(raw, told, OVERALL)
+
+
+@pytest.fixture(scope="module")
+def shared_raw():
+    model = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    return file_of(model.share_codebook(X[:50], n_stretches=2, bits=4))
+
+
+def test_a_shared_book_stands_in_a_file_once_and_in_no_memory(shared_raw):
+    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
+    clients = [decode(raw, (CompressedParts,)) for raw in parts.clients]
+    memories = [decode(each.memory, (CodedParts,)) for each in clients]
+
+    assert shared_raw.count(parts.entries.tobytes()) == 1
+    assert [memory.book for memory in memories] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"entries": np.full((2, 16, 4), np.inf, np.float32)}, "not finite"),
+        ({"entries": np.zeros((2, 17, 4), np.float32)}, "at most 16 entries"),
+        ({"entries": np.zeros((2, 2, 4), np.float32)}, "beyond the book"),
+        ({"entries": np.zeros((3, 16, 4), np.float32)}, "make up a key of 8 cells"),
+        ({"n_dimensions": 7}, "expected a book of keys of width 8"),
+        ({"n_dimensions": -8}, "make up a key"),
+        ({"bits": 5}, "bits of 4 or 8"),
+        ({"bits": 8}, "codes of 2 bytes a row"),
+        ({"settings": {"memory": "8-bit"}}, "a shared codebook with memory='product' alone"),
+    ],
+    ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
+)
+def test_a_shared_book_that_cannot_be_is_refused_though_it_is_sealed(
+    shared_raw, changed, words, tmp_path
+):
+    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
+    (tmp_path / "m").write_bytes(sealed_model(MAGIC, SharingParts(**{**vars(parts), **changed})))
+
+    with pytest.raises(ModelFileError, match=words):
+        KNNPerClassifier.load(tmp_path / "m")
+
+
+def test_a_memory_without_the_shared_book_of_its_codes_is_refused(shared_raw, tmp_path):
+    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
+    alone = {name: value for name, value in vars(parts).items() if name in field_names(ModelParts)}
+    (tmp_path / "m").write_bytes(sealed_model(MAGIC, ModelParts(**alone)))
+
+    with pytest.raises(ModelFileError, match="codes have no book"):
+        KNNPerClassifier.load(tmp_path / "m")
+
+
+def field_names(cls):
+    from dataclasses import fields
+
+    return {field.name for field in fields(cls)}
+
+
+def test_codes_that_are_altered_in_the_file_of_a_model_are_refused(shared_raw, tmp_path):
+    path = tmp_path / "m"
+    for place in (40, len(shared_raw) // 2, len(shared_raw) - 1):
+        path.write_bytes(
+            shared_raw[:place] + bytes([shared_raw[place] ^ 1]) + shared_raw[place + 1 :]
+        )
+        with pytest.raises(ModelFileError, match="truncated or altered"):
+            KNNPerClassifier.load(path)
+
+
+def test_a_shared_codec_goes_with_product_codes_alone():
+    settings = MemorySettings()
+
+    with pytest.raises(ValueError, match="a shared codebook with memory='product' alone"):
+        replace(settings, memory="8-bit", codec=codec_of_nothing())
+    with pytest.raises(ValueError, match="a shared codebook"):
+        replace(settings, memory="product", codec=codec_of_nothing())
+
+
+def codec_of_nothing():
+    from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
+
+    return ProductCodec(8, 8)
