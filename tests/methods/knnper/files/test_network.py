@@ -57,7 +57,7 @@ def test_a_network_beyond_all_memory_is_refused_before_it_is_made(path):
 
     rewritten(path, network=json.dumps({**told, "hidden": [1 << 23, 1 << 23]}), layout=layout)
 
-    with pytest.raises(ModelFileError, match=rf"has {2**46 + 17 * 2**23 + 2**24 + 3} weights"):
+    with pytest.raises(ModelFileError, match=rf"has {2**46 + 18 * 2**23 + 3} weights"):
         KNNPerClassifier.load(path)
 
 

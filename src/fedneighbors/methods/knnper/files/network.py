@@ -87,10 +87,11 @@ def _widths(kept: Any, network: Network, layout: Layout, source: str) -> tuple[i
     try:
         state = layout.state(kept.shared.weights)
         keys, scores = network.seen(state, as_tensor(zeros, none, none, layout))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
     return keys.shape[1], scores.shape[1] if scores.ndim == 2 else 0
 
 
 def _unusable(source: str, reason: object) -> ModelFileError:
-    return ModelFileError(f"{source} holds no usable model: {str(reason).splitlines()[0]}")
+    first, _, _ = str(reason).partition("\n")
+    return ModelFileError(f"{source} holds no usable model: {first}")
