@@ -253,6 +253,23 @@ def test_a_pool_reads_keys_of_codes():
     assert found.score(X, BOTH, parties=CLINIC) > 0.3
 
 
+def test_clients_share_a_codebook_of_public_rows_and_forget_by_it():
+    public = np.random.default_rng(0).normal(size=(300, 10)) * X.std(axis=0)
+    found = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
+    targets = found.clients_["north"].memory.labels.tolist()
+    before = found.predict(X, CLINIC)
+
+    found.share_codebook(public, n_stretches=8)
+
+    memory = found.clients_["north"].memory
+    assert memory.nbytes == len(memory) * (8 + 2 * 8)
+    assert memory.labels.tolist() == targets
+    gap = (found.predict(X, CLINIC) - before) / found.overall_[1]
+    assert 0 < np.sqrt((gap**2).mean()) < 0.5
+    found.forget("north", memory.ids[:10])
+    assert found.clients_["north"].memory.labels.tolist() == targets[10:]
+
+
 def test_what_only_classes_have_is_no_parameter():
     parameters = set(KNNPerRegressor().get_params())
 

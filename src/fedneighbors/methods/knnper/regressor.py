@@ -10,9 +10,10 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import validate_data
 
+from fedneighbors.methods.knnper.compressing import Compressing
 from fedneighbors.methods.knnper.files.saving import Saved
 from fedneighbors.methods.knnper.fitting import fit_clients
-from fedneighbors.methods.knnper.membership import Owners, Personalized
+from fedneighbors.methods.knnper.membership import Owners
 from fedneighbors.methods.knnper.personal.regression import PersonalNumbers, refuse_of_classes
 from fedneighbors.methods.knnper.settings import Metric
 from fedneighbors.records import RunRecord
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class KNNPerRegressor(
-    Personalized,
+    Compressing,
     Saved,
     MultiOutputMixin,  # type: ignore[misc]
     RegressorMixin,  # type: ignore[misc]

@@ -7,7 +7,8 @@ from sklearn.datasets import load_diabetes
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation.messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.files.clients import ClientParts
+from fedneighbors.methods.knnper.files.clients import ClientParts, CompressedParts
+from fedneighbors.methods.knnper.files.memories import CodedParts
 from fedneighbors.methods.knnper.files.model import (
     MAGIC,
     NUMBERS_MAGIC,
@@ -17,7 +18,7 @@ from fedneighbors.methods.knnper.files.model import (
 from fedneighbors.tables.modelfile import sealed_model
 
 X, Y = load_diabetes(return_X_y=True)
-X, Y = X[:120], Y[:120]
+X, Y, OTHERS = X[:120], Y[:120], X[120:]
 CLINIC = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 BOTH = np.column_stack([Y, X[:, 2] * 1e-3])
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
@@ -62,6 +63,49 @@ def test_a_regressor_from_a_file_says_the_same_and_lives_on_alike(parameters, y,
     assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
     east = ["east"] * len(X)
     assert found.predict(X, east).tobytes() == kept.predict(X, east).tobytes()
+
+
+@pytest.mark.parametrize("memory", ["8-bit", "product", "shared codebook"])
+def test_memories_of_fewer_bytes_say_the_same_and_live_on_alike(memory, tmp_path):
+    kind = "exact" if memory == "shared codebook" else memory
+    kept = KNNPerRegressor(**QUICK, memory=kind).fit(X, BOTH, parties=CLINIC)
+    if memory == "shared codebook":
+        kept.share_codebook(OTHERS, n_stretches=4)
+    kept.save(tmp_path / "a")
+    found = KNNPerRegressor.load(tmp_path / "a")
+
+    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
+    for each in (kept, found):
+        each.update("north", X[:20], BOTH[:20]).add_client("east", X[::5], BOTH[::5])
+        if memory != "product":  # whose own books hold means of rows
+            each.forget("south", each.clients_["south"].memory.ids[:3])
+        each.save(tmp_path / f"{each is kept}")
+    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
+    for name in ("north", "south", "east"):
+        asked = [name] * len(X)
+        assert found.predict(X, asked).tobytes() == kept.predict(X, asked).tobytes()
+        ours, theirs = (each.clients_[name].memory for each in (found, kept))
+        assert ours.labels.tolist() == theirs.labels.tolist()
+        assert ours.nbytes == theirs.nbytes
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.full((80, 2), np.nan), np.zeros((80, 1)), np.zeros(80, np.uint8), np.zeros((79, 2))],
+    ids=lambda labels: f"{labels.dtype}{labels.shape}",
+)
+def test_targets_of_codes_that_cannot_be_are_refused(labels, path):
+    KNNPerRegressor(**QUICK, memory="8-bit").fit(X, BOTH, parties=CLINIC).save(path)
+    own = decode(parts_of(path.read_bytes()).clients[0], (CompressedParts,))
+    memory = decode(own.memory, (CodedParts,))
+    assert memory.labels.shape == (80, 2)
+
+    altered = encode(CodedParts(**{**vars(memory), "labels": labels}))
+    client = encode(CompressedParts(**{**vars(own), "memory": altered}))
+    path.write_bytes(sealed(path.read_bytes(), clients=(client,)))
+
+    with pytest.raises(ModelFileError, match="holds no usable model"):
+        KNNPerRegressor.load(path)
 
 
 def test_parameters_and_attributes_that_predict_come_back(fitted, path):
