@@ -76,8 +76,10 @@ def is_of(found, name, expected, x):
             {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
             {"n-neighbors": "2, 9", "metric": "cosine, euclidean", "capacity": 30},
         ),
+        ({"memory": "8-bit", "strategy": "fifo"}, {"memory": "8-bit", "strategy": "fifo"}),
+        ({"memory": "centers"}, {"memory": "centers"}),
     ],
-    ids=["paper", "pool", "choices"],
+    ids=["paper", "pool", "choices", "8-bit", "centers"],
 )
 def test_nodes_end_with_what_the_clients_of_one_process_have(folder, parameters, config):
     expected, x, _ = of_one_process(folder, **parameters)
@@ -294,8 +296,8 @@ def test_defaults_of_the_app_are_those_of_the_settings_and_the_estimator():
 def test_every_setting_of_memories_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(MemorySettings)}
 
-    # files hold exact memories alone; rows beside a memory are not offered over nodes
-    assert keys - set(DEFAULTS) <= {"memory", "n-beside"}
+    # rows beside a memory follow from the others; a codebook is shared after training, by hand
+    assert keys - set(DEFAULTS) == {"n-beside", "codec"}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +309,7 @@ def test_every_setting_of_memories_has_a_key_in_the_app():
         ("capacity", 0),
         ("capacity", "all"),
         ("strategy", "lifo"),
+        ("memory", "zip"),
         ("metric", "euclidean, manhattan"),
         ("n-neighbors", "5, -1"),
         ("hidden", "64, 32"),

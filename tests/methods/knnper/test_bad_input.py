@@ -369,7 +369,8 @@ def plan(**changed):
         ({"network": "rm -rf"}, "names no network or memories that it knows"),
         ({"memory": {"quantum": 1}}, "names no network or memories that it knows"),
         ({"memory": {"n_neighbors": -1}}, "names no network or memories that it knows"),
-        ({"memory": {"memory": "8-bit"}}, "its file can hold an exact memory alone"),
+        ({"memory": {"memory": "zip"}}, "names no network or memories that it knows"),
+        ({"memory": {"codec": None}}, "names no network or memories that it knows"),
         ({"layout": "0" * 64}, "the network is not the one of the coordinator"),
     ],
 )

@@ -95,6 +95,7 @@ def memories_from(config: Config) -> MemorySettings:
         sigma=typed(config, "sigma", float),
         capacity=unless(config, "capacity", "none", int),
         strategy=typed(config, "strategy", str),
+        memory=typed(config, "memory", str),
         combine=typed(config, "combine", str),
         validation=typed(config, "validation", float),
         seed=typed(config, "seed", int),

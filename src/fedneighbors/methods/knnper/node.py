@@ -134,11 +134,9 @@ class NodeParty:
 
     def _network(self, plan: PlanRequest) -> Network:
         try:
-            blueprint, settings = plan.blueprint, plan.settings
+            blueprint, _ = plan.blueprint, plan.settings  # words, of which either may be foreign
         except ValueError:
             raise Refuse("the plan names no network or memories that it knows") from None
-        if settings.memory != "exact":
-            raise Refuse("its file can hold an exact memory alone", settings.memory)
         if blueprint.model == OWN and self._own is None:
             raise Refuse("a key is not set in the configuration of the node", "model")
         return blueprint.network(self._own() if blueprint.model == OWN and self._own else None)
