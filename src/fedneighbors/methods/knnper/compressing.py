@@ -6,11 +6,7 @@ from typing import Any, Literal, Self
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.methods.knnper.membership import Personalized
-from fedneighbors.methods.knnper.memory.compression.product import (
-    Codebook,
-    ProductCodec,
-    learned_codebook,
-)
+from fedneighbors.methods.knnper.memory.compression.product import Codebook, shared_codec
 from fedneighbors.methods.knnper.personal.choosing import in_metric
 from fedneighbors.methods.knnper.settings import MemorySettings
 
@@ -77,12 +73,8 @@ class Compressing(Personalized):
         check_is_fitted(self)
         settings: MemorySettings = self._memory_settings
         _refuse_unsuited(settings)
-        codec = ProductCodec(n_stretches, bits, settings.seed)  # refuses other bits
         keys = in_metric(self.embed(X)[0], settings.metrics[0])
-        book = learned_codebook(
-            keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed
-        )
-        codec = codec.with_book(book, learned_here=False)
+        codec = shared_codec(keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed)
         self.clients_ = {name: own.coded(codec) for name, own in self.clients_.items()}
         self._memory_settings = replace(settings, memory="product", codec=codec)
         return self

@@ -69,6 +69,7 @@ class KNNPerClassifier(
         What a full memory does with more rows.
     memory : {"exact", "8-bit", "product", "centers", "protonn"}
         What a memory keeps: keys as they are, or less; see :mod:`~.memory.compression.kinds`.
+        After :meth:`fit`, :meth:`share_codebook` makes exact memories smaller still.
     n_rounds : int
         Rounds of federated averaging.
     participation : float

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from fedneighbors.methods.knnper.memory.compression.centers import ClassCenters
 from fedneighbors.methods.knnper.memory.compression.coded import CodedDatastore
 from fedneighbors.methods.knnper.memory.compression.eightbit import EightBitCodec
-from fedneighbors.methods.knnper.memory.compression.kinds import Memory
+from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_datastore
 from fedneighbors.methods.knnper.memory.compression.product import (
     Bits,
-    Codebook,
     ProductCodec,
-    learned_codebook,
+    shared_codec,
 )
 from fedneighbors.methods.knnper.memory.compression.protonn import PrototypeMemory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
@@ -55,10 +54,8 @@ def _own_codes(n: int, bits: Bits) -> Build:
     )
 
 
-def _given_codes(book: Codebook, bits: Bits) -> Build:
-    return lambda width, classes: CodedDatastore(
-        width, n_classes=classes, codec=ProductCodec(bits=bits, book=book)
-    )
+def _given_codes(codec: ProductCodec) -> Build:
+    return lambda width, classes: new_datastore("product", width, classes, codec=codec)
 
 
 def _centers(share: float) -> Build:
@@ -83,8 +80,8 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
         kinds["product, own book", f"{n} numbers of {bits} bits"] = _own_codes(n, bits)
     given: tuple[tuple[int, Bits], ...] = ((16, 8), (8, 8), (16, 4))
     for n, bits in given:
-        book = learned_codebook(public, n_stretches=n, bits=bits)
-        kinds["product, given book", f"{n} numbers of {bits} bits"] = _given_codes(book, bits)
+        codec = shared_codec(public, n_stretches=n, bits=bits)
+        kinds["product, given book", f"{n} numbers of {bits} bits"] = _given_codes(codec)
     for name, share in SHARES.items():
         kinds["centers", f"{name} of the rows"] = _centers(share)
     for n in (5, 10, 20):

@@ -10,7 +10,7 @@ from fedneighbors.methods.knnper.memory.compression.clusters import clustered
 from fedneighbors.methods.knnper.memory.compression.codes import Bytes, refuse_table, refuse_wide
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 
-__all__ = ["Codebook", "ProductCodec", "learned_codebook"]
+__all__ = ["Codebook", "ProductCodec", "learned_codebook", "shared_codec"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -290,3 +290,29 @@ class ProductCodec:
         if self.book is None:
             raise ValueError("no codebook yet; it is learned from the first rows that come")
         return self.book
+
+
+def shared_codec(
+    rows: npt.NDArray[np.floating[Any]],
+    *,
+    n_stretches: int = 8,
+    bits: Bits = 8,
+    random_state: int = 0,
+) -> ProductCodec:
+    """Return a codec for many memories, whose book is learned on rows that none of them holds.
+
+    Parameters
+    ----------
+    rows, n_stretches, bits, random_state
+        As :func:`learned_codebook` takes them.
+
+    Raises
+    ------
+    DataError
+        If a cell does not fit into 32 bits.
+    ValueError
+        If there are no rows, or ``n_stretches`` or ``bits`` is out of range.
+    """
+    codec = ProductCodec(n_stretches, bits, random_state)  # refuses bits before a book is learned
+    book = learned_codebook(rows, n_stretches=n_stretches, bits=bits, random_state=random_state)
+    return codec.with_book(book, learned_here=False)
