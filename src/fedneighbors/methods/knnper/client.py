@@ -228,7 +228,7 @@ class KNNPerParty:
         )
         if not np.isfinite(keys).all():
             raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
-        keys, settings = with_rows(keys, self.x, self.settings, self.kind)
+        keys, settings = with_rows(keys, self.x, self.settings)
         if not request.final:
             self._found = self.kind.chosen(
                 keys, said, self._labels, self.held_out, request.overall, settings
@@ -274,13 +274,11 @@ def regime_of(request: TrainRequest) -> Regime:
     )
 
 
-def with_rows(
-    keys: Floats, x: Tensor, settings: MemorySettings, kind: Kind
-) -> tuple[Floats, MemorySettings]:
+def with_rows(keys: Floats, x: Tensor, settings: MemorySettings) -> tuple[Floats, MemorySettings]:
     """Return keys with the rows themselves beside them, and settings that say so.
 
-    Only where something looks at them: a pool of classes whose memory is exact. Tokens are no
-    coordinates and stay away.
+    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
+    stay away.
 
     Parameters
     ----------
@@ -290,10 +288,8 @@ def with_rows(
         Rows as the network takes them.
     settings : MemorySettings
         Of the memory.
-    kind : Kind
-        What is learned.
     """
-    told = settings.combine == "pool" and settings.memory == "exact" and kind.looks_at_rows
+    told = settings.combine == "pool" and settings.memory == "exact"
     if not (told and x.is_floating_point()):
         return keys, settings
     rows = x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy()

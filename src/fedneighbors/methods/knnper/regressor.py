@@ -58,8 +58,8 @@ class KNNPerRegressor(
         What a neighbor weighs.
     combine : {"paper", "pool"}
         ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a sum of network,
-        memory, the client's mean and a ridge head, with weights for all clients that are found in
-        closed form from sums over their held-out rows.
+        memory, the client's mean, and heads on embeddings and on rows, with weights for all clients
+        that are found in closed form from sums over their held-out rows.
     capacity : int, optional
         Most rows that a client memorizes.
     strategy : {"concatenate", "fixed", "fifo", "reservoir"}

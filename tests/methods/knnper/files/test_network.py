@@ -67,7 +67,7 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
 
     rewritten(path, clients=(encode(wide),))
 
-    with pytest.raises(ModelFileError, match="'north' has keys of 9 dimensions, its network gives"):
+    with pytest.raises(ModelFileError, match="'north' has 9 columns, 0 of them rows"):
         KNNPerClassifier.load(path)
 
 
@@ -109,3 +109,30 @@ def test_words_that_are_nested_too_deeply_are_refused(path):
 
     with pytest.raises(ModelFileError, match="expected the words of a network"):
         KNNPerClassifier.load(path)
+
+
+def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_path):
+    kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+    settings = {**parts_of(tmp_path / "m").settings, "n_beside": 0}  # as a coordinator writes it
+    rewritten(tmp_path / "m", settings=settings)
+
+    found = KNNPerClassifier.load(tmp_path / "m")
+
+    for each in (kept, found):
+        each.add_client("east", X[::3], Y[::3])
+    east = ["east"] * len(X)
+    assert found.clients_["east"].settings.n_beside == 13
+    assert found.predict_proba(X, east).tobytes() == kept.predict_proba(X, east).tobytes()
+
+
+def test_a_memory_with_other_columns_beside_its_keys_is_refused(tmp_path):
+    kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+    client = decode(parts_of(tmp_path / "m").clients[0], (ClientParts,))
+    other = ClientParts(**{**vars(client), "settings": {**client.settings, "n_beside": 12}})
+
+    rewritten(tmp_path / "m", clients=(encode(other),))
+
+    with pytest.raises(ModelFileError, match="has 21 columns, 12 of them rows, its network gives"):
+        KNNPerClassifier.load(tmp_path / "m")

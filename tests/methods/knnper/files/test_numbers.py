@@ -15,6 +15,7 @@ from fedneighbors.methods.knnper.files.model import (
     ModelParts,
     NumberParts,
 )
+from fedneighbors.methods.knnper.personal.regression import NUMBER_EXPERTS
 from fedneighbors.tables.modelfile import sealed_model
 
 X, Y = load_diabetes(return_X_y=True)
@@ -115,7 +116,7 @@ def test_parameters_and_attributes_that_predict_come_back(fitted, path):
         assert getattr(found, name) == getattr(fitted, name)
     assert found.overall_.tolist() == fitted.overall_.tolist()
     assert found.pool_ == fitted.pool_
-    assert list(found.pool_) == ["shared model", "memory", "local mean", "ridge head"]
+    assert list(found.pool_) == list(NUMBER_EXPERTS)
     assert (found.n_outputs_, found.n_features_in_) == (2, 10)
     assert not hasattr(found, "classes_")
     assert found.guarantee_ == ""
@@ -227,9 +228,9 @@ def settings_with(raw, **changed):
         {"labels": np.zeros(80)},
         {"labels": np.zeros((80, 2), np.int64)},
         {"labels": np.zeros((80, 2), np.float32)},
-        {"keys": np.full((80, 8), np.nan)},
-        {"keys": np.zeros((80, 9))},
-        {"keys": np.zeros((81, 8))},
+        {"keys": np.full((80, 18), np.nan)},
+        {"keys": np.zeros((80, 19))},
+        {"keys": np.zeros((81, 18))},
         {"weight": 1.5},
         {"ids": '["a"]'},
         {"ids": "[" * 100_000},
@@ -264,8 +265,8 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
         {"overall": np.array([[0.0, np.nan], [1.0, 1.0]])},
         {"overall": np.array([[0.0, 0.0], [1.0, 0.0]])},
         {"classes": (0, 1)},
-        {"pool": np.zeros(5)},
-        {"pool": np.full(4, np.nan)},
+        {"pool": np.zeros(4)},
+        {"pool": np.full(5, np.nan)},
         {"center": np.zeros(9)},
         {"scale": np.zeros(10)},
         {"n_features": 9},

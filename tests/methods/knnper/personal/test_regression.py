@@ -80,7 +80,7 @@ def solved(experts, targets):
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
-    experts = np.stack([table(data, n_rows, n_outputs) for _ in range(4)], axis=2)
+    experts = np.stack([table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
     targets = table(data, n_rows, n_outputs)
     found = solved(experts / 1e3, targets / 1e3)
 
@@ -91,18 +91,18 @@ def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
 
 
 def test_without_rows_a_pool_keeps_the_weights_it_begins_with():
-    assert solved(np.empty((0, 2, 4)), np.empty((0, 2))).tolist() == list(FIRST_WEIGHTS)
+    assert solved(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(FIRST_WEIGHTS)
 
 
 def test_terms_are_the_slopes_of_the_loss():
     random = np.random.default_rng(0)
-    experts, targets = random.normal(size=(9, 2, 4)), random.normal(size=(9, 2))
-    weights, step = random.normal(size=4), 1e-6
+    experts, targets = random.normal(size=(9, 2, 5)), random.normal(size=(9, 2))
+    weights, step = random.normal(size=5), 1e-6
 
     terms = linear_terms(experts, targets, weights)
 
-    for place in range(4):
-        aside = step * np.eye(4)[place]
+    for place in range(5):
+        aside = step * np.eye(5)[place]
         ahead = linear_terms(experts, targets, weights + aside)
         behind = linear_terms(experts, targets, weights - aside)
         slope = (ahead.loss - behind.loss) / (2 * step)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.choosing import in_metric
 
@@ -59,6 +59,28 @@ def test_what_is_forgotten_leaves_nothing_in_the_heads(pooled):
 
     shares = [pooled.predict_proba(X[:20], parties=[name] * 20) for name in ("whole", "part")]
     assert shares[0].tolist() == shares[1].tolist()
+
+
+def bowls(seed):
+    """Return the rows of :func:`turned_rings`, and how far each is from its client's center."""
+    X, _, owners = turned_rings(seed)
+    centers = 3 * np.random.default_rng(0).normal(size=(6, 2)).repeat(60, axis=0)
+    return X, np.linalg.norm(X - centers, axis=1), owners
+
+
+def test_a_pool_of_numbers_sees_the_rows_too_and_forgets_them():
+    (X, y, owners), (new, right, _) = bowls(1), bowls(2)
+    model = KNNPerRegressor(hidden=(4, 2), n_rounds=2, combine="pool").fit(X, y, parties=owners)
+
+    assert model.score(new, right, parties=owners) > 0.9
+    assert model.pool_["kernel head"] > max(0.5, model.pool_["memory"])
+    assert model.clients_["client-0"].memory.keys.shape == (60, 2 + 2)
+
+    own = np.flatnonzero(owners == "client-4")
+    model.add_client("whole", X[own], y[own]).forget("whole", [str(i) for i in range(10)])
+    model.add_client("part", X[own[10:]], y[own[10:]])
+    found = [model.predict(X[:20], parties=[name] * 20) for name in ("whole", "part")]
+    assert found[0].tolist() == found[1].tolist()
 
 
 def test_the_papers_mixture_keeps_embeddings_alone():

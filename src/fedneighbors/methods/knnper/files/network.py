@@ -1,5 +1,6 @@
 """The network of a model file, tried on zeros: what does not fit it is told at once."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,17 +8,21 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper.client import as_tensor
+from fedneighbors.methods.knnper.client import as_tensor, with_rows
 from fedneighbors.methods.knnper.networks.blueprint import OWN, Blueprint
 from fedneighbors.methods.knnper.networks.choice import Model
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["kept_network"]
 
 
-def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout]:
-    """Return the network that a file is of, if weights and memories fit it.
+def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout, MemorySettings]:
+    """Return the network that a file is of, if weights and memories fit it, and its settings.
+
+    The settings of memories tell how many columns stand beside keys, which a coordinator that has
+    seen no rows cannot know.
 
     Parameters
     ----------
@@ -38,20 +43,20 @@ def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout
     network = _network(kept, own, source)
     layout = Layout(network)
     _refuse_other(kept, layout, source)
-    width, n_outputs = _widths(kept, network, layout, source)
+    n_columns, n_outputs, settings = _tried(kept, network, layout, source)
     if n_outputs != kept.blueprint.n_outputs:
         raise _unusable(
             source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
         )
     for name, personal in kept.clients.items():
-        own_width = personal.memory.n_dimensions - personal.settings.n_beside
-        if own_width != width:
+        told = personal.memory.n_dimensions, personal.settings.n_beside
+        if told != (n_columns, settings.n_beside):
             raise _unusable(
                 source,
-                f"the memory of {name!r} has keys of {own_width} dimensions, its network gives "
-                f"{width}",
+                f"the memory of {name!r} has {told[0]} columns, {told[1]} of them rows, its "
+                f"network gives {n_columns} and {settings.n_beside}",
             )
-    return network, layout
+    return network, layout, settings
 
 
 def _network(kept: Any, own: Model, source: str) -> Network:
@@ -79,17 +84,20 @@ def _refuse_other(kept: Any, layout: Layout, source: str) -> None:
         raise _unusable(source, f"its network has {layout.n_weights} weights, it holds {n_weights}")
 
 
-def _widths(kept: Any, network: Network, layout: Layout, source: str) -> tuple[int, int]:
-    """Return the width of an embedding, and the number of scores."""
+def _tried(
+    kept: Any, network: Network, layout: Layout, source: str
+) -> tuple[int, int, MemorySettings]:
+    """Return columns of a key, scores, and the settings of memories of such keys."""
     kind = np.int64 if layout.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *kept.blueprint.shape), kind)
     none = np.empty(0)
     try:
-        state = layout.state(kept.shared.weights)
-        keys, scores = network.seen(state, as_tensor(zeros, none, none, layout))
+        x = as_tensor(zeros, none, none, layout)
+        keys, scores = network.seen(layout.state(kept.shared.weights), x)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
-    return keys.shape[1], scores.shape[1] if scores.ndim == 2 else 0
+    wide, settings = with_rows(keys.double().numpy(), x, replace(kept.settings, n_beside=0))
+    return wide.shape[1], scores.shape[1] if scores.ndim == 2 else 0, settings
 
 
 def _unusable(source: str, reason: object) -> ModelFileError:

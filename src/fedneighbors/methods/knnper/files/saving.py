@@ -123,9 +123,9 @@ class Saved:
 
         kept = KNNPerModel.load(path)
         cls._refuse_kind(kept, path)
-        network, layout = kept_network(kept, model, source=str(path))
+        network, layout, settings = kept_network(kept, model, source=str(path))
         found = cls(**_parameters(kept, cls, model))
-        found._become(kept, network, layout)
+        found._become(replace(kept, settings=settings), network, layout)
         return found
 
     @classmethod

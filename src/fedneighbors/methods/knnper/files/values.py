@@ -105,8 +105,6 @@ def refuse_settings(settings: MemorySettings, overall: Floats) -> None:
     if n_classes_of(overall) is not None:
         return
     refuse_of_classes(settings.strategy, settings.memory)
-    if settings.n_beside:
-        raise ValueError("rows stand beside the keys of targets, where nothing looks at them")
 
 
 def own_part(

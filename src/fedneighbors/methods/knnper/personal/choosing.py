@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 
-__all__ = ["Choice", "choice", "in_metric"]
+__all__ = ["Choice", "apart", "choice", "in_metric"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,6 +38,19 @@ def in_metric(keys: Floats, metric: Metric, n_beside: int = 0) -> Floats:
     scaled = keys / np.where(largest > 0, largest, 1.0)  # so that squares stay in range
     lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
+
+
+def apart(keys: Floats, n_beside: int) -> tuple[Floats, Floats]:
+    """Return embeddings, and the rows beside them; embeddings for these where none are.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        As a memory keeps them.
+    n_beside : int
+        Columns at the end that are the row itself.
+    """
+    return (keys[:, :-n_beside], keys[:, -n_beside:]) if n_beside else (keys, keys)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.choosing import apart, choice, in_metric
 from fedneighbors.methods.knnper.personal.kernel_heads import KernelHead, kernel_held_out
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.pool import (
@@ -130,7 +130,7 @@ class HeldOut:
             others = local
         heads = [np.zeros_like(scores)] * 2
         if settings.combine == "pool":
-            (seen, rows), targets = _apart(keys, settings), np.eye(n_classes)[labels]
+            (seen, rows), targets = apart(keys, settings.n_beside), np.eye(n_classes)[labels]
             heads = [head_held_out(seen, targets), kernel_held_out(rows, targets)]
         prior = np.log(local_prior(labels[~held], overall))
         votes = shared if others is None else others
@@ -169,7 +169,7 @@ class Personal(OwnPart):
         prior = np.log(local_prior(self.memory.labels, self.overall))
         heads = [np.zeros_like(scores)] * 2
         if self._heads is not None:
-            seen, rows = _apart(keys, self.settings)
+            seen, rows = apart(keys, self.settings.n_beside)
             heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
         votes = shared if local is None else local
         return pooled(_experts(scores, votes, prior, heads), self.pool)
@@ -184,7 +184,7 @@ class Personal(OwnPart):
         self._heads: tuple[Head, KernelHead] | None = None
         if self.pool is not None and len(self.memory):
             labels = np.eye(len(self.overall))[self.memory.labels]
-            seen, rows = _apart(self.memory.keys, self.settings)
+            seen, rows = apart(self.memory.keys, self.settings.n_beside)
             self._heads = Head.fitted(seen, labels), KernelHead.fitted(rows, labels)
 
 
@@ -277,13 +277,6 @@ def _votes(
         sigma=settings.sigma,
         **left_out,
     )
-
-
-def _apart(keys: Floats, settings: MemorySettings) -> tuple[Floats, Floats]:
-    """Return embeddings, and the rows themselves; embeddings for these where none are beside."""
-    if not settings.n_beside:
-        return keys, keys
-    return keys[:, : -settings.n_beside], keys[:, -settings.n_beside :]
 
 
 def _experts(scores: Floats, votes: Floats, prior: Floats, heads: Sequence[Floats]) -> Floats:

@@ -3,7 +3,7 @@
 All numbers are in standard units: targets less their mean over all clients, by their deviation.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from scipy.linalg import solve
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
 from fedneighbors.methods.knnper.memory.compression.kinds import ROW_KINDS, new_datastore
 from fedneighbors.methods.knnper.memory.datastore import Datastore, Strategy
-from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.choosing import apart, choice, in_metric
+from fedneighbors.methods.knnper.personal.kernel_heads import KernelHead, kernel_held_out
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.pool import PRIOR_PRECISION, PoolTerms
 from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
@@ -34,13 +35,13 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head")
-"""What a pool of numbers weighs, in order."""
+NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head", "kernel head")
+"""What a pool of numbers weighs, in order: the ridge head sees embeddings, the kernel head rows."""
 
 NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
 """What a full memory of targets can do; drift is told by classes."""
 
-FIRST_WEIGHTS = (0.5, 0.5, 0.0, 0.0)
+FIRST_WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0)
 """What the weights of a pool would be without any rows."""
 
 
@@ -158,7 +159,7 @@ class HeldOutNumbers:
         shared = said[held]
 
         def told(metric: Metric) -> list[Floats | None]:
-            near = in_metric(keys, metric)
+            near = in_metric(keys, metric, settings.n_beside)
             kept = _memory(near[~held], targets[~held], settings)
             return _means_of_each(kept, near[held], settings)
 
@@ -168,16 +169,18 @@ class HeldOutNumbers:
 
         chosen = choice(settings, said=told, weighed=weighed)
         settings, local = chosen.settings, chosen.local
-        keys = in_metric(keys, settings.metrics[0])
+        keys = in_metric(keys, settings.metrics[0], settings.n_beside)
         others = local
         # More to count on: the memory of all other rows is asked; codes may be learned from all.
         if settings.capacity is None and settings.memory == "exact":
             whole = _memory(keys, targets, settings)
             [others] = _means_of_each(whole, keys[held], settings, own=np.flatnonzero(held))
-        head = np.zeros_like(targets)
+        heads = [np.zeros_like(targets)] * 2
         if settings.combine == "pool":
-            head = head_held_out(keys, targets)
-        experts = _experts(shared, others, local_mean(targets[~held]), head[held])
+            seen, rows = apart(keys, settings.n_beside)
+            heads = [head_held_out(seen, targets), kernel_held_out(rows, targets)]
+        mean = local_mean(targets[~held])
+        experts = _experts(shared, others, mean, [head[held] for head in heads])
         return cls(experts, targets[held], chosen.weight, settings)
 
     def terms(self, weights: Floats) -> PoolTerms:
@@ -206,18 +209,23 @@ class PersonalNumbers(OwnPart):
         said : float64 array of shape (n_rows, n_outputs)
             What the shared model predicts.
         """
-        keys = in_metric(keys, self.settings.metrics[0])
+        keys = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
         [local] = _means_of_each(self.memory, keys, self.settings)
         if self.pool is None:
             return said if local is None else mixed(local, said, self.weight)
         mean = local_mean(np.asarray(self.memory.labels).reshape(-1, said.shape[1]))
-        head = np.zeros_like(said) if self._head is None else self._head.said(keys)
-        return np.asarray(_experts(said, local, mean, head) @ self.pool)
+        heads = [np.zeros_like(said)] * 2
+        if self._heads is not None:
+            seen, rows = apart(keys, self.settings.n_beside)
+            heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
+        return np.asarray(_experts(said, local, mean, heads) @ self.pool)
 
     def _refit(self) -> None:
-        self._head: Head | None = None
+        self._heads: tuple[Head, KernelHead] | None = None
         if self.pool is not None and len(self.memory):
-            self._head = Head.fitted(self.memory.keys, self.memory.labels)
+            seen, rows = apart(self.memory.keys, self.settings.n_beside)
+            targets = self.memory.labels
+            self._heads = Head.fitted(seen, targets), KernelHead.fitted(rows, targets)
 
 
 def local_mean(targets: Floats) -> Floats:
@@ -242,7 +250,8 @@ def personalized_numbers(
     ids: Any = None,
 ) -> PersonalNumbers:
     """Return what a client with these rows makes of the shared model."""
-    memory = _memory(in_metric(keys, settings.metrics[0]), targets, settings, ids)
+    keys = in_metric(keys, settings.metrics[0], settings.n_beside)
+    memory = _memory(keys, targets, settings, ids)
     return PersonalNumbers(memory, weight, overall, pool, settings)
 
 
@@ -253,6 +262,7 @@ def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = 
         capacity=settings.capacity,
         strategy=settings.strategy,
         random_state=settings.seed,
+        n_beside=settings.n_beside,
         codec=settings.codec,
     )
     return memory.add(keys, targets, ids)
@@ -272,7 +282,7 @@ def _means_of_each(
     return [local_means(found.first(k), memory.labels, **law) for k in settings.ks]
 
 
-def _experts(said: Floats, local: Floats | None, mean: Floats, head: Floats) -> Floats:
+def _experts(said: Floats, local: Floats | None, mean: Floats, heads: Sequence[Floats]) -> Floats:
     """Return what the experts say side by side; an empty memory says what the model says."""
     means = np.broadcast_to(mean, said.shape)
-    return np.stack([said, said if local is None else local, means, head], axis=2)
+    return np.stack([said, said if local is None else local, means, *heads], axis=2)

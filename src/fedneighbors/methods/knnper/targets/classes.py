@@ -37,7 +37,6 @@ class Classes:
     """
 
     requests = (CountsRequest,)
-    looks_at_rows = True
     experts = EXPERTS
     objective = staticmethod(cross_entropy)
     chosen = staticmethod(HeldOut.of)

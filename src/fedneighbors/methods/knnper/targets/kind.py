@@ -52,10 +52,6 @@ class Kind(Protocol):
         """What clients answer beside the requests of every training."""
 
     @property
-    def looks_at_rows(self) -> bool:
-        """Whether a pool looks at the rows themselves beside their embeddings."""
-
-    @property
     def experts(self) -> tuple[str, ...]:
         """What a pool weighs, in order."""
 

@@ -43,7 +43,6 @@ class Numbers:
     """
 
     requests = (TargetsRequest, UnitsRequest)
-    looks_at_rows = False
     experts = NUMBER_EXPERTS
     objective = staticmethod(squared_error)
     personalized = staticmethod(personalized_numbers)
