@@ -1,6 +1,7 @@
 """What a kNN-Per training is told, checked before any client is asked."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -90,6 +91,11 @@ class RoundSettings:
         passed = sum(number >= share * self.n_rounds for share in self.milestones)
         return self.regime.learning_rate * self.decay**passed
 
+    def course(self) -> list[tuple[float, float]]:
+        """Return the learning rates in order, each with the share of the rounds that has it."""
+        each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
+        return [(rate, n / self.n_rounds) for rate, n in each.items()]
+
     def participants(self, names: Sequence[str], number: int) -> tuple[str, ...]:
         """Return who takes part in a round, in the order of the names."""
         n = max(1, math.floor(self.participation * len(names) + 0.5))
@@ -126,8 +132,10 @@ class MemorySettings:
     seed : int
         Of the held-out rows and of the reservoirs. Public.
     n_beside : int
-        Columns at the end of each key that are the row itself: no distance looks at them, the
-        kernel head of a pool does.
+        Columns at the end of each key that are the row itself, and its discriminants: no distance
+        looks at them, heads of a pool do.
+    n_discriminants : int
+        How many of these are discriminants; the last ones.
     codec : ProductCodec, optional
         What product codes of all clients share; see :mod:`~.compressing`. None: each memory learns
         a book of its own.
@@ -144,6 +152,7 @@ class MemorySettings:
     validation: float = 0.2
     seed: int = 0
     n_beside: int = 0
+    n_discriminants: int = 0
     codec: ProductCodec | None = field(default=None, repr=False)
 
     @property
@@ -155,6 +164,11 @@ class MemorySettings:
     def metrics(self) -> tuple[Metric, ...]:
         """Candidates for the metric, in order."""
         return self.metric if isinstance(self.metric, tuple) else (self.metric,)
+
+    @property
+    def looks_at_rows(self) -> bool:
+        """Whether rows are kept beside their embeddings, for heads of a pool."""
+        return self.combine == "pool" and self.memory == "exact"
 
     @property
     def has_candidates(self) -> bool:

@@ -15,7 +15,7 @@ __all__ = ["FedPerClassifier", "FedRepClassifier", "Headed"]
 
 
 FIRST_PASSES = 20
-"""Of a client that comes later, where those that trained make no more."""
+"""In which a client that comes later makes a head, at the rates that the rounds went through."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,8 +39,8 @@ class Headed(Rival):
         Of what tuning holds out, of columns, of how and where clients train side by side, of labels
         that may come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none, or of a client that comes later; where
-        it is 0 that client, whose head is nobody's yet, makes 20.
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
     tuning_rate : float, optional
         Of their steps; by default that of the last round, at which weights have settled.
     """
@@ -60,11 +60,13 @@ class Headed(Rival):
             weights[bench.body] = bench.averaged(weights[bench.body], bodies)
         start = weights[bench.head]
         weights[bench.head] = bench.averaged(start, heads.items())
-        return weights, self._tuned(bench, weights, heads, self.tuning_epochs)
+        return weights, self._tuned(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
 
     def _joined(self, bench: "Bench") -> Owns:
         heads = dict.fromkeys(bench.names, self.weights_[bench.head])
-        return self._tuned(bench, self.weights_, heads, self.tuning_epochs or FIRST_PASSES)
+        for rate, share in bench.rounds.course():
+            heads = self._tuned(bench, self.weights_, heads, round(FIRST_PASSES * share), rate)
+        return self._tuned(bench, self.weights_, heads, self.tuning_epochs, self.tuning_rate)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
         """Yield the bodies of those who take part in a round; their heads are changed."""
@@ -88,11 +90,13 @@ class Headed(Rival):
             Of the round, from 0.
         """
 
-    def _tuned(self, bench: "Bench", weights: Vector, heads: Owns, epochs: int) -> Owns:
+    def _tuned(
+        self, bench: "Bench", weights: Vector, heads: Owns, epochs: int, rate: float | None
+    ) -> Owns:
         """Return the heads after some more passes with the body as it is."""
         if epochs == 0:
             return heads
-        regime, tuned = bench.tuning(epochs, self.tuning_rate), {}
+        regime, tuned = bench.tuning(epochs, rate), {}
         for some in bench.groups(heads):
             starts = {name: bench.with_head(weights, heads[name]) for name in some}
             tuned.update(bench.heads(starts, regime))
@@ -122,8 +126,8 @@ class FedPerClassifier(Headed):
         Of what tuning holds out, of columns, of how and where clients train side by side, of labels
         that may come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none, or of a client that comes later; where
-        it is 0 that client, whose head is nobody's yet, makes 20.
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
     tuning_rate : float, optional
         Of their steps; by default that of the last round, at which weights have settled.
 
@@ -161,8 +165,8 @@ class FedRepClassifier(Headed):
         Of what tuning holds out, of columns, of how and where clients train side by side, of labels
         that may come, and of all that is drawn.
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none, or of a client that comes later; where
-        it is 0 that client, whose head is nobody's yet, makes 20.
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
     tuning_rate : float, optional
         Of their steps; by default that of the last round, at which weights have settled.
     head_epochs : int
