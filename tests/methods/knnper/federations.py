@@ -37,4 +37,5 @@ def training(parties, *, rounds=ROUNDS, **options):
     layout = Layout(parties[0].network)
     names = tuple(party.name for party in parties)
     options.setdefault("combine", parties[0].settings.combine)
+    options.setdefault("discriminate", parties[0].settings.looks_at_rows)
     return coordinate(rounds, layout.digest, layout.initial, names, **options)

@@ -392,7 +392,7 @@ def test_a_node_asks_for_the_plan_first(tmp_path):
 
     party, none = on_node(tmp_path), np.empty(0)
     counts = CountsRequest((0, 1, 2), True, none, none)
-    release = ReleaseRequest(np.zeros(71, np.float32), np.full(3, 1 / 3), none, True)
+    release = ReleaseRequest.of(np.zeros(71, np.float32), np.full(3, 1 / 3), final=True)
 
     with pytest.raises(Refuse, match="no plan has come yet"):
         party.answer(counts)

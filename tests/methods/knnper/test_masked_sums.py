@@ -29,7 +29,7 @@ def test_masked_sums_give_the_bits_of_plain_ones(combine):
     assert (masked.predict(X, parties=CELLAR) == plain.predict(X, parties=CELLAR)).all()
     asked = {record.request for record in masked.run_record_.rounds if record.reduce == "masked"}
     kinds = {request.partition(":")[0] for request in asked}
-    pool = {"PoolRequest"} if combine == "pool" else set()
+    pool = {"ScatterRequest", "PoolRequest"} if combine == "pool" else set()
     assert kinds == {"MomentsRequest", "CountsRequest", "TrainRequest"} | pool
 
 

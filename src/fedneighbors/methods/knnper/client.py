@@ -21,6 +21,8 @@ from fedneighbors.methods.knnper.messages import (
     PoolRequest,
     Receipt,
     ReleaseRequest,
+    ScatterReply,
+    ScatterRequest,
     SchemaRequest,
     TargetsRequest,
     TrainRequest,
@@ -30,6 +32,11 @@ from fedneighbors.methods.knnper.messages import (
 from fedneighbors.methods.knnper.networks.device import Device, chosen_device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.personal.discriminants import (
+    Discriminants,
+    RandomFeatures,
+    Scatter,
+)
 from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
@@ -55,7 +62,13 @@ Floats = npt.NDArray[np.float64]
 FIXED_POINT = 32
 """Binary places of the terms of a pool."""
 
-REQUESTS = (SchemaRequest, MomentsRequest, TrainRequest, ReleaseRequest, PoolRequest)
+REQUESTS = (
+    SchemaRequest,
+    MomentsRequest,
+    TrainRequest,
+    ReleaseRequest,
+    PoolRequest,
+)
 """What a client answers in every training."""
 
 
@@ -141,10 +154,9 @@ class KNNPerParty:
             case SchemaRequest():
                 if request.layout != self.layout.digest:
                     raise Refuse("the network is not the one of the coordinator")
-                table = self._raw.reshape(len(self._raw), math.prod(self._raw.shape[1:]))
-                return self.kind.described(table, self._y, self._feature_names)
+                return self.kind.described(self._flat, self._y, self._feature_names)
             case MomentsRequest():
-                moments = column_moments(self._raw)
+                moments = column_moments(self._flat)
                 return MomentsReply(moments.n_rows, moments.sums, moments.squares)
             case CountsRequest():
                 self.classes = request.classes
@@ -153,6 +165,8 @@ class KNNPerParty:
                 return self._answered(request)[0]
             case UnitsRequest():
                 return self._prepared(request)
+            case ScatterRequest():
+                return self._scatter(request)
             case TrainRequest():
                 task = self.task(request)
                 trainer = Trainer(
@@ -171,6 +185,11 @@ class KNNPerParty:
             case PoolRequest():
                 return self._pool(request)
         raise Refuse("unknown request")
+
+    @property
+    def _flat(self) -> npt.NDArray[Any]:
+        """Rows as they came, as a table."""
+        return self._raw.reshape(len(self._raw), math.prod(self._raw.shape[1:]))
 
     @property
     def n_rows(self) -> int:
@@ -228,7 +247,7 @@ class KNNPerParty:
         )
         if not np.isfinite(keys).all():
             raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
-        keys, settings = with_rows(keys, self.x, self.settings)
+        keys, settings = with_rows(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._found = self.kind.chosen(
                 keys, said, self._labels, self.held_out, request.overall, settings
@@ -242,6 +261,13 @@ class KNNPerParty:
             pool=request.pool if len(request.pool) else None,
             settings=settings if self._found is None else self._found.settings,
         )
+
+    def _scatter(self, request: ScatterRequest) -> ScatterReply:
+        rows = self.rows(held_out=request.held_out)
+        features = RandomFeatures(request.seed, request.rate, request.n_features)
+        found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
+        upper = np.triu_indices(request.n_features)
+        return ScatterReply(_fixed(found.within[upper]), _fixed(found.between[upper]))
 
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._found is None:
@@ -258,7 +284,7 @@ class KNNPerParty:
 def _fixed(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
-        raise Refuse("the pool's terms are too large to be added up")
+        raise Refuse("terms of the pool are too large to be added up, or no numbers")
     return scaled.astype(np.int64)
 
 
@@ -274,8 +300,10 @@ def regime_of(request: TrainRequest) -> Regime:
     )
 
 
-def with_rows(keys: Floats, x: Tensor, settings: MemorySettings) -> tuple[Floats, MemorySettings]:
-    """Return keys with the rows themselves beside them, and settings that say so.
+def with_rows(
+    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
+) -> tuple[Floats, MemorySettings]:
+    """Return keys with rows and their discriminants beside them, and settings that say so.
 
     Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
     stay away.
@@ -288,12 +316,23 @@ def with_rows(keys: Floats, x: Tensor, settings: MemorySettings) -> tuple[Floats
         Rows as the network takes them.
     settings : MemorySettings
         Of the memory.
+    seen : Discriminants or None
+        Of rows.
     """
-    told = settings.combine == "pool" and settings.memory == "exact"
-    if not (told and x.is_floating_point()):
+    if not (settings.looks_at_rows and x.is_floating_point()):
         return keys, settings
-    rows = x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy()
-    return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
+    rows = flat_rows(x)
+    if seen is None:
+        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
+    last = seen.of(rows)
+    n_last = last.shape[1]
+    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
+    return np.hstack([keys, rows, last]), beside
+
+
+def flat_rows(x: Tensor) -> Floats:
+    """Return rows as a float64 table, whatever their shape."""
+    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
 
 
 def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:

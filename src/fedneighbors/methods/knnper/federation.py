@@ -77,6 +77,7 @@ def federated(
         tuple(holdings.owned),
         combine=settings.combine,
         standardize=bool(asked.standardize) and holdings.x.ndim == 2 and not network.reads_tokens,
+        discriminate=settings.looks_at_rows and kind.discriminates and not network.reads_tokens,
         kind=kind,
         reserved=reserved,
         resumed=None if keeper is None else keeper.resumed(),

@@ -65,8 +65,13 @@ def fit_clients(
     shared, experts = outcome.result, estimator._kind().experts
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
     estimator._network, estimator._layout = network, layout
-    beside = {member.personal.settings.n_beside for member in members if member.personal}
-    estimator._memory_settings = replace(settings, n_beside=max(beside, default=0))
+    estimator._memory_settings = settings
+    if beside := [member.personal.settings for member in members if member.personal]:
+        estimator._memory_settings = replace(
+            settings,
+            n_beside=beside[0].n_beside,
+            n_discriminants=beside[0].n_discriminants,
+        )
     estimator.clients_ = {member.name: member.personal for member in members}
     estimator.weights_, estimator.overall_ = shared.weights, shared.overall
     weights = () if shared.pool is None else np.asarray(shared.pool).tolist()

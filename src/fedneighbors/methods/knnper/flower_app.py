@@ -141,6 +141,7 @@ def _training(
         standardize=typed(config, "standardize", bool)
         and len(shape) == 1
         and not layout.reads_tokens,
+        discriminate=settings.looks_at_rows and not layout.reads_tokens,
         reserved=reserved,
         resumed=keeper.resumed() if keeper else None,
         keep=keeper.keep if keeper else (lambda _stage: None),

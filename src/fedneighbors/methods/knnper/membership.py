@@ -73,7 +73,7 @@ class Served:
             )
         settings = getattr(self, "_memory_settings", None)
         if settings is not None:
-            keys, _ = with_rows(keys, tensor, settings)
+            keys, _ = with_rows(keys, tensor, settings, shared.seen)
         return keys, said
 
     def _kind(self) -> Any:

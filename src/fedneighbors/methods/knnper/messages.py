@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import message
+from fedneighbors.methods.knnper.personal.discriminants import Discriminants, RandomFeatures
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.schema import Schema
 
@@ -18,6 +19,8 @@ __all__ = [
     "PoolRequest",
     "Receipt",
     "ReleaseRequest",
+    "ScatterReply",
+    "ScatterRequest",
     "SchemaRequest",
     "TargetsRequest",
     "TrainRequest",
@@ -135,6 +138,29 @@ class TrainRequest:
 
 
 @message
+class ScatterReply:
+    """How random features scatter within classes and between them, summed over the clients.
+
+    The upper triangles, row after row, in units of 2 to the power of -32.
+    """
+
+    within: Integers
+    between: Integers
+
+
+@message
+class ScatterRequest:
+    """Asks how random features of the rows scatter; ``held_out`` leaves those out."""
+
+    held_out: bool
+    seed: int
+    rate: float
+    n_features: int
+
+    reply: ClassVar[type] = ScatterReply
+
+
+@message
 class PoolReply:
     """Loss, gradient and Hessian of the pool on held-out rows, summed over the clients.
 
@@ -162,11 +188,41 @@ class ReleaseRequest:
 
     ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
     false for the model on which mixtures are chosen, which has not seen held-out rows.
+    ``directions``, of shape (n_features, n_discriminants), are those of random features of ``seed``
+    and ``rate``; empty where nothing looks at rows.
     """
 
     shared: Weights
     overall: npt.NDArray[np.float64]
     pool: npt.NDArray[np.float64]
     final: bool
+    seed: int
+    rate: float
+    directions: npt.NDArray[np.float64]
 
     reply: ClassVar[type] = Receipt
+
+    @classmethod
+    def of(
+        cls,
+        shared: Weights,
+        overall: npt.NDArray[np.float64],
+        pool: npt.NDArray[np.float64] | None = None,
+        seen: Discriminants | None = None,
+        *,
+        final: bool,
+    ) -> "ReleaseRequest":
+        """Return the request that hands out a model, of which some parts may not be there."""
+        sent = np.empty(0) if pool is None else pool
+        if seen is None:
+            return cls(shared, overall, sent, final, 0, 0.0, np.empty((0, 0)))
+        drawn = seen.features
+        return cls(shared, overall, sent, final, drawn.seed, drawn.rate, seen.directions)
+
+    @property
+    def seen(self) -> Discriminants | None:
+        """What the clients' scatter tells of a row; None where nothing looks at rows."""
+        if not self.directions.size:
+            return None
+        drawn = RandomFeatures(self.seed, self.rate, len(self.directions))
+        return Discriminants(drawn, self.directions)

@@ -21,6 +21,7 @@ from fedneighbors.methods.knnper.messages import (
     MomentsRequest,
     PoolRequest,
     ReleaseRequest,
+    ScatterRequest,
     SchemaRequest,
     TrainRequest,
 )
@@ -74,6 +75,7 @@ class NodeParty:
         MomentsRequest,
         CountsRequest,
         TrainRequest,
+        ScatterRequest,
         ReleaseRequest,
         PoolRequest,
     )
@@ -170,6 +172,7 @@ class NodeParty:
                 center=counts.center,
                 scale=counts.scale,
                 agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
+                seen=final.seen,
             ),
             settings=plan.settings,
             clients={self.name: member.personal},
@@ -182,7 +185,9 @@ def _needed(told: tuple[Any, ...], request: Message) -> list[Any]:
     if isinstance(request, MomentsRequest | CountsRequest):
         return []
     kinds = (
-        (CountsRequest,) if isinstance(request, TrainRequest) else (CountsRequest, ReleaseRequest)
+        (CountsRequest,)
+        if isinstance(request, TrainRequest | ScatterRequest)
+        else (CountsRequest, ReleaseRequest)
     )
     needed = [each for kind in kinds for each in told if isinstance(each, kind)]
     if not needed:

@@ -1,7 +1,8 @@
 """kNN-Per's coordinator: a shared model by federated averaging, then memories (Algorithm 1).
 
-What the clients see of one another are sums: of class counts, of changes of weights, and of the
-terms from which a pool is weighed. Rows, embeddings, memories and mixtures never leave a client.
+What the clients see of one another are sums: of class counts, of changes of weights, of the scatter
+of random features, and of the terms from which a pool is weighed. Rows, embeddings, memories and
+mixtures never leave a client.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -11,24 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, total
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.client import FIXED_POINT, KNNPerParty
 from fedneighbors.methods.knnper.messages import (
-    MomentsRequest,
     PoolRequest,
     ReleaseRequest,
     SchemaRequest,
     TrainRequest,
 )
+from fedneighbors.methods.knnper.personal.discriminants import Discriminants
 from fedneighbors.methods.knnper.personal.pool import PoolTerms
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Kind
+from fedneighbors.methods.knnper.views import Frame, discriminants, framed
 from fedneighbors.tables.labels import Label
-from fedneighbors.tables.moments import Moments, mean_and_deviation
 from fedneighbors.tables.schema import Agreed
 
 __all__ = ["KNNPerParty", "Shared", "Stage", "coordinate", "train_rounds"]
@@ -56,6 +56,8 @@ class Shared:
         Of the columns of a table; empty if they are left as they are.
     agreed : Agreed
         What the clients' tables have in common.
+    seen : Discriminants or None
+        What all clients' scatter tells of a row, for a pool that looks at rows.
     """
 
     weights: Weights
@@ -65,6 +67,7 @@ class Shared:
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
     agreed: Agreed
+    seen: Discriminants | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,7 @@ def coordinate(
     *,
     combine: str = "paper",
     standardize: bool = False,
+    discriminate: bool = False,
     kind: Kind = CLASSES,
     reserved: tuple[Label, ...] = (),
     resumed: Stage | None = None,
@@ -126,6 +130,8 @@ def coordinate(
         Each client's own lambda (Eq 7), or a log-linear pool with weights for all.
     standardize : bool
         Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums.
+    discriminate : bool
+        Find what tells classes apart at every client, for a pool that looks at rows.
     kind : Kind
         What is learned: classes or numbers.
     reserved : tuple of labels
@@ -139,8 +145,8 @@ def coordinate(
     ------
     Ask
         Schema; sums of columns, to standardize; class counts, or sums of targets; rounds of
-        training on the rows that are not held out; the model, on which clients choose; the pool's
-        terms; rounds on all rows; the final model.
+        training on the rows that are not held out; their scatter; the model, on which clients
+        choose; the pool's terms; rounds on all rows; their scatter; the final model.
 
     Returns
     -------
@@ -157,7 +163,11 @@ def coordinate(
     """
     replies = yield gather(SchemaRequest(layout))
     agreed = kind.agreed(replies.complete("the schema").each, reserved)
-    center, scale = (yield from _columns()) if standardize else (np.empty(0), np.empty(0))
+    frame = Frame()
+    if standardize or discriminate:
+        frame = yield from framed(standardize=standardize)
+    center, scale = frame.center, frame.scale
+    n_told = len(agreed.classes) if discriminate else 0
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, initial)
     chosen_on = stage.chosen_on
@@ -165,14 +175,16 @@ def coordinate(
         stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
         chosen_on = stage.weights
         stage = Stage(0, initial, chosen_on)
-    yield from _released(chosen_on, overall, None, final=False)
+    seen = yield from discriminants(frame, rounds.seed, n_rows, n_told, held_out=True)
+    yield from _released(ReleaseRequest.of(chosen_on, overall, seen=seen, final=False))
     if combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
     keep(stage)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
     stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
-    yield from _released(stage.weights, overall, stage.pool, final=True)
-    return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed)
+    seen = yield from discriminants(frame, rounds.seed, n_rows, n_told, held_out=False)
+    yield from _released(ReleaseRequest.of(stage.weights, overall, stage.pool, seen, final=True))
+    return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
 def train_rounds(
@@ -222,25 +234,8 @@ def _training(rounds: RoundSettings, stage: Stage, bits: int) -> TrainRequest:
     )
 
 
-def _columns() -> Generator[Ask, Replies, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
-    """Find mean and deviation of each column; constant columns are left at 0."""
-    replies = yield total(MomentsRequest())
-    found = replies.summed("the sums of columns")
-    if found.n_rows < 1:
-        raise DataError("the clients hold no rows to train on; give them rows")
-    mean, deviation = mean_and_deviation(Moments(found.n_rows, found.sums, found.squares))
-    return mean, np.where(deviation > 0, deviation, 1.0)
-
-
-def _released(
-    weights: Weights,
-    overall: npt.NDArray[np.float64],
-    pool: npt.NDArray[np.float64] | None,
-    *,
-    final: bool,
-) -> Generator[Ask, Replies, None]:
-    sent = np.empty(0) if pool is None else pool
-    replies = yield gather(ReleaseRequest(weights, overall, sent, final))
+def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+    replies = yield gather(request)
     replies.complete("the model")
 
 

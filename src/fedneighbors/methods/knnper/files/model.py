@@ -16,6 +16,7 @@ from fedneighbors.methods.knnper.files.clients import (
     read_settings,
     settings_parts,
 )
+from fedneighbors.methods.knnper.files.discriminants import read_seen, seen_bytes
 from fedneighbors.methods.knnper.files.values import n_classes_of, refuse_basis, refuse_settings
 from fedneighbors.methods.knnper.memory.compression.product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.networks.blueprint import Blueprint
@@ -71,6 +72,13 @@ class SharingParts(ModelParts):
     entries: npt.NDArray[np.float32]
     n_dimensions: int
     bits: int
+
+
+@message
+class SeeingParts(ModelParts):
+    """The fields of a model whose pool looks at rows; ``seen`` is a frame of discriminants."""
+
+    seen: bytes
 
 
 @message
@@ -138,6 +146,8 @@ class KNNPerModel:
             guarantee=self.guarantee,
         )
         parts = _shared_by(parts, self.settings.codec)
+        if shared.seen is not None:
+            parts = SeeingParts(**vars(parts), seen=seen_bytes(shared.seen))
         if self.of_numbers:
             return sealed_model(NUMBERS_MAGIC, NumberParts(self.flat, encode(parts)))
         return sealed_model(MAGIC, parts)
@@ -153,7 +163,7 @@ class KNNPerModel:
         """
         if raw.startswith(NUMBERS_MAGIC[:-1]):
             return open_model(NUMBERS_MAGIC, raw, NumberParts, cls._from_numbers, source=source)
-        kinds = (ModelParts, SharingParts)
+        kinds = (ModelParts, SharingParts, SeeingParts)
         return open_model(MAGIC, raw, kinds, cls._from_classes, source=source)
 
     @classmethod
@@ -187,6 +197,7 @@ class KNNPerModel:
             center=parts.center,
             scale=parts.scale,
             agreed=agreed,
+            seen=read_seen(parts.seen) if isinstance(parts, SeeingParts) else None,
         )
         codec = _codec(parts)
         told = (parts.overall, parts.pool, codec)

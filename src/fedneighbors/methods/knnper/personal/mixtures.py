@@ -10,8 +10,8 @@ import numpy.typing as npt
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
 from fedneighbors.methods.knnper.memory.compression.kinds import Memory, new_memory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.personal.choosing import apart, choice, in_metric
-from fedneighbors.methods.knnper.personal.kernel_heads import KernelHead, kernel_held_out
+from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal.heads import HEADS, Heads, heads_held_out
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.pool import (
     PoolTerms,
@@ -20,7 +20,6 @@ from fedneighbors.methods.knnper.personal.pool import (
     pooled,
     softened,
 )
-from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.training.batches import row_order
 
@@ -29,10 +28,10 @@ __all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "joined", "persona
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-EXPERTS = ("shared model", "memory", "local prior", "ridge head", "kernel head")
-"""What a pool weighs, in order: the ridge head sees embeddings, the kernel head the rows."""
+EXPERTS = ("shared model", "memory", "local prior", *HEADS)
+"""What a pool weighs, in order."""
 
-FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5, 0.5)
+FIRST_WEIGHTS = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
 """Where the weights of a pool begin."""
 
 HEAD_SCALE = 5.0
@@ -128,10 +127,9 @@ class HeldOut:
             others = _votes(whole, keys[held], n_classes, settings, own=places)
         else:
             others = local
-        heads = [np.zeros_like(scores)] * 2
+        heads = [np.zeros_like(scores)] * len(HEADS)
         if settings.combine == "pool":
-            (seen, rows), targets = apart(keys, settings.n_beside), np.eye(n_classes)[labels]
-            heads = [head_held_out(seen, targets), kernel_held_out(rows, targets)]
+            heads = heads_held_out(keys, np.eye(n_classes)[labels], settings)
         prior = np.log(local_prior(labels[~held], overall))
         votes = shared if others is None else others
         experts = _experts(scores[held], votes, prior, [head[held] for head in heads])
@@ -167,10 +165,9 @@ class Personal(OwnPart):
         if self.pool is None:
             return shared if local is None else mixed(local, shared, self.weight)
         prior = np.log(local_prior(self.memory.labels, self.overall))
-        heads = [np.zeros_like(scores)] * 2
+        heads = [np.zeros_like(scores)] * len(HEADS)
         if self._heads is not None:
-            seen, rows = apart(keys, self.settings.n_beside)
-            heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
+            heads = self._heads.said(keys)
         votes = shared if local is None else local
         return pooled(_experts(scores, votes, prior, heads), self.pool)
 
@@ -181,11 +178,10 @@ class Personal(OwnPart):
         return otherwise if local is None else local
 
     def _refit(self) -> None:
-        self._heads: tuple[Head, KernelHead] | None = None
+        self._heads: Heads | None = None
         if self.pool is not None and len(self.memory):
             labels = np.eye(len(self.overall))[self.memory.labels]
-            seen, rows = apart(self.memory.keys, self.settings.n_beside)
-            self._heads = Head.fitted(seen, labels), KernelHead.fitted(rows, labels)
+            self._heads = Heads.fitted(self.memory.keys, labels, self.settings)
 
 
 def personalized(

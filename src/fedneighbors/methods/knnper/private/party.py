@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -314,7 +314,7 @@ class PrivateKNNPerParty(KNNPerParty):
         """
         try:
             for final in (False, True):
-                self._release(ReleaseRequest(request.shared, request.overall, request.pool, final))
+                self._release(replace(request, final=final))
         except Exception as error:
             log.error("no memory was built: %s; this client has none", type(error).__name__)
             self.personal = None

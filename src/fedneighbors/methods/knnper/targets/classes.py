@@ -11,7 +11,7 @@ from torch import Tensor
 from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Ask, Refuse, Replies, total
-from fedneighbors.methods.knnper.messages import CountsReply, CountsRequest
+from fedneighbors.methods.knnper.messages import CountsReply, CountsRequest, ScatterRequest
 from fedneighbors.methods.knnper.personal.mixtures import (
     EXPERTS,
     FIRST_WEIGHTS,
@@ -36,7 +36,8 @@ class Classes:
     class added.
     """
 
-    requests = (CountsRequest,)
+    requests = (CountsRequest, ScatterRequest)
+    discriminates = True
     experts = EXPERTS
     objective = staticmethod(cross_entropy)
     chosen = staticmethod(HeldOut.of)

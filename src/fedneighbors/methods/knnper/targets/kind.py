@@ -52,6 +52,10 @@ class Kind(Protocol):
         """What clients answer beside the requests of every training."""
 
     @property
+    def discriminates(self) -> bool:
+        """Whether there are classes that scatter within and between."""
+
+    @property
     def experts(self) -> tuple[str, ...]:
         """What a pool weighs, in order."""
 

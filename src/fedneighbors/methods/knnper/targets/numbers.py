@@ -43,6 +43,7 @@ class Numbers:
     """
 
     requests = (TargetsRequest, UnitsRequest)
+    discriminates = False
     experts = NUMBER_EXPERTS
     objective = staticmethod(squared_error)
     personalized = staticmethod(personalized_numbers)
