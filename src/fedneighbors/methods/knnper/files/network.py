@@ -96,7 +96,8 @@ def _tried(
         keys, scores = network.seen(layout.state(kept.shared.weights), x)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
-    wide, settings = with_rows(keys.double().numpy(), x, replace(kept.settings, n_beside=0))
+    alone = replace(kept.settings, n_beside=0, n_discriminants=0)
+    wide, settings = with_rows(keys.double().numpy(), x, alone, kept.shared.seen)
     return wide.shape[1], scores.shape[1] if scores.ndim == 2 else 0, settings
 
 
