@@ -12,7 +12,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.federation.messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.files.clients import ClientParts
-from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts
+from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts, SeeingParts
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.tables.modelfile import sealed_model
@@ -33,11 +33,12 @@ def path(fitted, tmp_path):
 
 
 def parts_of(path):
-    return decode(path.read_bytes()[len(MAGIC) + 32 :], (ModelParts,))
+    return decode(path.read_bytes()[len(MAGIC) + 32 :], (ModelParts, SeeingParts))
 
 
 def rewritten(path, **changed):
-    parts = ModelParts(**{**vars(parts_of(path)), **changed})
+    parts = parts_of(path)
+    parts = type(parts)(**{**vars(parts), **changed})
     path.write_bytes(sealed_model(MAGIC, parts))
 
 
@@ -114,7 +115,8 @@ def test_words_that_are_nested_too_deeply_are_refused(path):
 def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
-    settings = {**parts_of(tmp_path / "m").settings, "n_beside": 0}  # as a coordinator writes it
+    # as a coordinator writes it
+    settings = {**parts_of(tmp_path / "m").settings, "n_beside": 0, "n_discriminants": 0}
     rewritten(tmp_path / "m", settings=settings)
 
     found = KNNPerClassifier.load(tmp_path / "m")
@@ -122,7 +124,7 @@ def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_
     for each in (kept, found):
         each.add_client("east", X[::3], Y[::3])
     east = ["east"] * len(X)
-    assert found.clients_["east"].settings.n_beside == 13
+    assert found.clients_["east"].settings.n_beside == 13 + 2
     assert found.predict_proba(X, east).tobytes() == kept.predict_proba(X, east).tobytes()
 
 
@@ -134,5 +136,5 @@ def test_a_memory_with_other_columns_beside_its_keys_is_refused(tmp_path):
 
     rewritten(tmp_path / "m", clients=(encode(other),))
 
-    with pytest.raises(ModelFileError, match="has 21 columns, 12 of them rows, its network gives"):
+    with pytest.raises(ModelFileError, match="has 23 columns, 12 of them rows, its network gives"):
         KNNPerClassifier.load(tmp_path / "m")
