@@ -74,8 +74,10 @@ class Cluster:
     weights: Vector
 
 
-def after_round(bench: "Bench", number: int, cluster: Cluster, tolerance: float) -> list[Cluster]:
-    """Return what a cluster comes to in a round, or the two that it is cut into.
+def after_round(
+    bench: "Bench", number: int, clusters: Sequence[Cluster], tolerance: float
+) -> list[Cluster]:
+    """Return what clusters come to in a round, in which all of their clients train side by side.
 
     Parameters
     ----------
@@ -83,15 +85,26 @@ def after_round(bench: "Bench", number: int, cluster: Cluster, tolerance: float)
         All clients.
     number : int
         Of the round, from 0.
-    cluster : Cluster
+    clusters : sequence of Cluster
         Before the round.
     tolerance : float
         As :func:`pulls_apart` takes it; 0 for no cut.
     """
+    of = {name: cluster.weights for cluster in clusters for name in cluster.members}
+    starts = {name: of[name] for name in bench.participants(number)}
+    ends = dict(bench.trained(starts, bench.regime(number), number))
+    found: list[Cluster] = []
+    for cluster in clusters:
+        own = {name: ends[name] for name in cluster.members if name in ends}
+        found += _parts(bench, number, cluster, own, tolerance)
+    return found
+
+
+def _parts(
+    bench: "Bench", number: int, cluster: Cluster, ends: Owns, tolerance: float
+) -> list[Cluster]:
+    """Return what a cluster comes to, or the two that it is cut into."""
     members, before = cluster.members, cluster.weights
-    chosen = set(bench.participants(number))
-    here = [name for name in members if name in chosen]
-    ends = dict(bench.trained(dict.fromkeys(here, before), bench.regime(number), number))
     if not _to_be_cut(bench, cluster, ends, tolerance):
         return [Cluster(members, bench.averaged(before, ends.items(), members))]
     rest = dict.fromkeys((name for name in members if name not in ends), before)
@@ -175,8 +188,7 @@ class ClusteredFLClassifier(Rival):
         first = self.split_after * bench.rounds.n_rounds
         for number in range(bench.rounds.n_rounds):
             tolerance = self.tolerance if number >= first else 0.0
-            parts = [after_round(bench, number, each, tolerance) for each in clusters]
-            clusters = [cluster for part in parts for cluster in part]
+            clusters = after_round(bench, number, clusters, tolerance)
         self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]
         self.networks_: list[Vector] = [cluster.weights for cluster in clusters]
         sizes = [sum(bench.n_rows(members)) for members in self.clusters_]
