@@ -247,6 +247,15 @@ def test_a_memory_that_cannot_be_is_refused(frames, kind, changed, words):
         read_memory(raw, MemorySettings(memory=kind), OVERALL)
 
 
+def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(frames):
+    parts = decode(frames["8-bit"], (CodedParts,))
+    wide = CodedParts(**{**vars(parts), "labels": parts.labels.astype(np.int64)})
+
+    found = read_memory(encode(wide), MemorySettings(memory="8-bit"), OVERALL)
+
+    assert memory_bytes(found) == frames["8-bit"]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("table", [0, 1, 2])
 def test_prototypes_that_are_not_finite_are_refused(frames, table, value):

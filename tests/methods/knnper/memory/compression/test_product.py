@@ -116,6 +116,37 @@ def test_later_rows_are_coded_by_the_book_of_the_first():
     assert store.codes[20:].tolist() == store.codec.encode(rows[20:]).tolist()
 
 
+def codec_of(n_stretches, n_entries, bits):
+    entries = np.zeros((n_stretches, n_entries, 1), np.float32)
+    return ProductCodec(bits=bits, book=Codebook(entries, n_stretches))
+
+
+@given(tables(), st.integers(1, 12), BITS)
+@settings(max_examples=20)
+def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
+    codec = ProductCodec(n_stretches, bits).fitted(rows)
+
+    codec.refuse_codes(codec.encode(rows))
+    codec.refuse_codes(codec.encode(rows)[:0])
+
+
+@pytest.mark.parametrize(
+    ("codec", "codes", "words"),
+    [
+        (codec_of(2, 5, 8), [[4, 5]], "number that is beyond the book"),
+        (codec_of(2, 5, 4), [[5]], "number that is beyond the book"),
+        (codec_of(2, 5, 4), [[5 << 4]], "number that is beyond the book"),
+        (codec_of(3, 16, 4), [[255, 15 + 16]], "a stretch that is none"),
+        (codec_of(3, 16, 4), [[255]], "codes of 2 bytes a row"),
+        (codec_of(3, 16, 4), [255, 15], "codes of 2 bytes a row"),
+        (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes a row"),
+    ],
+)
+def test_what_are_no_codes_is_refused(codec, codes, words):
+    with pytest.raises(ValueError, match=words):
+        codec.refuse_codes(np.array(codes, np.uint8))
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
