@@ -61,8 +61,8 @@ class KNNPerClassifier(
         What a neighbor's vote weighs: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     combine : {"paper", "pool"}
         ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a log-linear pool of
-        network, memory, the client's class shares, and heads on embeddings and on rows, with
-        weights for all clients.
+        network, memory, the client's class shares, and heads on embeddings, on rows and on their
+        discriminants, with weights for all clients.
     capacity : int, optional
         Most rows that a client memorizes.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
