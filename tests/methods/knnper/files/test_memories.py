@@ -22,6 +22,7 @@ from fedneighbors.methods.knnper.files.memories import (
 )
 from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts, SharingParts
 from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, new_memory
+from fedneighbors.methods.knnper.personal.mixtures import EXPERTS
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.tables.modelfile import sealed_model
 from tests.methods.knnper.memory.compression.tables import tables
@@ -266,6 +267,22 @@ def test_prototypes_that_are_not_finite_are_refused(frames, table, value):
 
     with pytest.raises(ValueError, match="not finite"):
         read_memory(raw, MemorySettings(memory="protonn"), OVERALL)
+
+
+def test_rows_beside_codes_are_refused(frames):
+    with pytest.raises(ValueError, match="rows stand beside its codes"):
+        read_memory(frames["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
+
+
+def test_prototypes_in_a_pool_are_refused_as_the_file_is_read(tmp_path):
+    """A pool's heads need keys, which prototypes do not have."""
+    kept = KNNPerClassifier(**QUICK, memory="protonn").fit(X, Y, parties=CELLAR)
+    parts = decode(file_of(kept)[len(MAGIC) + 32 :], (ModelParts,))
+    pooled = ModelParts(**{**vars(parts), "pool": np.ones(len(EXPERTS))})
+    (tmp_path / "m").write_bytes(sealed_model(MAGIC, pooled))
+
+    with pytest.raises(ModelFileError, match="mixture is in a pool"):
+        KNNPerClassifier.load(tmp_path / "m")
 
 
 def test_counts_of_a_watch_that_cannot_be_are_refused(frames):

@@ -156,6 +156,8 @@ def read_client(
     refuse_settings(settings, overall)
     if not 0 <= parts.weight <= 1:
         raise ValueError("the weight of a memory is out of range")
+    if pool is not None and settings.combine != "pool":
+        raise ValueError("a memory of the paper's mixture is in a pool")
     if isinstance(parts, CompressedParts):
         memory = read_memory(parts.memory, settings, overall)
     else:

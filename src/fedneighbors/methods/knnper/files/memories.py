@@ -114,8 +114,8 @@ def read_memory(raw: bytes, settings: MemorySettings, overall: Floats) -> Memory
     if settings.memory not in kinds:
         raise ValueError("an exact memory has keys, not codes")
     parts: Message = decode(raw, (kinds[settings.memory],))
-    if parts.n_dimensions < 1:
-        raise ValueError("a memory has no columns")
+    if parts.n_dimensions < 1 or settings.n_beside:
+        raise ValueError("a memory has no columns, or rows stand beside its codes")
     if isinstance(parts, CodedParts):
         return _coded(parts, settings, overall)
     memory = new_memory(

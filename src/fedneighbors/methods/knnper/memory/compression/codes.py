@@ -24,8 +24,11 @@ Bytes = npt.NDArray[np.uint8]
 
 WIDEST = float(np.finfo(np.float32).max)
 
-MOST_ROWS = 1 << 31
-"""More rows than this no memory stands for."""
+MOST_ROWS = 1 << 22
+"""So many rows no summary stands for: each took a search among a ninth of them when it was made.
+
+A file that claims more would have a pool's heads ask for room that nobody has.
+"""
 
 
 class Codec(Protocol):
