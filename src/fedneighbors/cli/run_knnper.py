@@ -65,7 +65,7 @@ def knnper(
     neighbors: Annotated[int, typer.Option("-k", "--neighbors", min=1, help="That vote.")] = 10,
     combine: Annotated[
         Combine,
-        typer.Option(help="Each client's own weight (paper), or four weights for all (pool)."),
+        typer.Option(help="Each client's own weight (paper), or weights for all (pool)."),
     ] = Combine.PAPER,
     checkpoint: Annotated[
         Path | None,

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from copy import copy
 
 import numpy as np
 import pytest
@@ -182,3 +183,30 @@ def test_without_torch_the_extra_is_named(monkeypatch):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'FedMagic'"):
         rivals.FedMagic  # noqa: B018 - the look-up is the test
+
+
+@pytest.mark.parametrize("title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL"])
+def test_clients_that_come_together_are_what_they_are_alone(title):
+    found = getattr(rivals, rivals.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
+    alone = copy(found)
+    alone.clients_ = dict(found.clients_)
+    names = np.repeat(["first", "second"], [25, 15])
+
+    found.add_clients(NEW_X, NEW_Y, names)
+    for name in ("first", "second"):
+        alone.add_client(name, NEW_X[names == name], NEW_Y[names == name])
+
+    np.testing.assert_allclose(
+        found.predict_proba(NEW_X, names), alone.predict_proba(NEW_X, names), atol=1e-5
+    )
+
+
+def test_of_clients_that_come_together_none_is_taken_in_if_one_cannot_be():
+    found = rivals.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    before = dict(found.clients_)
+    names = np.repeat(["first", sorted(before)[0]], 20)
+
+    with pytest.raises(ValueError, match="is here already"):
+        found.add_clients(NEW_X, NEW_Y, names)
+
+    assert found.clients_ == before

@@ -183,19 +183,48 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If its training has diverged.
         """
         check_is_fitted(self)
-        if name in self.clients_:
-            raise ValueError(f"client {name!r} is here already; give the new one a name of its own")
+        self._take_in(X, y, {name: slice(None)})
+        return self
+
+    def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
+        """Take in several clients, which train side by side.
+
+        Each comes to what :meth:`add_client` would bring it to, up to rounding.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n_rows, ...) and (n_rows,)
+            Their rows and labels.
+        parties : sequence of shape (n_rows,)
+            Which client owns each row; their names must be new.
+
+        Raises
+        ------
+        ValueError
+            If a name is taken, a label is none of the classes, or a row has no owner.
+        PartyRefused
+            If the training of one of them has diverged; none is taken in then.
+        """
+        check_is_fitted(self)
+        self._take_in(X, y, dict(rows_by_party(parties, len(y))))
+        return self
+
+    def _take_in(self, X: Any, y: Any, owned: dict[str, Any]) -> None:
+        taken = sorted(set(owned) & set(self.clients_))
+        if taken:
+            raise ValueError(
+                f"client {taken[0]!r} is here already; give the new one a name of its own"
+            )
         x, labels = self._rows(X), np.asarray(y)
         self._positions(labels)
         if len(x) != len(labels):
             raise ValueError(f"expected one label for each of {len(x)} rows, got {len(labels)}")
         from fedneighbors.tables.threads import one_thread
 
-        holdings = Holdings(x, labels, {name: slice(None)}, None)
         with one_thread():
+            holdings = Holdings(x, labels, owned, None)
             bench = self._ground.bench(holdings, self._rounds, self.trainer, self.device)
             self.clients_ |= self._joined(bench)
-        return self
 
     @abstractmethod
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:

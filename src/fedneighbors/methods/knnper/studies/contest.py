@@ -6,12 +6,14 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.personal.mixtures import joined
+from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.studies.crowds import Crowd
 
 __all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest", "entrants", "scored"]
@@ -156,11 +158,14 @@ def _entrant(
 def _scored(entrant: Any, people: Crowd) -> Scores:
     """Let the unseen clients join, and ask all of them."""
     found = Scores({}, {})
-    for name in people.unseen:
+    late = np.flatnonzero(~people.test & np.isin(people.owners, people.unseen))
+    if isinstance(entrant, Rival):
+        with suppress(PartyRefused):
+            entrant.add_clients(people.x[late], people.y[late], people.owners[late])
+    for name in sorted(set(people.owners[late]) - set(entrant.clients_)):
         rows = people.rows(name, test=False)
-        if len(rows):
-            with suppress(PartyRefused):  # its training diverges: it keeps the model for all
-                entrant.add_client(name, people.x[rows], people.y[rows])
+        with suppress(PartyRefused):  # its training diverges: it keeps the model for all
+            entrant.add_client(name, people.x[rows], people.y[rows])
     for name in people.names:
         for right, test in ((found.test, True), (found.own, False)):
             rows = people.rows(name, test=test)
