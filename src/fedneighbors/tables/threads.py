@@ -1,19 +1,29 @@
-"""One thread for torch: sums then have one order, and small products cost less."""
+"""One thread for torch and BLAS: sums then have one order, and small products cost less."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
+import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
 import torch
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["one_thread"]
 
 
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    """Return what knows the libraries that are loaded; to find them takes milliseconds."""
+    return ThreadpoolController()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use a single thread inside the block."""
+    """Let torch, and the products of NumPy and SciPy, use a single thread inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)

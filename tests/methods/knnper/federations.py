@@ -37,5 +37,6 @@ def training(parties, *, rounds=ROUNDS, **options):
     layout = Layout(parties[0].network)
     names = tuple(party.name for party in parties)
     options.setdefault("combine", parties[0].settings.combine)
-    options.setdefault("discriminate", parties[0].settings.looks_at_rows)
+    sees = parties[0].settings.looks_at_rows and parties[0].kind.discriminates
+    options.setdefault("discriminate", sees)
     return coordinate(rounds, layout.digest, layout.initial, names, **options)

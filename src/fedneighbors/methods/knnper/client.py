@@ -36,6 +36,7 @@ from fedneighbors.methods.knnper.personal.discriminants import (
     Discriminants,
     RandomFeatures,
     Scatter,
+    triangle,
 )
 from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
 from fedneighbors.methods.knnper.personal.own import OwnPart
@@ -46,6 +47,7 @@ from fedneighbors.methods.knnper.training.regime import Regime
 from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import column_moments
+from fedneighbors.tables.threads import one_thread
 
 __all__ = [
     "FIXED_POINT",
@@ -253,20 +255,24 @@ class KNNPerParty:
                 keys, said, self._labels, self.held_out, request.overall, settings
             )
             return
+        weight = 0.0
+        if self._found is not None:  # what stands beside keys is told by the rows of now
+            weight, of = self._found.weight, self._found.settings
+            settings = replace(settings, n_neighbors=of.n_neighbors, metric=of.metric)
         self.personal = self.kind.personalized(
             keys,
             self._labels,
-            weight=0.0 if self._found is None else self._found.weight,
+            weight=weight,
             overall=request.overall,
             pool=request.pool if len(request.pool) else None,
-            settings=settings if self._found is None else self._found.settings,
+            settings=settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:
         rows = self.rows(held_out=request.held_out)
         features = RandomFeatures(request.seed, request.rate, request.n_features)
         found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
-        upper = np.triu_indices(request.n_features)
+        upper = triangle(request.n_features)
         return ScatterReply(_fixed(found.within[upper]), _fixed(found.between[upper]))
 
     def _pool(self, request: PoolRequest) -> PoolReply:
@@ -284,7 +290,7 @@ class KNNPerParty:
 def _fixed(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
-        raise Refuse("terms of the pool are too large to be added up, or no numbers")
+        raise Refuse("what a pool is made of is too large to be added up, or no number")
     return scaled.astype(np.int64)
 
 
@@ -324,7 +330,8 @@ def with_rows(
     rows = flat_rows(x)
     if seen is None:
         return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
-    last = seen.of(rows)
+    with one_thread():  # products of several round otherwise
+        last = seen.of(rows)
     n_last = last.shape[1]
     beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
     return np.hstack([keys, rows, last]), beside

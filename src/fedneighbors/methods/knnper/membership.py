@@ -47,7 +47,8 @@ class Served:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings; for a pool the rows themselves stand beside them, as the network takes them.
+            Embeddings; for a pool the rows themselves, as the network takes them, and their
+            discriminants stand beside them.
         scores : float64 array of shape (n_rows, n_outputs)
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
@@ -223,7 +224,8 @@ class Personalized(Served):
     def forget(self, name: str, ids: Sequence[str]) -> Self:
         """Delete rows from the memory of a client.
 
-        The shared network, which may have been trained on them, is not changed.
+        The shared network, which may have been trained on them, is not changed, and neither are the
+        discriminants that were found with them.
 
         Raises
         ------

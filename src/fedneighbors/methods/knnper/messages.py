@@ -6,7 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import message
-from fedneighbors.methods.knnper.personal.discriminants import Discriminants, RandomFeatures
+from fedneighbors.methods.knnper.personal.discriminants import (
+    MOST_FEATURES,
+    Discriminants,
+    RandomFeatures,
+)
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.schema import Schema
 
@@ -158,6 +162,12 @@ class ScatterRequest:
     n_features: int
 
     reply: ClassVar[type] = ScatterReply
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_features <= MOST_FEATURES:
+            raise ValueError(f"expected 1 to {MOST_FEATURES} features, got {self.n_features}")
+        if not 0 <= self.rate < np.inf:
+            raise ValueError(f"expected a rate of 0 or more, got {self.rate}")
 
 
 @message

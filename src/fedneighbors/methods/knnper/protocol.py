@@ -167,7 +167,6 @@ def coordinate(
     if standardize or discriminate:
         frame = yield from framed(standardize=standardize)
     center, scale = frame.center, frame.scale
-    n_told = len(agreed.classes) if discriminate else 0
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, initial)
     chosen_on = stage.chosen_on
@@ -175,14 +174,15 @@ def coordinate(
         stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
         chosen_on = stage.weights
         stage = Stage(0, initial, chosen_on)
-    seen = yield from discriminants(frame, rounds.seed, n_rows, n_told, held_out=True)
+    looked = (frame, rounds.seed) if discriminate else None
+    seen = yield from discriminants(looked, overall, n_rows, held_out=True)
     yield from _released(ReleaseRequest.of(chosen_on, overall, seen=seen, final=False))
     if combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
     keep(stage)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
     stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
-    seen = yield from discriminants(frame, rounds.seed, n_rows, n_told, held_out=False)
+    seen = yield from discriminants(looked, overall, n_rows, held_out=False)
     yield from _released(ReleaseRequest.of(stage.weights, overall, stage.pool, seen, final=True))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 

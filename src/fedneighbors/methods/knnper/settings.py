@@ -204,6 +204,12 @@ class MemorySettings:
         if self.capacity is not None:
             _refuse_count("capacity", self.capacity)
         refuse_kept_rows(self.memory, self.capacity, self.strategy)
+        beside = (self.n_discriminants, self.n_beside)
+        if not all(type(n) is int for n in beside) or not 0 <= beside[0] <= beside[1]:
+            raise ValueError(
+                "expected whole numbers of discriminants and, no fewer, of columns beside keys, "
+                f"got {beside[0]!r} and {beside[1]!r}"
+            )
         if self.memory == "protonn" and self.combine == "pool":
             raise ValueError(
                 "memory='protonn' keeps no keys, from which the ridge head of a pool is made; use "

@@ -16,6 +16,7 @@ from fedneighbors.methods.knnper.personal.discriminants import (
     Scatter,
     feature_rate,
     n_features_for,
+    triangle,
 )
 from fedneighbors.tables.moments import Moments, mean_and_deviation
 
@@ -70,35 +71,36 @@ def framed(*, standardize: bool) -> Generator[Ask, Replies, Frame]:
 
 
 def discriminants(
-    frame: Frame, seed: int, n_rows: int, n_classes: int, *, held_out: bool
+    looked: tuple[Frame, int] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
     """Find what tells classes apart at every client, by sums of scatter alone.
 
     Parameters
     ----------
-    frame : Frame
-        Of the columns.
-    seed : int
-        Of random features.
+    looked : tuple of Frame and int, or None
+        Frame of the columns, and seed of random features; None if nothing is to be found.
+    overall : float64 array of shape (n_classes,)
+        Shares of the classes over all clients, with one row of each class added.
     n_rows : int
         Rows of all clients whose scatter is summed.
-    n_classes : int
-        Of all clients; 0 if nothing is to be found.
     held_out : bool
         Whether held-out rows are left out.
     """
-    if not n_classes:
+    if looked is None:
         return None
+    frame, seed = looked
     features = RandomFeatures(seed, frame.rate, n_features_for(n_rows))
     request = ScatterRequest(held_out, features.seed, features.rate, features.n_features)
     replies = yield total(request)
     found = replies.summed("the scatter of classes")
     within, between = (_whole(part, features.n_features) for part in (found.within, found.between))
-    return Discriminants.best(features, Scatter(within, between), n_classes)
+    counts = overall * (n_rows + len(overall)) - 1
+    n_present = int((counts > 0.5).sum())  # classes that may come later scatter nowhere
+    return Discriminants.best(features, Scatter(within, between), n_present)
 
 
-def _whole(triangle: npt.NDArray[np.int64], n: int) -> Floats:
+def _whole(upper: npt.NDArray[np.int64], n: int) -> Floats:
     """Return the symmetric matrix of an upper triangle in fixed point."""
     whole = np.zeros((n, n))
-    whole[np.triu_indices(n)] = np.ldexp(triangle.astype(np.float64), -FIXED_POINT)
+    whole[triangle(n)] = np.ldexp(upper.astype(np.float64), -FIXED_POINT)
     return whole + np.triu(whole, 1).T

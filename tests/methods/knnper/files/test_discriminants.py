@@ -30,6 +30,7 @@ def test_discriminants_come_back_as_they_were():
         ({"directions": np.empty((3, 0))}, "no table"),
         ({"directions": np.ones((2, 3))}, "no table"),
         ({"directions": np.array([[np.nan]])}, "not finite"),
+        ({"directions": np.ones((1025, 1))}, "more than 1024"),
     ],
 )
 def test_what_are_no_discriminants_is_refused(changed, words):

@@ -68,7 +68,7 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
 
     rewritten(path, clients=(encode(wide),))
 
-    with pytest.raises(ModelFileError, match="'north' has 9 columns, 0 of them rows"):
+    with pytest.raises(ModelFileError, match="'north' has 9 columns, 0 of them beside keys"):
         KNNPerClassifier.load(path)
 
 
@@ -128,6 +128,21 @@ def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_
     assert found.predict_proba(X, east).tobytes() == kept.predict_proba(X, east).tobytes()
 
 
+@pytest.mark.parametrize("value", [-3, 16, True, 2.5, "2", None])
+def test_a_memory_of_other_discriminants_is_refused(value, tmp_path):
+    kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
+    kept.save(tmp_path / "m")
+    client = decode(parts_of(tmp_path / "m").clients[0], (ClientParts,))
+    settings = {**client.settings, "n_discriminants": value}
+
+    rewritten(
+        tmp_path / "m", clients=(encode(ClientParts(**{**vars(client), "settings": settings})),)
+    )
+
+    with pytest.raises(ModelFileError):
+        KNNPerClassifier.load(tmp_path / "m")
+
+
 def test_a_memory_with_other_columns_beside_its_keys_is_refused(tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
@@ -136,5 +151,5 @@ def test_a_memory_with_other_columns_beside_its_keys_is_refused(tmp_path):
 
     rewritten(tmp_path / "m", clients=(encode(other),))
 
-    with pytest.raises(ModelFileError, match="has 23 columns, 12 of them rows, its network gives"):
+    with pytest.raises(ModelFileError, match="has 23 columns, 12 of them beside keys"):
         KNNPerClassifier.load(tmp_path / "m")

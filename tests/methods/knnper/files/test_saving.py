@@ -220,19 +220,17 @@ def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
     assert found.fit(X, Y).guarantee_ == ""  # trained anew without one
 
 
-def test_a_file_of_the_time_when_all_memories_were_exact_is_read_as_it_was(tmp_path):
+def test_a_file_of_the_time_when_all_memories_were_exact_is_read_and_written_as_it_was(tmp_path):
     """Two clients of ten wines each, one of which forgot a row and one of which got two more."""
     before = Path(__file__).with_name("version_1.fnk")
 
     found = KNNPerClassifier.load(before)
     found.save(tmp_path / "again")
-    again = KNNPerClassifier.load(tmp_path / "again")
 
-    said = found.predict_proba(X, CELLAR_OF_OLD)
-    assert again.predict_proba(X, CELLAR_OF_OLD).tobytes() == said.tobytes()
+    assert (tmp_path / "again").read_bytes() == before.read_bytes()
     assert found.clients_["b"].memory.ids == [*map(str, range(10)), "x", "y"]
     assert len(found.clients_["a"].memory) == 9
-    assert np.isfinite(said).all()
+    assert np.isfinite(found.predict_proba(X, CELLAR_OF_OLD)).all()
 
 
 def test_every_setting_of_memories_comes_back():

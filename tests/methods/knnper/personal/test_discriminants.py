@@ -1,11 +1,16 @@
 """Directions that tell classes apart at every client, whatever it calls them."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from fedneighbors.federation.inprocess import run
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.messages import CountsRequest, ReleaseRequest, ScatterRequest
 from fedneighbors.methods.knnper.personal import discriminants
@@ -148,20 +153,73 @@ def test_scatter_that_tells_nothing_gives_finite_directions(rows, labels):
     assert np.isfinite(found.of(rows)).all()
 
 
-def test_more_classes_than_features_give_a_direction_for_each_feature():
+@pytest.mark.parametrize(("n_classes", "n_directions"), [(1, 1), (2, 1), (3, 2), (5, 4), (9, 4)])
+def test_there_is_a_direction_less_than_classes_and_none_more_than_features(
+    n_classes, n_directions
+):
     random = np.random.default_rng(3)
-    rows, labels = random.normal(size=(60, 2)), np.arange(60) % 9
+    rows, labels = random.normal(size=(60, 2)), np.arange(60) % n_classes
 
-    found = Discriminants.best(FEATURES, Scatter.of(FEATURES, rows, labels), 9)
+    found = Discriminants.best(FEATURES, Scatter.of(FEATURES, rows, labels), n_classes)
 
-    assert found.directions.shape == (4, 4)
+    assert found.directions.shape == (4, n_directions)
+
+
+def test_classes_that_may_come_later_add_no_directions():
+    X, y, owners = meanings(0)
+    model = KNNPerClassifier(hidden=(4,), n_rounds=1, combine="pool", classes=range(90))
+
+    model.fit(X, y, parties=owners)
+
+    assert model._shared.seen.directions.shape[1] == 3
+    assert model.predict_proba(X[:1], parties=owners[:1]).shape == (1, 90)
+
+
+def test_few_rows_of_many_classes_are_kept_as_the_last_training_tells(tmp_path):
+    """With the held-out rows there are more random features, and so more directions."""
+    x, y = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 9
+    owners = ["a", "b"] * 6
+    model = KNNPerClassifier(hidden=(4,), n_rounds=1, combine="pool").fit(x, y, parties=owners)
+
+    model.save(tmp_path / "model")
+    found = KNNPerClassifier.load(tmp_path / "model")
+
+    settings = model.clients_["a"].settings
+    assert (settings.n_discriminants, settings.n_beside) == (6, 9)
+    said = model.predict_proba(x, parties=owners)
+    assert found.predict_proba(x, parties=owners).tobytes() == said.tobytes()
+
+
+BITS = """
+import hashlib
+import numpy as np
+from fedneighbors.methods.knnper import KNNPerClassifier
+rows = np.random.default_rng(0).normal(size=(600, 40))
+model = KNNPerClassifier(hidden=(8,), n_rounds=1, combine="pool")
+model.fit(rows, np.arange(600) % 5, parties=["a", "b", "c"] * 200)
+told = (model._shared.seen.directions, model._shared.seen.of(rows))
+print(hashlib.sha256(b"".join(part.tobytes() for part in told)).hexdigest())
+"""
+
+
+def test_how_many_threads_there_are_does_not_change_a_bit():
+    found = set()
+    for threads in ("1", "4"):
+        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+        told = os.environ | dict.fromkeys(names, threads)
+        done = subprocess.run(
+            [sys.executable, "-c", BITS], env=told, capture_output=True, text=True, check=True
+        )
+        found.add(done.stdout)
+
+    assert len(found) == 1
 
 
 def test_there_are_two_rows_for_a_feature_and_no_more_features_than_can_be_sent():
     assert [n_features_for(n) for n in (1, 2, 3, 100, 2047, 10**6)] == [1, 1, 1, 50, 1023, 1024]
 
 
-@pytest.mark.parametrize("deviations", [[], [0.0, 0.0], [1e200, 1.0]])
+@pytest.mark.parametrize("deviations", [[], [0.0, 0.0], [1e200, 1.0], [1e-155]])
 def test_columns_without_a_scale_have_a_rate(deviations):
     assert feature_rate(np.array(deviations)) == discriminants.WIDTH
     assert feature_rate(np.array([1.0, 2.0])) == discriminants.WIDTH / 10
@@ -174,8 +232,8 @@ def pooling(order=1):
 def test_the_order_of_clients_does_not_change_a_bit():
     parties, turned = pooling(), pooling(-1)
 
-    found = simulate(training(parties), Cohort(parties)).result
-    again = simulate(training(turned), Cohort(turned)).result
+    found = run(training(parties), parties).result
+    again = run(training(turned), turned).result
 
     assert found.seen.features == again.seen.features
     assert found.seen.directions.tobytes() == again.seen.directions.tobytes()

@@ -30,6 +30,9 @@ __all__ = ["client_bytes", "read_client", "read_settings", "settings_parts"]
 
 Scalar = str | int | float | bool | None
 
+LEFT_OUT = {("n_discriminants", 0)}
+"""What files of the time before it do not say, and none has to."""
+
 
 @message
 class ClientParts:
@@ -71,7 +74,7 @@ def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     parts = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in vars(settings).items()
-        if name != "codec"
+        if name != "codec" and (name, value) not in LEFT_OUT
     }
     foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
     if foreign:

@@ -4,7 +4,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation.messages import decode, encode, message
-from fedneighbors.methods.knnper.personal.discriminants import Discriminants, RandomFeatures
+from fedneighbors.methods.knnper.personal.discriminants import (
+    MOST_FEATURES,
+    Discriminants,
+    RandomFeatures,
+)
 
 __all__ = ["read_seen", "seen_bytes"]
 
@@ -22,6 +26,8 @@ class SeenParts:
             raise ValueError("seed or rate of random features is out of range")
         if self.directions.ndim != 2 or not 0 < self.directions.shape[1] <= len(self.directions):
             raise ValueError("directions are no table of discriminants")
+        if len(self.directions) > MOST_FEATURES:
+            raise ValueError(f"directions are of more than {MOST_FEATURES} random features")
         if not np.isfinite(self.directions).all():
             raise ValueError("directions are not finite")
 

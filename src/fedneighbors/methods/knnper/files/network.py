@@ -49,12 +49,15 @@ def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout
             source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
         )
     for name, personal in kept.clients.items():
-        told = personal.memory.n_dimensions, personal.settings.n_beside
-        if told != (n_columns, settings.n_beside):
+        asked = personal.settings
+        told = personal.memory.n_dimensions, asked.n_beside, asked.n_discriminants
+        made = n_columns, settings.n_beside, settings.n_discriminants
+        if told != made:
             raise _unusable(
                 source,
-                f"the memory of {name!r} has {told[0]} columns, {told[1]} of them rows, its "
-                f"network gives {n_columns} and {settings.n_beside}",
+                f"the memory of {name!r} has {told[0]} columns, {told[1]} of them beside keys and "
+                f"{told[2]} of these discriminants; its network gives {made[0]}, {made[1]} and "
+                f"{made[2]}",
             )
     return network, layout, settings
 
@@ -94,10 +97,10 @@ def _tried(
     try:
         x = as_tensor(zeros, none, none, layout)
         keys, scores = network.seen(layout.state(kept.shared.weights), x)
+        alone = replace(kept.settings, n_beside=0, n_discriminants=0)
+        wide, settings = with_rows(keys.double().numpy(), x, alone, kept.shared.seen)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
-    alone = replace(kept.settings, n_beside=0, n_discriminants=0)
-    wide, settings = with_rows(keys.double().numpy(), x, alone, kept.shared.seen)
     return wide.shape[1], scores.shape[1] if scores.ndim == 2 else 0, settings
 
 

@@ -56,8 +56,12 @@ def refuse_basis(classes: tuple[Any, ...], overall: Floats, pool: Floats | None)
     if not (np.isfinite(overall).all() and (positive > 0).all()):
         raise ValueError("shares of the classes, or deviations of the targets, are out of range")
     n_experts = len(NUMBER_EXPERTS if numbers else EXPERTS)
-    if pool is not None and not (pool.shape == (n_experts,) and np.isfinite(pool).all()):
-        raise ValueError(f"weights of the pool are not {n_experts} finite numbers")
+    if pool is not None and pool.shape != (n_experts,):
+        raise ValueError(
+            f"its pool weighs {pool.size} experts, that of this release {n_experts}; train it anew"
+        )
+    if pool is not None and not np.isfinite(pool).all():
+        raise ValueError("weights of the pool are not finite")
 
 
 def refuse_values(values: npt.NDArray[Any], overall: Floats) -> None:

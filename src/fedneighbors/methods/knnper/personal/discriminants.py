@@ -16,7 +16,15 @@ from scipy.special import ndtri
 
 from fedneighbors.methods.knnper.training.batches import words_seed
 
-__all__ = ["Discriminants", "RandomFeatures", "Scatter", "feature_rate", "n_features_for"]
+__all__ = [
+    "MOST_FEATURES",
+    "Discriminants",
+    "RandomFeatures",
+    "Scatter",
+    "feature_rate",
+    "n_features_for",
+    "triangle",
+]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -57,8 +65,15 @@ def feature_rate(deviations: Floats) -> float:
         distance of two rows.
     """
     with np.errstate(over="ignore"):
-        unit = 2 * float((deviations**2).sum())
-    return WIDTH / unit if 0 < unit < np.inf else WIDTH
+        unit = 2 * (deviations**2).sum()
+        rate = float(WIDTH / unit) if unit > 0 else np.inf
+    return rate if 0 < rate < np.inf else WIDTH
+
+
+@lru_cache(maxsize=1)
+def triangle(n_features: int) -> tuple[Integers, Integers]:
+    """Return rows and columns of the upper triangle of a matrix, row after row."""
+    return np.triu_indices(n_features)
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,7 @@ def _times(rows: Floats, matrix: Floats) -> Floats:
     return found
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
     """Return normal directions and uniform phases, from bits that no release of NumPy changes."""
     bits = np.random.Philox(key=words_seed(seed, "random features"))
@@ -168,7 +183,7 @@ class Discriminants:
         Of rows.
     directions : float64 array of shape (n_features, n_discriminants)
         Of most scatter between the classes of a client for that within them (Fisher, 1936). Along
-        each the scatter within is 1, and between two of them it is 0.
+        each the scatter within, with the ridge, is 1; across two of them both are 0.
     """
 
     features: RandomFeatures
@@ -176,7 +191,9 @@ class Discriminants:
 
     @classmethod
     def best(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:
-        """Return one direction less than there are classes, as many as tell their means apart.
+        """Return one direction less than there are classes, but one at least.
+
+        As many tell the means of classes apart; more would show noise alone.
 
         Parameters
         ----------
@@ -185,17 +202,21 @@ class Discriminants:
         scatter : Scatter
             Summed over the clients.
         n_classes : int
-            2 or more.
+            Classes that have rows.
         """
         n = features.n_features
         mean = max(float(np.trace(scatter.within)) / n, LEAST_SCATTER)
         within = scatter.within + RIDGE * mean * np.eye(n)
-        kept = [max(n - (n_classes - 1), 0), n - 1]
+        kept = [n - min(max(n_classes - 1, 1), n), n - 1]
         found = eigh(scatter.between, within, subset_by_index=kept)[1]
         return cls(features, np.ascontiguousarray(found[:, ::-1]))
 
     def of(self, rows: Floats) -> Floats:
-        """Return the discriminants of rows, shape (n_rows, n_discriminants)."""
+        """Return the discriminants of rows, shape (n_rows, n_discriminants).
+
+        They are rounded to 32 bits, in which files keep them.
+        """
         starts = range(0, max(len(rows), 1), _BLOCK_ROWS)
         columns = (self.features.of(rows[i : i + _BLOCK_ROWS]) for i in starts)
-        return np.concatenate([_times(block, self.directions) for block in columns])
+        whole = np.concatenate([_times(block, self.directions) for block in columns])
+        return whole.astype(np.float32).astype(np.float64)

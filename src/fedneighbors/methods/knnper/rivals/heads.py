@@ -64,8 +64,11 @@ class Headed(Rival):
 
     def _joined(self, bench: "Bench") -> Owns:
         heads = dict.fromkeys(bench.names, self.weights_[bench.head])
+        done = 0.0
         for rate, share in bench.rounds.course():
-            heads = self._tuned(bench, self.weights_, heads, round(FIRST_PASSES * share), rate)
+            passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
+            heads = self._tuned(bench, self.weights_, heads, passes, rate)
+            done += share
         return self._tuned(bench, self.weights_, heads, self.tuning_epochs, self.tuning_rate)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
