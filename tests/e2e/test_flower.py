@@ -161,7 +161,6 @@ def test_fedpnn_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
         assert "centers stand for 5 records or more each" in shared.log(party).read_text()
 
 
-@pytest.mark.slow  # each of its eight exchanges starts Python and torch on every node
 def test_knnper_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
     tables = [read_table(shared.folder / f"{party}.csv", label="digit") for party in PARTIES]
     x, y = (np.concatenate([getattr(table, name) for table in tables]) for name in "xy")
