@@ -60,6 +60,7 @@ benchmark: $(VENV)/.test ## Speed of the training kernels against their peers, i
 	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/pnn.py
 	$(BIN)/python benchmarks/clients.py
+	$(BIN)/python benchmarks/partitions.py
 
 .PHONY: benchmark-search
 benchmark-search: $(VENV)/.test ## Speed of nearest-neighbour search against its peers, in one run

@@ -1,16 +1,19 @@
 """The training of a federation: one result over every way to its clients."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation.inprocess import run
+from fedneighbors.methods.knnper.client import KNNPerParty
 from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.training.regime import Regime
-from tests.methods.knnper.federations import DIGITS, members, network, training
+from tests.methods.knnper.federations import DIGITS, ROWS, members, network, training
 
 
 def asked(coordinator, parties):
@@ -171,3 +174,22 @@ def test_standardized_columns_are_those_of_the_pooled_table():
     np.testing.assert_allclose(outcome.result.center, pooled.mean(axis=0), rtol=1e-12)
     spread = pooled.std(axis=0)
     np.testing.assert_allclose(outcome.result.scale, np.where(spread > 0, spread, 1.0), rtol=1e-9)
+
+
+def test_no_more_changes_are_held_at_a_time_however_many_clients_train(monkeypatch):
+    owner = np.array([f"c{i // 4:02d}" for i in range(ROWS)])
+    parties = members(owner=owner)
+    held, most = [], [0]
+    update = KNNPerParty.update
+
+    def counted(self, request, after):
+        reply = update(self, request, after)
+        held.append(weakref.ref(reply))
+        most[0] = max(most[0], sum(one() is not None for one in held))
+        return reply
+
+    monkeypatch.setattr(KNNPerParty, "update", counted)
+    simulate(training(parties), Cohort(parties))
+
+    assert len(held) == 6 * len(parties) == 360
+    assert most[0] <= 3  # the sum so far, the last change and the next

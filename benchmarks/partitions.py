@@ -1,0 +1,67 @@
+"""CPU seconds to deal 60,000 rows to 1,000 clients, by each kind of partition.
+
+Prints the median of each, and its ratio over one stable sort of the rows by class, the least that a
+deal by classes has to do. Wanted: below two seconds each. One thread.
+Run ``python benchmarks/partitions.py [--quick]``.
+"""
+
+import argparse
+import time
+from statistics import median
+
+import numpy as np
+
+from fedneighbors.partition import (
+    dirichlet,
+    iid,
+    natural,
+    pachinko,
+    pathological_v2,
+    permute_labels,
+    quantity_skew,
+    row_roles,
+    unseen_parties,
+)
+
+N_ROWS, N_CLIENTS, WANTED_S = 60_000, 1_000, 2.0
+
+
+def seconds(work, repeats):
+    """Return the median CPU seconds of a call."""
+    each = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        each.append(time.process_time() - start)
+    return median(each)
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one call of each")
+    repeats = 1 if parser.parse_args().quick else 7
+    rng = np.random.default_rng(0)
+    fine = rng.integers(100, size=N_ROWS)
+    y, ids = fine // 10, rng.integers(N_CLIENTS, size=N_ROWS).astype(str)
+    owners = iid(N_ROWS, N_CLIENTS, seed=0)
+    deals = {
+        "iid": lambda: iid(N_ROWS, N_CLIENTS, seed=0),
+        "Dirichlet, alpha .3": lambda: dirichlet(y, N_CLIENTS, alpha=0.3, seed=0),
+        "pathological v2": lambda: pathological_v2(y, N_CLIENTS, seed=0),
+        "pachinko": lambda: pachinko(y, fine, N_CLIENTS, seed=0),
+        "numbers of rows": lambda: quantity_skew(N_ROWS, N_CLIENTS, factor=1.0, seed=0),
+        "natural owners": lambda: natural(ids),
+        "permuted labels": lambda: permute_labels(y, owners, n_groups=4, seed=0),
+        "roles of rows": lambda: row_roles(owners, test=0.25, seed=0),
+        "seen and unseen": lambda: unseen_parties(owners, 0.2, seed=0),
+    }
+    sort = seconds(lambda: np.argsort(y, kind="stable"), max(repeats, 5))
+    print(f"one stable sort of {N_ROWS:,} classes: {sort:.4f} s")
+    for name, deal in deals.items():
+        took = seconds(deal, repeats)
+        print(f"{name:22} {took:7.3f} s  {took / sort:7.0f} sorts  (wanted < {WANTED_S:g} s)")
+
+
+if __name__ == "__main__":
+    main()
