@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedneighbors.errors import DataError
 from fedneighbors.federation.messages import Message
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.algorithm import weighted_change
@@ -33,13 +32,19 @@ from fedneighbors.methods.knnper.networks.device import Device, chosen_device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.personal.discriminants import (
-    Discriminants,
     RandomFeatures,
     Scatter,
     triangle,
 )
 from fedneighbors.methods.knnper.personal.mixtures import held_out_rows
 from fedneighbors.methods.knnper.personal.own import OwnPart
+from fedneighbors.methods.knnper.seen import (
+    as_tensor,
+    flat_rows,
+    shared_log_shares,
+    tokens,
+    with_rows,
+)
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Chosen, Kind, Values
@@ -47,16 +52,12 @@ from fedneighbors.methods.knnper.training.regime import Regime
 from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import column_moments
-from fedneighbors.tables.threads import one_thread
 
 __all__ = [
     "FIXED_POINT",
     "REQUESTS",
     "KNNPerParty",
-    "as_tensor",
     "regime_of",
-    "shared_log_shares",
-    "with_rows",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -144,7 +145,7 @@ class KNNPerParty:
         self.x = torch.empty(0)
         self._raw = np.asarray(x)
         if self.layout.n_tokens is not None:
-            self._raw = _tokens(self._raw, self.layout.n_tokens)
+            self._raw = tokens(self._raw, self.layout.n_tokens)
         self._y = np.asarray(y)
         self._feature_names = feature_names
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
@@ -304,91 +305,3 @@ def regime_of(request: TrainRequest) -> Regime:
         weight_decay=request.weight_decay,
         proximal=request.proximal,
     )
-
-
-def with_rows(
-    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
-) -> tuple[Floats, MemorySettings]:
-    """Return keys with rows and their discriminants beside them, and settings that say so.
-
-    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
-    stay away.
-
-    Parameters
-    ----------
-    keys : float64 array of shape (n_rows, n_dimensions)
-        Embeddings.
-    x : Tensor of shape (n_rows, ...)
-        Rows as the network takes them.
-    settings : MemorySettings
-        Of the memory.
-    seen : Discriminants or None
-        Of rows.
-    """
-    if not (settings.looks_at_rows and x.is_floating_point()):
-        return keys, settings
-    rows = flat_rows(x)
-    if seen is None:
-        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
-    with one_thread():  # products of several round otherwise
-        last = seen.of(rows)
-    n_last = last.shape[1]
-    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
-    return np.hstack([keys, rows, last]), beside
-
-
-def flat_rows(x: Tensor) -> Floats:
-    """Return rows as a float64 table, whatever their shape."""
-    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
-
-
-def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:
-    """Return rows as a network takes them.
-
-    Parameters
-    ----------
-    x : array of shape (n_rows, ...)
-        Numbers, or whole numbers that stand for tokens.
-    center, scale : float64 array of shape (n_features,)
-        Of the columns; empty if they are left as they are.
-    layout : Layout
-        Of the network, whose type numbers get.
-
-    Raises
-    ------
-    DataError
-        If the network reads tokens and rows hold what is none.
-    """
-    if len(center):
-        x = (x - center) / scale
-    if layout.n_tokens is not None:
-        x = _tokens(x, layout.n_tokens)
-    if layout.reads_tokens and x.dtype.kind in "iu":
-        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
-    return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
-
-
-def _tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
-    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
-        raise DataError(
-            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
-            "the alphabet that the network was made for"
-        )
-    return np.asarray(x, np.int64)
-
-
-def shared_log_shares(
-    network: Network,
-    layout: Layout,
-    weights: npt.NDArray[Any],
-    x: Tensor,
-    *,
-    kind: Kind = CLASSES,
-    device: Device = "cpu",
-) -> tuple[Floats, Floats]:
-    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
-
-    Where numbers are predicted, in place of logarithms what the model says of them.
-    """
-    embeddings, scores = network.seen(layout.state(weights), x, device=device)
-    return embeddings.double().numpy(), kind.said(scores).double().numpy()

@@ -53,7 +53,7 @@ class Served:
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares, with_rows
+        from fedneighbors.methods.knnper.seen import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)

@@ -5,9 +5,9 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.client import as_tensor
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.seen import as_tensor
 
 __all__ = ["refuse_unsuited"]
 

@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper.client import as_tensor, with_rows
 from fedneighbors.methods.knnper.networks.blueprint import OWN, Blueprint
 from fedneighbors.methods.knnper.networks.choice import Model
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
+from fedneighbors.methods.knnper.seen import as_tensor, with_rows
 from fedneighbors.methods.knnper.settings import MemorySettings
 
 __all__ = ["kept_network"]

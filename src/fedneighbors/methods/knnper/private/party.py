@@ -17,7 +17,7 @@ from fedneighbors.federation.messages import Message, decode, encode
 from fedneighbors.federation.payments import Till
 from fedneighbors.federation.roles import Refuse
 from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.client import KNNPerParty, as_tensor
+from fedneighbors.methods.knnper.client import KNNPerParty
 from fedneighbors.methods.knnper.messages import Receipt, ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.private.accounting import Budget, StepPlan, plan_of
@@ -29,6 +29,7 @@ from fedneighbors.methods.knnper.private.messages import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
+from fedneighbors.methods.knnper.seen import as_tensor
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.training.regime import Regime
 from fedneighbors.privacy.accounting import fits

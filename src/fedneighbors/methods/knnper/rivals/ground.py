@@ -10,13 +10,13 @@ from torch import Tensor
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation.roles import Refuse
-from fedneighbors.methods.knnper.client import as_tensor, shared_log_shares
 from fedneighbors.methods.knnper.networks.choice import chosen_network
 from fedneighbors.methods.knnper.networks.device import Device
 from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.rivals.bench import Bench, Vector, head_places
+from fedneighbors.methods.knnper.seen import as_tensor, shared_log_shares
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.tables.labels import Label, label_positions
 from fedneighbors.tables.moments import column_moments, mean_and_deviation
