@@ -114,7 +114,7 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_a_worker_that_never_answers():
-    before = threading.active_count()
+    before, others = threading.active_count(), multiprocessing.active_children()
 
     with pytest.raises(KeyboardInterrupt):
         run(
@@ -125,11 +125,12 @@ def test_interrupt_ends_a_worker_that_never_answers():
         )
 
     assert threading.active_count() == before
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
 
 
 def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
     before, start, end = threading.active_count(), threading.Thread.start, Threads.end
+    others = multiprocessing.active_children()
     ending = threading.Event()
 
     def interrupted(thread):
@@ -146,7 +147,7 @@ def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monke
         run(_counted(), counters(), workers="processes")
 
     assert threading.active_count() == before
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
 
 
 def test_parties_that_have_not_begun_are_not_asked_after_an_error():

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
-import torch
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_thread"]
+__all__ = ["one_blas_thread", "one_thread"]
 
 
 @lru_cache(maxsize=1)
@@ -18,12 +17,21 @@ def _controller() -> ThreadpoolController:
 
 
 @contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let the products of NumPy and SciPy use a single thread inside the block."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch, and the products of NumPy and SciPy, use a single thread inside the block."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with _controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             yield
     finally:
         torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.personal.discriminants import Discriminants
 from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Kind
-from fedneighbors.tables.threads import one_thread
+from fedneighbors.tables.threads import one_blas_thread
 
 __all__ = ["as_tensor", "flat_rows", "shared_log_shares", "tokens", "with_rows"]
 
@@ -48,7 +48,7 @@ def with_rows(
     rows = flat_rows(x)
     if seen is None:
         return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
-    with one_thread():  # products of several round otherwise
+    with one_blas_thread():  # products of several round otherwise
         last = seen.of(rows)
     n_last = last.shape[1]
     beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)

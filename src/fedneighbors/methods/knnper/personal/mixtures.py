@@ -22,6 +22,7 @@ from fedneighbors.methods.knnper.personal.pool import (
 )
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.training.batches import row_order
+from fedneighbors.tables.threads import one_blas_thread
 
 __all__ = ["EXPERTS", "HeldOut", "Personal", "held_out_rows", "joined", "personalized"]
 
@@ -167,7 +168,8 @@ class Personal(OwnPart):
         prior = np.log(local_prior(self.memory.labels, self.overall))
         heads = [np.zeros_like(scores)] * len(HEADS)
         if self._heads is not None:
-            heads = self._heads.said(keys)
+            with one_blas_thread():
+                heads = self._heads.said(keys)
         votes = shared if local is None else local
         return pooled(_experts(scores, votes, prior, heads), self.pool)
 

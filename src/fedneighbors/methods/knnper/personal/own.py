@@ -12,6 +12,7 @@ from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.choosing import in_metric
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.tables.threads import one_blas_thread
 
 __all__ = ["OwnPart"]
 
@@ -44,18 +45,18 @@ class OwnPart(ABC):
     settings: MemorySettings
 
     def __post_init__(self) -> None:
-        self._refit()
+        self._made_anew()
 
     def add(self, keys: Floats, labels: npt.NDArray[Any], ids: Any = None) -> None:
         """Let rows into the memory."""
         near = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
         self.memory.add(near, labels, ids)
-        self._refit()
+        self._made_anew()
 
     def forget(self, ids: Any) -> None:
         """Delete rows from the memory and from all that was made of it."""
         self.memory.forget(ids)
-        self._refit()
+        self._made_anew()
 
     def coded(self, codec: ProductCodec) -> Self:
         """Return the same part with product codes of its keys in place of them.
@@ -89,6 +90,10 @@ class OwnPart(ABC):
         )
         memory.restore(before.keys, before.labels, before.ids, before.state())
         return replace(self, memory=memory, settings=settings)
+
+    def _made_anew(self) -> None:
+        with one_blas_thread():  # the same rows give the same bits, however many threads there are
+            self._refit()
 
     @abstractmethod
     def _refit(self) -> None:

@@ -20,6 +20,7 @@ from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.personal.pool import PRIOR_PRECISION, PoolTerms
 from fedneighbors.methods.knnper.personal.ridge import Head, head_held_out
 from fedneighbors.methods.knnper.settings import MemorySettings, Metric
+from fedneighbors.tables.threads import one_blas_thread
 
 __all__ = [
     "NUMBER_EXPERTS",
@@ -217,7 +218,8 @@ class PersonalNumbers(OwnPart):
         heads = [np.zeros_like(said)] * 2
         if self._heads is not None:
             seen, rows = apart(keys, self.settings.n_beside)
-            heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
+            with one_blas_thread():
+                heads = [self._heads[0].said(seen), self._heads[1].said(rows)]
         return np.asarray(_experts(said, local, mean, heads) @ self.pool)
 
     def _refit(self) -> None:
