@@ -175,7 +175,7 @@ def test_what_is_too_much_to_draw_is_said():
     assert drawn.left_out == ("the first 24 of 30 panels",)
 
 
-@pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12])
+@pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12, 13, 14])
 def test_colours_differ(n_colors):
     assert len({to_rgb(color) for color in colors(n_colors)}) == n_colors
 

@@ -19,6 +19,7 @@ _RAINBOW = (
     *("#882E72", "#1965B0", "#5289C7", "#7BAFDE", "#4EB265", "#90C987"),
     *("#CAE0AB", "#F7F056", "#F6C141", "#F1932D", "#E8601C", "#DC050C"),
 )
+_LONG_RAINBOW = ("#D1BBD7", "#AE76A3", *_RAINBOW)
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
@@ -84,13 +85,13 @@ def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
     Parameters
     ----------
     n_colors : int
-        Number of groups; beyond 12 the colours repeat.
+        Number of groups; beyond 14 the colours repeat.
     ordered : bool
         Take a scheme that runs from cold to warm also for a small number of groups.
     """
     if n_colors <= len(_BRIGHT) and not ordered:
         return list(_BRIGHT[:n_colors])
     if n_colors > len(_RAINBOW):
-        return [_RAINBOW[index % len(_RAINBOW)] for index in range(n_colors)]
+        return [_LONG_RAINBOW[index % len(_LONG_RAINBOW)] for index in range(n_colors)]
     step = (len(_RAINBOW) - 1) / max(1, n_colors - 1)
     return [_RAINBOW[round(index * step)] for index in range(n_colors)]
