@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from fedneighbors.methods.knnper.networks.network import state_of
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import Trainer
 
 N_CLIENTS, WANTED = 80, 3.0
 SHAPES = {

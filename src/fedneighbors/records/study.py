@@ -1,16 +1,15 @@
 """Named experiments of any method: how one is described, run, timed and turned to a record."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from fedneighbors.records.environment import environment
 from fedneighbors.records.schema import Figure, RunRecord, Scalar, Table
 
-__all__ = ["Findings", "Progress", "Study", "Work", "run_each", "silent"]
+__all__ = ["Findings", "Progress", "Study", "Work", "silent"]
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and what is going on."""
@@ -111,35 +110,3 @@ class Study:
             seconds=time.perf_counter() - clock,
             environment=environment(),
         )
-
-
-def run_each(
-    task: Callable[..., Any],
-    jobs: Sequence[tuple[Any, ...]],
-    *,
-    n_jobs: int,
-    progress: Progress,
-    label: Callable[..., str],
-) -> list[Any]:
-    """Return ``task(*job)`` of every job, in order.
-
-    Parameters
-    ----------
-    task : callable
-        A function of a module, so that other processes find it.
-    jobs : sequence of tuple
-        Arguments.
-    n_jobs : int
-        Processes.
-    progress, label : callable
-        Told how many are done, and the name of the job that was.
-    """
-    from joblib import Parallel, delayed
-
-    results = []
-    for result in Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(task)(*job) for job in jobs
-    ):
-        results.append(result)
-        progress(len(results), len(jobs), label(*jobs[len(results) - 1]))
-    return results

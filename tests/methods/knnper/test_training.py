@@ -9,7 +9,8 @@ from fedneighbors.methods.knnper.networks.network import Network, copied, state_
 from fedneighbors.methods.knnper.networks.perceptron import perceptron
 from fedneighbors.methods.knnper.training.batches import batch_plan, row_order
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import Trainer
 
 RANDOM = np.random.default_rng(0)
 SIZES = (7, 0, 33, 1, 16)

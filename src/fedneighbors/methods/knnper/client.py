@@ -49,7 +49,8 @@ from fedneighbors.methods.knnper.settings import MemorySettings
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Chosen, Kind, Values
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import Trainer
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.moments import column_moments
 

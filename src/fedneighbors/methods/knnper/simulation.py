@@ -19,7 +19,8 @@ from fedneighbors.federation.sums import add_up
 from fedneighbors.methods.knnper.client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper.messages import TrainRequest
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.methods.knnper.training.trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import CHUNK, Trainer
 from fedneighbors.records import Round
 
 __all__ = ["Cohort", "simulate"]

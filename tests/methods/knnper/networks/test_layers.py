@@ -18,7 +18,8 @@ from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.training.batches import batch_plan, row_order
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import Trainer
 from tests.methods.knnper.federations import members, training
 
 RANDOM = torch.Generator().manual_seed(1)

@@ -13,7 +13,8 @@ from fedneighbors.methods.fedknn.studies.cells import Cell, Place
 from fedneighbors.methods.fedknn.studies.collections import Collection, load_collection
 from fedneighbors.methods.fedknn.studies.journal import Journal
 from fedneighbors.methods.fedknn.studies.trials import Trial
-from fedneighbors.records.study import Progress, run_each, silent
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Progress, silent
 
 __all__ = ["Measuring", "Task", "measure"]
 

@@ -26,7 +26,8 @@ from fedneighbors.partition import iid
 from fedneighbors.privacy.ledger import Ledger
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 from fedneighbors.tables.owners import rows_by_party
 
 __all__ = ["CASES", "PRIVACY", "Case", "rows_of", "score_private"]

@@ -20,7 +20,8 @@ from fedneighbors.methods.fedpnn.studies.printed import PRINTED
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import dirichlet, iid
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["NONIID", "REAL", "SETS", "load_set", "score_split", "unadvised"]
 

@@ -16,7 +16,8 @@ from fedneighbors.methods.fedpnn.studies.nodes import NodeScore, score_model
 from fedneighbors.methods.fedpnn.studies.printed import MODIFIED, PRINTED
 from fedneighbors.methods.fedpnn.studies.real import unadvised
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["SENSITIVITY", "Point", "steps", "sweep"]
 

@@ -19,7 +19,8 @@ from fedneighbors.methods.fedpnn.studies.printed import PRINTED
 from fedneighbors.methods.fedpnn.studies.real import unadvised
 from fedneighbors.methods.fedpnn.studies.table7_tables import FIGURES, NOTES, Trial, tables
 from fedneighbors.methods.fedpnn.synthesis import correlation_similarity, ks_complement, utility
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["TABLE7", "measure"]
 

@@ -16,7 +16,8 @@ from fedneighbors.methods.flynn.studies.comparing import Effort, two_stage_searc
 from fedneighbors.methods.flynn.studies.spaces import SPACES
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["BUNDLED", "IMBALANCE"]
 

@@ -12,7 +12,8 @@ from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.candidates import Candidate
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["STUDY", "SWEEPS", "Case", "Plan", "examine"]
 

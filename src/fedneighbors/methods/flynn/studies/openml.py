@@ -17,7 +17,8 @@ from fedneighbors.methods.flynn.studies.comparing import (
 )
 from fedneighbors.metrics import compare_paired, normalized_accuracy
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["PAPER", "SETS", "STUDY", "Plan", "examine"]
 

@@ -31,7 +31,8 @@ from fedneighbors.methods.flynn.studies.privacy_sets import (
     measure,
 )
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["FULL", "QUICK", "STUDY", "Plan", "examine"]
 

@@ -10,7 +10,8 @@ from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.studies.comparing import Effort, part_of, two_stage_search
 from fedneighbors.metrics import accuracy
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["SPACES", "STUDY"]
 

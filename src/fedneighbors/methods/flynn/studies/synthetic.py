@@ -15,7 +15,8 @@ from fedneighbors.methods.flynn.rivals import Split, neighbor_scores, tune_simha
 from fedneighbors.methods.flynn.selection import FlyNNSearchCV
 from fedneighbors.metrics import normalized_accuracy
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["METHODS", "STUDY", "Plan", "Setting", "examine", "score_set"]
 

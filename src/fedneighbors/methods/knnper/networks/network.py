@@ -1,6 +1,8 @@
 """Owns `Network`: a module, where in it the embedding comes out, and which part is its head."""
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +107,10 @@ class Network:
         """Rows that a step needs: batch normalization knows no deviation of a single one."""
         return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
 
+    def head_moves_alone(self, only: Sequence[str] | None) -> bool:
+        """Return whether none but the head's parameters move, where some do."""
+        return only is not None and set(only) <= set(self.head_names)
+
     def prepare(self, only: Sequence[str] | None = None) -> None:
         """Put the layers into training mode.
 
@@ -116,9 +122,8 @@ class Network:
         only : sequence of str, optional
             Names of the parameters that move; by default all.
         """
-        head_alone = only is not None and set(only) <= set(self.head_names)
-        self.module.train(not head_alone)
-        if head_alone:
+        self.module.train(not self.head_moves_alone(only))
+        if self.head_moves_alone(only):
             for name in self.head:
                 self.module.get_submodule(name).train()
 
@@ -155,21 +160,73 @@ class Network:
         scores : Tensor of shape (n_rows, n_outputs)
             Both on the processor.
         """
+        caught: list[Tensor] = []
+        with self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out))):
+            scores = list(self._evaluated(state, x, batch_size, device))
+        return torch.cat(caught).cpu(), torch.cat(scores).cpu()
+
+    def head_network(self) -> "Network | None":
+        """Return the head as a network of its own, if it is a single layer.
+
+        Its rows are what :meth:`before_head` returns; its only layer has the name ``"head"``.
+        """
+        if len(self.head) != 1:
+            return None
+        layer = self.module.get_submodule(self.head[0])
+        return Network(nn.Sequential(OrderedDict(head=layer)), "head")
+
+    def before_head(
+        self, state: Mapping[str, Tensor], x: Tensor, *, device: Device = "cpu"
+    ) -> Tensor | None:
+        """Return what the head makes scores of, in evaluation mode.
+
+        Parameters
+        ----------
+        state : mapping of str to Tensor
+            Weights.
+        x : Tensor of shape (n_rows, ...)
+            Rows.
+        device : {"cpu", "cuda", "auto"}
+            Where it is computed, and stays.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, ...) or None
+            None where the module does more than to let a single layer make scores of one tensor.
+        """
+        calls: list[tuple[tuple[Any, ...], Any]] = []
+        with self._hooked(self.head[0], lambda _, given, out: calls.append((given, out))):
+            scores = list(self._evaluated(state, x, None, device))
+        alone = len(calls) == len(scores) and all(
+            out is score and len(given) == 1 and isinstance(given[0], Tensor)
+            for (given, out), score in zip(calls, scores, strict=True)
+        )
+        return torch.cat([given[0] for given, _ in calls]) if alone else None
+
+    @contextmanager
+    def _hooked(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+        """Let a function see what a layer takes and gives."""
+        handle = self.module.get_submodule(name).register_forward_hook(hook)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _evaluated(
+        self, state: Mapping[str, Tensor], x: Tensor, batch_size: int | None, device: Device
+    ) -> Iterator[Tensor]:
+        """Yield the scores of some rows at a time, in evaluation mode."""
         size = batch_size or (128 if self.convolves else 1024)
         place = chosen_device(device)
         there = {name: _filters_last(tensor.to(place)) for name, tensor in state.items()}
-        caught: list[Tensor] = []
-        layer = self.module.get_submodule(self.embedding)
-        hook = layer.register_forward_hook(lambda own, _x, out: caught.append(_flat(own, out)))
         was_training = self.module.training
         self.module.train(False)
         try:
             with torch.no_grad(), repeatable(place):
-                scores = [self.scores(there, part.to(place)) for part in torch.split(x, size)]
+                for part in torch.split(x, size):
+                    yield self.scores(there, part.to(place))
         finally:
-            hook.remove()
             self.module.train(was_training)
-        return torch.cat(caught).cpu(), torch.cat(scores).cpu()
 
     def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
         return any(isinstance(layer, kinds) for layer in self.module.modules())

@@ -17,7 +17,8 @@ from fedneighbors.methods.knnper.networks.network import Network, State
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import CHUNK, Trainer
 
 __all__ = ["Bench", "Ends", "Vector", "head_places"]
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from fedneighbors.methods.knnper.networks.network import Network, State
 from fedneighbors.methods.knnper.rivals.bench import Bench, Vector
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import LocalTask, Trainer, cross_entropy
+from fedneighbors.methods.knnper.training.tasks import LocalTask
+from fedneighbors.methods.knnper.training.trainer import Trainer, cross_entropy
 
 __all__ = ["OURS", "OWN", "Pair", "trained_pairs"]
 

@@ -32,7 +32,8 @@ from fedneighbors.methods.knnper.studies.sweeps import (
 )
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["CAPACITY", "HARDWARE"]
 

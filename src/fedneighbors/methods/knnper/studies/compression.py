@@ -21,7 +21,8 @@ from fedneighbors.methods.knnper.studies.crowds import Scope, crowd
 from fedneighbors.methods.knnper.studies.scenes import Scene, seen_through, trained
 from fedneighbors.methods.knnper.studies.sweeps import half
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["COMPRESSION"]
 

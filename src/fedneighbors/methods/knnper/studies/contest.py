@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.studies.crowds import Crowd
 
-__all__ = ["OURS", "PAPER", "RIVALS", "STARTED", "Scores", "contest", "entrants", "scored"]
+__all__ = ["OURS", "PAPER", "RATES", "RIVALS", "STARTED", "Scores", "contest", "entrants", "scored"]
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
@@ -25,8 +25,8 @@ STARTED = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning"
 
 RIVALS = tuple(rivals.TITLES)
 
-RATES = ({"learning_rate": 0.02}, {"learning_rate": 0.05}, {"learning_rate": 0.1})
-"""Of which federated averaging takes the best on held-out rows, for all methods."""
+RATES = (0.02, 0.05, 0.1)
+"""Learning rates, of which federated averaging takes the best on held-out rows, for all methods."""
 
 Right = dict[str, tuple[int, int]]
 
@@ -55,6 +55,7 @@ def contest(
     *,
     chosen: Chosen | None = None,
     methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+    rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Scores], Chosen]:
     """Train, tune and score methods on one crowd.
 
@@ -68,6 +69,8 @@ def contest(
         What was chosen on another crowd of the kind: then nothing is tuned.
     methods : tuple of str
         Which of :data:`RIVALS`, :data:`PAPER` and :data:`OURS`.
+    rates : tuple of float
+        Learning rates that are tried.
 
     Returns
     -------
@@ -75,7 +78,7 @@ def contest(
     chosen : dict of str to mapping
         What was chosen for each method on held-out rows of the clients that train.
     """
-    fitted, found = entrants(people, settings, chosen=chosen, methods=methods)
+    fitted, found = entrants(people, settings, chosen=chosen, methods=methods, rates=rates)
     return {method: scored(method, fitted[method], people) for method in methods}, found
 
 
@@ -85,12 +88,13 @@ def entrants(
     *,
     chosen: Chosen | None = None,
     methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+    rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Any], Chosen]:
     """Return methods that are fitted on the clients that train, and what was chosen for them.
 
     Parameters
     ----------
-    people, settings, chosen, methods
+    people, settings, chosen, methods, rates
         As :func:`contest` takes them.
     """
     found = {} if chosen is None else dict(chosen)
@@ -98,7 +102,8 @@ def entrants(
     common: dict[str, Any] = dict(settings, classes=range(people.n_classes), standardize=False)
     if chosen is None:
         average = rivals.FedAvgClassifier(**common)
-        found["rate"] = rivals.tuned(average, *table, grid=RATES).parameters
+        grid = [{"learning_rate": rate} for rate in rates]
+        found["rate"] = rivals.tuned(average, *table, grid=grid).parameters
     common |= found["rate"]
     pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
     starts = None

@@ -11,7 +11,8 @@ from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory.datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["DRIFT", "Stream", "followed"]
 

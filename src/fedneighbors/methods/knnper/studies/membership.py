@@ -18,7 +18,8 @@ from fedneighbors.privacy.attacks.membership import (
 from fedneighbors.privacy.attacks.scores import auc
 from fedneighbors.privacy.policy import Privacy
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["ASKED", "MEMBERSHIP", "Answers", "answers"]
 

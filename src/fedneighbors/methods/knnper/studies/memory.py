@@ -21,7 +21,8 @@ from fedneighbors.methods.knnper.studies.sweeps import (
     swept_rows,
 )
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["K", "LAMBDA", "SIGMA"]
 

@@ -8,7 +8,8 @@ from fedneighbors.methods.knnper.studies.crowds import crowd
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, seen_through, trained
 from fedneighbors.methods.knnper.studies.sweeps import Rows, jobs_of, label
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_each
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["QUALITY"]
 

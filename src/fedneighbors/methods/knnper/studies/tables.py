@@ -11,6 +11,7 @@ from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
 from fedneighbors.methods.knnper.studies.contest import (
     OURS,
     PAPER,
+    RATES,
     RIVALS,
     STARTED,
     Scores,
@@ -21,12 +22,11 @@ from fedneighbors.methods.knnper.studies.published import published
 from fedneighbors.methods.knnper.studies.scenes import HIDDEN
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.records.study import Findings, Progress, Study, run_each
+from fedneighbors.records.jobs import run_with_sequels
+from fedneighbors.records.study import Findings, Progress, Study
 
 __all__ = ["CLAIMS", "CONCEPT", "POOL", "ROLES", "TABLE2", "TABLE3"]
 
-SETTINGS: Mapping[str, Any] = {"hidden": HIDDEN, "n_rounds": 60, "device": "auto"}
-QUICK_SETTINGS: Mapping[str, Any] = {"hidden": (16,), "n_rounds": 3, "device": "auto"}
 
 NAMES = ("label skew", "two classes each", "permuted labels", "drawers")
 MORE = ("turned images", "letters")
@@ -58,17 +58,23 @@ class Plan:
         Repetitions.
     quick : bool
         Fewer kinds, rows and rounds, and one repetition.
+    rates : tuple of float
+        Learning rates, of which federated averaging takes the best.
+    n_rounds : int
+        Of every training.
     """
 
     names: tuple[str, ...]
     methods: tuple[str, ...] = ALL
     n_seeds: int = 3
     quick: bool = False
+    rates: tuple[float, ...] = RATES
+    n_rounds: int = 60
 
 
 def _people(plan: Plan, name: str, seed: int) -> Crowd:
     if name == "roles":
-        return roles(*((6, 40) if plan.quick else (60, 150)), seed)
+        return roles(*((6, 40) if plan.quick else (30, 400)), seed)
     scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
     return crowd(name, Scope("digits", 600, 10, 4, ()) if plan.quick else scope, seed)
 
@@ -77,10 +83,13 @@ def _measured(
     plan: Plan, name: str, seed: int, chosen: Any
 ) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
     people = _people(plan, name, seed)
-    settings = dict(QUICK_SETTINGS if plan.quick else SETTINGS, random_state=seed)
+    settings: dict[str, Any] = {"device": "auto", "random_state": seed}
+    settings["n_rounds"] = 3 if plan.quick else plan.n_rounds
     if name == "roles":
         settings["model"] = _reader()
-    scores, found = contest(people, settings, chosen=chosen, methods=plan.methods)
+    else:
+        settings["hidden"] = (16,) if plan.quick else HIDDEN
+    scores, found = contest(people, settings, chosen=chosen, methods=plan.methods, rates=plan.rates)
     return scores, people.unseen, found
 
 
@@ -114,24 +123,21 @@ def measured(
         Told what is going on.
     """
     seeds = range(seed, seed + plan.n_seeds)
-    total = len(plan.names) * len(seeds)
-
-    def first(done: int, _: int, message: str) -> None:
-        progress(done, total, message)
-
-    def later(done: int, _: int, message: str) -> None:
-        progress(len(plan.names) + done, total, message)
-
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
+
+    def others(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
+        return [(plan, job[1], other, found[2]) for other in seeds[1:]]
+
+    def told(done: int, _: int, message: str) -> None:
+        progress(done, len(order) * len(seeds), message)
+
     jobs = [(plan, name, seeds[0], None) for name in order]
-    begun = run_each(_measured, jobs, n_jobs=n_jobs, progress=first, label=_label)
-    tuned = {name: found for name, (_, _, found) in zip(order, begun, strict=True)}
-    chosen = {name: tuned[name] for name in plan.names}
-    rest = [(plan, name, s, chosen[name]) for name in order for s in seeds[1:]]
-    ended = run_each(_measured, rest, n_jobs=n_jobs, progress=later, label=_label)
-    by_crowd: ByCrowd = {name: [] for name in plan.names}
-    for job, (scores, unseen, _) in zip((*jobs, *rest), (*begun, *ended), strict=True):
-        by_crowd[job[1]].append((scores, unseen))
+    each = run_with_sequels(
+        _measured, jobs, sequels=others, n_jobs=n_jobs, progress=told, label=_label
+    )
+    chains = dict(zip(order, each, strict=True))
+    by_crowd = {name: [found[:2] for found in chains[name]] for name in plan.names}
+    chosen = {name: chains[name][0][2] for name in plan.names}
     return by_crowd, chosen
 
 
@@ -234,8 +240,8 @@ def _study(
 ROLES = _study(
     "knnper.shakespeare",
     "Roles of plays and their next characters",
-    "The paper's Shakespeare, smaller: 60 roles, a network of two recurrent layers.",
-    Plan(("roles",), (*STARTED, PAPER, OURS)),
+    "The paper's Shakespeare, smaller: 30 roles, a network of two recurrent layers.",
+    Plan(("roles",), (*STARTED, PAPER, OURS), rates=(0.3, 1.0, 2.0), n_rounds=100),
     ("seen", "unseen"),
 )
 TABLE2 = _study(

@@ -1,11 +1,8 @@
 """Trains the networks of clients: one after another, or as one batched product."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -18,11 +15,12 @@ from fedneighbors.methods.knnper.training.batches import (
     row_order,
     words_seed,
 )
+from fedneighbors.methods.knnper.training.heads import heads_apart
 from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.methods.knnper.training.tasks import LocalTask
 
-__all__ = ["LocalTask", "Objective", "Trainer", "cross_entropy", "squared_error"]
+__all__ = ["Objective", "Trainer", "cross_entropy", "squared_error"]
 
-Integers = npt.NDArray[np.int64]
 Objective = Callable[[Network, Mapping[str, Tensor], Tensor, Tensor, Tensor], Tensor]
 """Takes network, state, rows, labels and their weights; returns the weighted loss of a batch."""
 
@@ -49,28 +47,6 @@ def squared_error(
             f"{tuple(scores.shape)} for {len(y)} rows; change its last layer"
         )
     return (((scores - y) ** 2).sum(dim=1) * weights).sum() / 2
-
-
-@dataclass(frozen=True, eq=False)
-class LocalTask:
-    """What one client is to train.
-
-    Parameters
-    ----------
-    rows : int64 array of shape (n_rows,)
-        The client's rows in the trainer's table.
-    start : State
-        Where its weights begin.
-    words : tuple
-        What the order of its rows follows from: seed, client, round.
-    anchor : State, optional
-        Where the proximal term pulls to; by default where the weights begin.
-    """
-
-    rows: Integers
-    start: State
-    words: tuple[object, ...]
-    anchor: State | None = None
 
 
 class Trainer:
@@ -148,6 +124,18 @@ class Trainer:
             raise ValueError(
                 "batch normalization knows no deviation of a single row; raise batch_size to 2"
             )
+        if self.network.body_names and self.network.head_moves_alone(only):
+            apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
+            if apart is not None:
+                trainer = Trainer(
+                    apart.network,
+                    apart.x,
+                    apart.y,
+                    method=self.method,
+                    objective=self._objective,
+                    device=self.device,
+                )
+                return apart.whole(trainer.train(apart.tasks, regime, only=apart.named(only or ())))
         size = CHUNK if self.method == "stacked" else 1
         ended: list[State] = []
         self.network.prepare(only)
