@@ -1,7 +1,7 @@
 """Owns `Network`: a module, where in it the embedding comes out, and which part is its head."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -161,8 +161,9 @@ class Network:
             Both on the processor.
         """
         caught: list[Tensor] = []
-        with self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out))):
-            scores = list(self._evaluated(state, x, batch_size, device))
+        hook = self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
+        with hook, self._evaluating(device) as place:
+            scores = self._in_parts(state, x, batch_size or self._usual_size, place)
         return torch.cat(caught).cpu(), torch.cat(scores).cpu()
 
     def head_network(self) -> "Network | None":
@@ -176,32 +177,33 @@ class Network:
         return Network(nn.Sequential(OrderedDict(head=layer)), "head")
 
     def before_head(
-        self, state: Mapping[str, Tensor], x: Tensor, *, device: Device = "cpu"
-    ) -> Tensor | None:
-        """Return what the head makes scores of, in evaluation mode.
+        self, clients: Iterable[tuple[State, Tensor]], *, device: Device = "cpu"
+    ) -> list[Tensor] | None:
+        """Return what the head makes scores of, for each client, in evaluation mode.
 
         Parameters
         ----------
-        state : mapping of str to Tensor
-            Weights.
-        x : Tensor of shape (n_rows, ...)
-            Rows.
+        clients : iterable of (State, Tensor of shape (n_rows, ...))
+            Weights and rows.
         device : {"cpu", "cuda", "auto"}
             Where it is computed, and stays.
 
         Returns
         -------
-        Tensor of shape (n_rows, ...) or None
+        list of Tensor of shape (n_rows, ...) or None
             None where the module does more than to let a single layer make scores of one tensor.
         """
         calls: list[tuple[tuple[Any, ...], Any]] = []
-        with self._hooked(self.head[0], lambda _, given, out: calls.append((given, out))):
-            scores = list(self._evaluated(state, x, None, device))
-        alone = len(calls) == len(scores) and all(
-            out is score and len(given) == 1 and isinstance(given[0], Tensor)
-            for (given, out), score in zip(calls, scores, strict=True)
-        )
-        return torch.cat([given[0] for given, _ in calls]) if alone else None
+        found, size = [], self._usual_size
+        hook = self._hooked(self.head[0], lambda _, given, out: calls.append((given, out)))
+        with hook, self._evaluating(device) as place:
+            for state, x in clients:
+                calls.clear()
+                scores = self._in_parts(state, x, size, place)
+                if not _gives(calls, scores):
+                    return None
+                found.append(torch.cat([given[0] for given, _ in calls]))
+        return found
 
     @contextmanager
     def _hooked(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
@@ -212,24 +214,40 @@ class Network:
         finally:
             handle.remove()
 
-    def _evaluated(
-        self, state: Mapping[str, Tensor], x: Tensor, batch_size: int | None, device: Device
-    ) -> Iterator[Tensor]:
-        """Yield the scores of some rows at a time, in evaluation mode."""
-        size = batch_size or (128 if self.convolves else 1024)
+    @contextmanager
+    def _evaluating(self, device: Device) -> Iterator[torch.device]:
+        """Put the layers into evaluation mode; gives the place of computation."""
         place = chosen_device(device)
-        there = {name: _filters_last(tensor.to(place)) for name, tensor in state.items()}
         was_training = self.module.training
         self.module.train(False)
         try:
             with torch.no_grad(), repeatable(place):
-                for part in torch.split(x, size):
-                    yield self.scores(there, part.to(place))
+                yield place
         finally:
             self.module.train(was_training)
 
+    def _in_parts(
+        self, state: Mapping[str, Tensor], x: Tensor, size: int, place: torch.device
+    ) -> list[Tensor]:
+        """Return the scores of some rows at a time."""
+        there = {name: _filters_last(tensor.to(place)) for name, tensor in state.items()}
+        return [self.scores(there, part.to(place)) for part in torch.split(x, size)]
+
+    @property
+    def _usual_size(self) -> int:
+        """Rows that are seen at a time."""
+        return 128 if self.convolves else 1024
+
     def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
         return any(isinstance(layer, kinds) for layer in self.module.modules())
+
+
+def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
+    """Return whether a layer took one tensor for each of some scores, and gave them."""
+    return len(calls) == len(scores) and all(
+        out is score and len(given) == 1 and isinstance(given[0], Tensor)
+        for (given, out), score in zip(calls, scores, strict=True)
+    )
 
 
 def _filters_last(weights: Tensor) -> Tensor:

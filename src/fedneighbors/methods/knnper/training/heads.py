@@ -82,12 +82,10 @@ def heads_apart(
     if head is None or not rows:
         return None
     starts = [task.start for task in tasks if len(task.rows)]
-    seen: list[Tensor] = []
-    for start, own in zip(starts, rows, strict=True):
-        part = network.before_head(start, x[own], device=device)
-        if part is None:
-            return None
-        seen.append(part)
+    parts = zip(starts, (x[own] for own in rows), strict=True)
+    seen = network.before_head(parts, device=device)
+    if seen is None:
+        return None
     ends = 1 + np.cumsum([len(task.rows) for task in tasks])
     apart = [
         replace(
