@@ -1,5 +1,6 @@
 """Shows and keeps what a run left: tables on the terminal, record and report in a folder."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ _LONGEST_CELL = 60
 _LONGEST_SENTENCE = 1000
 _SHORT_CELL = 20
 _SHORT_NAME = 40  # the first column names its row
+_WIDEST = 1000
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
@@ -53,7 +55,10 @@ def print_grid(table: Table) -> None:
     for row in shown.rows:
         printed.add_row(*(Text(printable(cell, _LONGEST_CELL)) for cell in row))
     say(printable(table.title, _LONGEST_SENTENCE), "bold")
-    Console(highlight=False).print(printed)
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDEST  # a file has no margin at which cells would be cut
+    console.print(printed)
     if table.caption:
         say(printable(table.caption, _LONGEST_SENTENCE))
     if shown.left_out:
