@@ -69,6 +69,26 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
+def test_no_more_clients_train_side_by_side_than_stay_in_the_cache(n_bytes, monkeypatch):
+    monkeypatch.setattr("fedneighbors.methods.knnper.training.trainer.STACKED_BYTES", n_bytes)
+    stacked, net = [], network()  # of 79 weights
+    together = Trainer._together
+    monkeypatch.setattr(
+        Trainer,
+        "_together",
+        lambda self, some, *rest: stacked.append(len(some)) or together(self, some, *rest),
+    )
+
+    found = Trainer(net, X, Y, method="stacked").train(tasks(net), Regime())
+
+    assert stacked == {1: [1] * 5, 2 * 8 * 79: [2, 2, 1], 10**9: [5]}[n_bytes]
+    for state, task in zip(found, tasks(net), strict=True):
+        expected = by_hand(net, task, Regime())
+        for name in expected:
+            np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
 def test_a_proximal_term_pulls_to_the_anchor(method):
     net, regime = network(), Regime(batch_size=8, proximal=0.7)

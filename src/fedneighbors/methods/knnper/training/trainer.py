@@ -25,7 +25,10 @@ Objective = Callable[[Network, Mapping[str, Tensor], Tensor, Tensor, Tensor], Te
 """Takes network, state, rows, labels and their weights; returns the weighted loss of a batch."""
 
 CHUNK = 128
-"""Clients that are trained side by side, so that memory does not grow with their number."""
+"""Most clients that are trained side by side, so that memory does not grow with their number."""
+
+STACKED_BYTES = 6 * 2**20
+"""Of weights that move side by side: with more they leave the processor's cache in every step."""
 
 
 def cross_entropy(
@@ -136,7 +139,7 @@ class Trainer:
                     device=self.device,
                 )
                 return apart.whole(trainer.train(apart.tasks, regime, only=apart.named(only or ())))
-        size = CHUNK if self.method == "stacked" else 1
+        size = self._n_side_by_side() if self.method == "stacked" else 1
         ended: list[State] = []
         self.network.prepare(only)
         cards = [self._place] if self._place.type == "cuda" else []
@@ -146,6 +149,11 @@ class Trainer:
                 self._sow(words_seed(*tasks[first].words, n_bytes=8))
                 ended += self._together(tasks[first : first + size], regime, only)
         return ended
+
+    def _n_side_by_side(self) -> int:
+        """Return how many clients' weights stay in the cache."""
+        own = sum(part.nbytes for part in self.network.module.parameters())
+        return min(CHUNK, max(1, STACKED_BYTES // own))
 
     def _sow(self, seed: int) -> None:
         """Let what is drawn from now on follow from a seed."""
