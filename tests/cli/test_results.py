@@ -186,3 +186,21 @@ def test_a_complaint_is_one_line_however_the_message_is_broken(capsys):
     complain("first\nsecond [bold]third[/bold]")
 
     assert capsys.readouterr().err == "first second [bold]third[/bold]\n"
+
+
+def wide():
+    columns = tuple(f"a long name of column {number}" for number in range(12))
+    return Table("wide", "wide", columns, (tuple(range(12)),))
+
+
+def test_tables_in_a_file_have_all_their_words(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_tables(RunRecord("run", {}, tables=(wide(),)))
+    lines = capsys.readouterr().out.splitlines()
+    assert any(all(name in line for name in wide().columns) for line in lines)
+
+
+def test_tables_are_as_narrow_as_is_asked(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    print_tables(RunRecord("run", {}, tables=(wide(),)))
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
