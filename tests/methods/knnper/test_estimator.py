@@ -22,7 +22,10 @@ CANNOT_HOLD = {}
 
 
 @parametrize_with_checks(
-    [KNNPerClassifier(hidden=(32,), n_rounds=20, learning_rate=0.1)],
+    [
+        KNNPerClassifier(hidden=(32,), n_rounds=20, learning_rate=0.1, combine=combine)
+        for combine in ("paper", "pool")
+    ],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
