@@ -279,6 +279,6 @@ CONCEPT = _study(
     "knnper.concept_shift",
     "Labels that mean other things",
     "Ours: clients in one, two, four and eight groups, each with meanings of its own.",
-    Plan(MEANINGS, ("Local", *BEST[:3], "ClusteredFL", *BEST[3:])),
+    Plan(MEANINGS, ("Local", *BEST[:3], "ClusteredFL", *BEST[3:]), 5),
     ("seen", "unseen"),
 )
