@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from fedneighbors.methods.knnper.targets.classes import CLASSES
 from fedneighbors.methods.knnper.targets.kind import Kind
-from fedneighbors.methods.knnper.trial import refuse_unsuited
+from fedneighbors.methods.knnper.trial import probe, refuse_unsuited
 from fedneighbors.tables.labels import Label
 from fedneighbors.tables.owners import Holdings
 from fedneighbors.tables.threads import one_thread
@@ -69,7 +69,7 @@ def federated(
     members = _members(asked, holdings, network, settings, kind)
     keeper = None
     if asked.checkpoint is not None:
-        keeper = Checkpoint(asked.checkpoint, _mark(layout, holdings, rounds, settings))
+        keeper = _keeper(asked, network, layout, holdings, rounds, settings, (kind, reserved))
     coordinator = coordinate(
         rounds,
         layout.digest,
@@ -104,7 +104,7 @@ def _network(
         n_outputs,
         embedding=asked.embedding,
         head=asked.head,
-        hidden=tuple(asked.hidden),
+        hidden=asked.hidden,
         seed=rounds.seed,
     )
     layout = Layout(network)
@@ -140,10 +140,33 @@ def _refuse_apart(asked: Any) -> None:
         )
 
 
-def _mark(
-    layout: Layout, holdings: Holdings, rounds: RoundSettings, settings: MemorySettings
-) -> str:
+def _keeper(
+    asked: Any,
+    network: Network,
+    layout: Layout,
+    holdings: Holdings,
+    rounds: RoundSettings,
+    settings: MemorySettings,
+    learned: tuple[Kind, tuple[Label, ...]],
+) -> Checkpoint:
+    """Return the training's place on disk, which tells it from all others."""
+    if asked.random_state is None:
+        raise ValueError(
+            "a training whose seed is drawn anew is never the one on disk; give random_state a "
+            "number, or leave checkpoint out"
+        )
     owned = {name: np.arange(len(holdings.y))[rows] for name, rows in holdings.owned.items()}
     labels = tuple(map(str, holdings.y.tolist()))
-    arrays = (layout.initial, holdings.x, *owned.values())
-    return fingerprint(layout.digest, rounds, settings, tuple(owned), labels, arrays=arrays)
+    kind, reserved = learned
+    words = (layout.digest, network.embedding, network.head, rounds, settings, tuple(owned), labels)
+    mark = fingerprint(
+        *words,
+        type(kind).__name__,
+        reserved,
+        bool(asked.standardize),
+        arrays=(layout.initial, holdings.x, *owned.values()),
+    )
+    shape = holdings.x.shape[1:]
+    return Checkpoint(
+        asked.checkpoint, mark, probe(network, layout, shape, kind=holdings.x.dtype.kind)
+    )

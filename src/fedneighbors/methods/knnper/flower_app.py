@@ -28,7 +28,7 @@ from fedneighbors.methods.knnper.plan import OpeningRequest, PlanRequest, planne
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.trial import refuse_unsuited
+from fedneighbors.methods.knnper.trial import probe, refuse_unsuited
 from fedneighbors.tables.appconfig import (
     check_model_path,
     keep_model,
@@ -131,16 +131,16 @@ def _training(
     layout = Layout(network := blueprint.network(own, seed=rounds.seed))
     refuse_unsuited(network, layout, shape, len(agreed.classes))
     path = _checkpoint_path(config)
-    keeper = path and Checkpoint(path, fingerprint(layout.digest, rounds, settings, names, agreed))
+    standardize = typed(config, "standardize", bool) and len(shape) == 1
+    words = (layout.digest, blueprint, rounds, settings, names, agreed, standardize)
+    keeper = path and Checkpoint(path, fingerprint(*words), probe(network, layout, shape))
     training = coordinate(
         rounds,
         layout.digest,
         layout.initial,
         names,
         combine=settings.combine,
-        standardize=typed(config, "standardize", bool)
-        and len(shape) == 1
-        and not layout.reads_tokens,
+        standardize=standardize and not layout.reads_tokens,
         discriminate=settings.looks_at_rows and not layout.reads_tokens,
         reserved=reserved,
         resumed=keeper.resumed() if keeper else None,

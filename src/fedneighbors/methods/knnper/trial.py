@@ -1,5 +1,7 @@
 """Tries a network on rows of zeros before training, so that what is wrong with it is said well."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,7 +11,7 @@ from fedneighbors.methods.knnper.networks.flat import Layout
 from fedneighbors.methods.knnper.networks.network import Network
 from fedneighbors.methods.knnper.seen import as_tensor
 
-__all__ = ["refuse_unsuited"]
+__all__ = ["probe", "refuse_unsuited"]
 
 
 def refuse_unsuited(
@@ -59,3 +61,21 @@ def refuse_unsuited(
             f"the model gives embeddings or scores that are not finite for rows of zeros; mend its "
             f"layers up to {network.embedding!r}"
         )
+
+
+def probe(
+    network: Network, layout: Layout, shape: tuple[int, ...], *, kind: str = "f"
+) -> npt.NDArray[np.float64]:
+    """Return embeddings and scores, under the first weights, of two rows that are always the same.
+
+    Parameters
+    ----------
+    network, layout, shape, kind
+        As :func:`refuse_unsuited` takes them.
+    """
+    size = 2 * math.prod(shape)
+    numbers = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
+    none = np.empty(0)
+    rows = as_tensor(numbers.reshape(2, *shape), none, none, layout)
+    found = network.seen(layout.state(layout.initial), rows)
+    return np.concatenate([part.numpy().ravel() for part in found]).astype(np.float64)

@@ -8,8 +8,12 @@ import textwrap
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_wine
+from torch import nn
 
 from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.files.checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.methods.knnper.simulation import Cohort, simulate
@@ -102,3 +106,88 @@ def test_fingerprints_tell_settings_and_rows_apart():
     }
 
     assert len(marks) == 4
+
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+
+
+class Bent(nn.Module):
+    """Bends what it sees by a function that is no layer."""
+
+    def __init__(self, bend):
+        super().__init__()
+        self.bend = bend
+        torch.manual_seed(1)
+        self.body, self.head = nn.Linear(13, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.bend(self.body(x)))
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Return a function that stops a training after two rounds, and the path of its checkpoint."""
+
+    def stop(model):
+        whole = Checkpoint.keep
+
+        def keep(self, stage):
+            whole(self, stage)
+            if stage.number == 2:
+                raise StoppedError
+
+        model.set_params(checkpoint=tmp_path / "c")
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "keep", keep)
+            with pytest.raises(StoppedError):
+                model.fit(X, Y, parties=CELLAR)
+        return tmp_path / "c"
+
+    return stop
+
+
+def test_a_training_that_was_stopped_comes_to_what_it_would_have(kept):
+    whole = KNNPerClassifier(hidden=(8,), n_rounds=4).fit(X, Y, parties=CELLAR)
+
+    path = kept(KNNPerClassifier(hidden=(8,), n_rounds=4))
+    found = KNNPerClassifier(hidden=(8,), n_rounds=4, checkpoint=path).fit(X, Y, parties=CELLAR)
+
+    assert found.weights_.tobytes() == whole.weights_.tobytes()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"standardize": True}, {"standardize": False}),
+        ({"classes": [0, 1, 2, 3]}, {"classes": [-1, 0, 1, 2]}),
+        ({"model": Bent(torch.tanh)}, {"model": Bent(torch.relu)}),
+        ({"random_state": 0}, {"random_state": 1}),
+        ({"weight_decay": 0.0}, {"weight_decay": 0.1}),
+    ],
+)
+def test_a_training_of_other_settings_or_another_network_does_not_go_on(kept, before, after):
+    shared = {"hidden": (8,), "n_rounds": 4}
+    path = kept(KNNPerClassifier(**shared, **before))
+    with pytest.raises(ModelFileError, match="another training"):
+        KNNPerClassifier(**shared, **after, checkpoint=path).fit(X, Y, parties=CELLAR)
+    assert path.exists()
+
+
+def test_a_seed_that_is_drawn_anew_cannot_go_on(tmp_path):
+    model = KNNPerClassifier(random_state=None, checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="give random_state a number"):
+        model.fit(X, Y, parties=CELLAR)
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+    path, other = tmp_path / "c[1]", tmp_path / ".c1.0123.part"
+    for part in (tmp_path / ".c[1].0123456789ab.part", other):
+        part.write_bytes(b"half")
+    assert Checkpoint(path, "mine").resumed() is None
+    assert [found.name for found in tmp_path.iterdir()] == [other.name]

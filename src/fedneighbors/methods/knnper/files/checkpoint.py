@@ -1,6 +1,7 @@
 """A training on disk: where it is, so that one that was killed goes on from its last round."""
 
 import hashlib
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_mo
 
 __all__ = ["Checkpoint", "fingerprint"]
 
-MAGIC = b"FNKC\x01"
+MAGIC = b"FNKC\x02"
 
 
 @message
@@ -23,6 +24,7 @@ class StageParts:
     """The fields of a stage, and the fingerprint of what is trained."""
 
     fingerprint: str
+    probe: npt.NDArray[np.float64]
     number: int
     weights: npt.NDArray[np.floating[Any]]
     chosen_on: npt.NDArray[np.floating[Any]]
@@ -59,6 +61,8 @@ class Checkpoint:
         The file.
     mark : str
         :func:`fingerprint` of the training.
+    probe : float64 array, optional
+        What the network gives under its first weights: code that no fingerprint sees.
 
     Raises
     ------
@@ -66,8 +70,11 @@ class Checkpoint:
         If there is no folder for it.
     """
 
-    def __init__(self, path: str | Path, mark: str) -> None:
+    def __init__(
+        self, path: str | Path, mark: str, probe: npt.NDArray[np.float64] | None = None
+    ) -> None:
         self._path, self._mark = Path(path), mark
+        self._probe = np.empty(0) if probe is None else probe
         folder = self._path.absolute().parent
         if not folder.is_dir():
             raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
@@ -77,6 +84,7 @@ class Checkpoint:
         empty = np.empty(0)
         parts = StageParts(
             fingerprint=self._mark,
+            probe=self._probe,
             number=stage.number,
             weights=stage.weights,
             chosen_on=empty if stage.chosen_on is None else stage.chosen_on,
@@ -92,14 +100,15 @@ class Checkpoint:
         ModelFileError
             If the file is damaged, of another version, or of another training.
         """
+        self._sweep()
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
         parts = open_model(MAGIC, raw, StageParts, lambda kept: kept, source=str(self._path))
-        if parts.fingerprint != self._mark:
+        if parts.fingerprint != self._mark or not _alike(parts.probe, self._probe):
             raise ModelFileError(
-                f"{self._path} holds another training: its settings, clients or rows differ; give "
-                "another path, or delete the file to begin anew"
+                f"{self._path} holds another training: its settings, network, clients or rows "
+                "differ; give another path, or delete the file to begin anew"
             )
         return Stage(
             parts.number,
@@ -110,4 +119,15 @@ class Checkpoint:
 
     def done(self) -> None:
         """Delete the file: the training has ended."""
+        self._sweep()
         self._path.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Delete what a training left that was killed while it wrote."""
+        for part in self._path.absolute().parent.glob(f".{escape(self._path.name)}.*.part"):
+            part.unlink(missing_ok=True)
+
+
+def _alike(kept: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> bool:
+    """Return whether two probes differ by no more than other processors round."""
+    return kept.shape == found.shape and np.allclose(kept, found, rtol=1e-3, atol=1e-5)

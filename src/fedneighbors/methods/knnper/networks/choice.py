@@ -1,7 +1,7 @@
 """Which network an estimator trains: the user's own, or a ready one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ def chosen_network(
     *,
     embedding: str,
     head: str | tuple[str, ...],
-    hidden: tuple[int, ...],
+    hidden: Sequence[int],
     seed: int,
 ) -> Network:
     """Return the network that is trained.
@@ -50,7 +50,7 @@ def chosen_network(
         Scores.
     embedding, head : str
         Names of layers, where ``model`` is, or makes, a module; ready networks have their own.
-    hidden : tuple of int
+    hidden : sequence of int
         Widths of the perceptron's layers.
     seed : int
         From which a ready network's, or a made module's, weights follow.

@@ -48,6 +48,11 @@ class Layout:
         self.dtype = next(iter(floats.values())).dtype
         if any(tensor.dtype != self.dtype for tensor in floats.values()):
             raise ValueError("expected a model whose weights are all of one type")
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"expected a model whose weights are of 32 or 64 bits, got {self.dtype}; call its "
+                "method float()"
+            )
         words = repr((self.names, self._shapes, str(self.dtype)))
         self.digest = hashlib.sha256(words.encode()).hexdigest()
 

@@ -37,7 +37,8 @@ class Network:
     ----------
     module : torch.nn.Module
         Takes a batch and returns scores of shape (n_rows, n_outputs). Its own weights are where
-        training begins; they are never changed.
+        training begins; they are never changed. Parameters that it has frozen
+        (``requires_grad`` is False) stay as they are.
     embedding : str
         Name of the submodule whose output is phi(x), such as ``"body"``. Of a recurrent layer its
         last hidden and cell states are put side by side.
@@ -49,7 +50,7 @@ class Network:
     Raises
     ------
     ValueError
-        If the module has no submodule of such a name, or the head has no parameters.
+        If the module has no submodule of such a name, or the head has no parameters that move.
     """
 
     module: nn.Module
@@ -64,12 +65,15 @@ class Network:
                 have = ", ".join(sorted(filter(None, named))) or "none"
                 raise ValueError(f"the model has no layer named {name!r}; its layers are: {have}")
         if not self.head_names:
-            raise ValueError(f"the head {self.head} has no parameters; name the last linear layer")
+            raise ValueError(
+                f"the head {self.head} has no parameters that training may move; name the last "
+                "linear layer, and do not freeze it"
+            )
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of all parameters."""
-        return tuple(name for name, _ in self.module.named_parameters())
+        """Names of all parameters that training moves: what the module has frozen stays."""
+        return tuple(name for name, p in self.module.named_parameters() if p.requires_grad)
 
     @property
     def head_names(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +45,15 @@ def perceptron(
     Raises
     ------
     ValueError
-        If there is no hidden layer.
+        If there is no hidden layer, or a width is no whole number of 1 or more.
     """
-    if not hidden:
-        raise ValueError("expected at least one hidden layer, whose output is the embedding")
+    if isinstance(hidden, str) or not isinstance(hidden, Sequence) or not hidden:
+        raise ValueError(
+            "expected hidden as the widths of one hidden layer at least, such as (256, 128), whose "
+            f"last output is the embedding, got {hidden!r}"
+        )
+    if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+        raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Network(Perceptron(n_inputs, n_outputs, hidden), embedding="body")

@@ -74,7 +74,7 @@ def federated_privately(
         len(classes),
         embedding=asked.embedding,
         head=asked.head,
-        hidden=tuple(asked.hidden),
+        hidden=asked.hidden,
         seed=rounds.seed,
     )
     layout = Layout(network)

@@ -18,6 +18,7 @@ from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.methods.knnper.rivals.bench import Bench, Vector, head_places
 from fedneighbors.methods.knnper.seen import as_tensor, shared_log_shares
 from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.trial import refuse_unsuited
 from fedneighbors.tables.labels import Label, label_positions
 from fedneighbors.tables.moments import column_moments, mean_and_deviation
 from fedneighbors.tables.owners import Holdings
@@ -70,7 +71,10 @@ class Ground:
         PartyRefused
             If a client's rows cannot be used.
         DataError
-            If the clients hold fewer than two classes together.
+            If the clients hold fewer than two classes together, or what the network gives is not
+            finite.
+        ValueError
+            If the network does not take such rows, or gives another number of scores.
         """
         agreed = _agreed(holdings, reserved)
         shape = holdings.x.shape[1:]
@@ -80,10 +84,11 @@ class Ground:
             len(agreed.classes),
             embedding=asked.embedding,
             head=asked.head,
-            hidden=tuple(asked.hidden),
+            hidden=asked.hidden,
             seed=seed,
         )
         layout = Layout(network)
+        refuse_unsuited(network, layout, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
