@@ -44,7 +44,7 @@ class KNNPerClassifier(
     model : torch.nn.Module, callable, str or None
         The network; a function of (shape of a row, number of classes) that makes it; ``"cnn"`` or
         ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; or None for a perceptron,
-        which suits tables.
+        which suits tables. What a module has frozen (``requires_grad``) stays as it is.
     embedding : str
         Name of the layer of ``model`` whose output is memorized; ready networks have their own.
     head : str or tuple of str
@@ -101,7 +101,8 @@ class KNNPerClassifier(
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
     checkpoint : path, optional
-        File from which an interrupted :meth:`fit` goes on; deleted at the end.
+        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
+        ``random_state`` that is not None: no other training has the same seed.
     random_state : int, RandomState or None
         Of first weights, orders of rows, who takes part, and what is held out. Public.
 
