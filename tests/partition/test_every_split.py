@@ -90,6 +90,13 @@ def test_no_parties_no_rows_and_a_negative_seed_are_refused(kind):
         split(kind, [0] * 10, 2, seed=-1)
 
 
+def test_numbers_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="n_parties must be at least 1, got nan"):
+        iid(5, float("nan"), seed=0)
+    with pytest.raises(ValueError, match="min_rows must not be negative, got nan"):
+        quantity_skew(5, 2, min_rows=float("nan"), seed=0)
+
+
 def test_unknown_kind_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="no split 'random'; choose one of dirichlet, iid"):
         split("random", [0, 1], 2, seed=0)

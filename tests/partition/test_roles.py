@@ -35,10 +35,56 @@ def test_the_same_seed_gives_the_same_roles():
     assert once == again != other
 
 
-@pytest.mark.parametrize(("validation", "test"), [(0.5, 0.5), (-0.1, 0.2), (0.0, 1.0)])
-def test_shares_leave_rows_to_train_on(validation, test):
+NO_NUMBERS = [float("nan"), float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("validation", "test"),
+    [
+        (0.5, 0.5),
+        (-0.1, 0.2),
+        (0.0, 1.0),
+        *((share, 0.2) for share in NO_NUMBERS),
+        *((0.2, share) for share in NO_NUMBERS),
+    ],
+)
+def test_shares_are_numbers_that_leave_rows_to_train_on(validation, test):
     with pytest.raises(ValueError, match="leave rows to train on"):
         row_roles(["a"], validation=validation, test=test, seed=0)
+    with pytest.raises(ValueError, match="leave rows to train on"):
+        ordered_roles(["a"], validation=validation, test=test)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, *NO_NUMBERS])
+def test_a_share_of_parties_is_a_number_below_one(share):
+    with pytest.raises(ValueError, match="share of parties"):
+        unseen_parties(["a", "b"], share, seed=0)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=60),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 10),
+)
+def test_unseen_parties_are_some_of_all_each_once(parties, share, seed):
+    unseen = unseen_parties(parties, share, seed=seed)
+
+    names = {str(party) for party in parties}
+    assert list(unseen) == sorted(set(unseen))
+    assert set(unseen) < names
+    assert len(unseen) == min(int(share * len(names) + 0.5), len(names) - 1)
+
+
+def test_roles_and_unseen_parties_want_the_party_of_each_row():
+    table = [["a"], ["b"]]
+
+    for refused in (
+        lambda: row_roles(table, seed=0),
+        lambda: ordered_roles(table),
+        lambda: unseen_parties(table, 0.5, seed=0),
+    ):
+        with pytest.raises(ValueError, match="the party of each row"):
+            refused()
 
 
 def test_a_share_of_parties_comes_later_and_one_is_always_seen():
@@ -46,8 +92,6 @@ def test_a_share_of_parties_comes_later_and_one_is_always_seen():
 
     assert len(unseen_parties(parties, 0.2, seed=0)) == 2
     assert unseen_parties(["only"] * 4, 0.9, seed=0) == ()
-    with pytest.raises(ValueError, match="share of parties"):
-        unseen_parties(parties, 1.0, seed=0)
 
 
 @given(
@@ -75,8 +119,7 @@ def test_what_comes_later_is_tested_and_a_gap_lies_between(parties, validation, 
         assert [kind == "test" for kind in kinds] == roles.test[own].tolist()
 
 
-def test_a_gap_is_not_negative_and_shares_leave_rows():
+@pytest.mark.parametrize("gap", [-1, 1.5, *NO_NUMBERS])
+def test_a_gap_is_a_whole_number_from_zero_up(gap):
     with pytest.raises(ValueError, match="gap of 0 rows or more"):
-        ordered_roles(["a"], gap=-1)
-    with pytest.raises(ValueError, match="leave rows to train on"):
-        ordered_roles(["a"], test=1.0)
+        ordered_roles(["a"], gap=gap)

@@ -1,3 +1,6 @@
+import datetime as dt
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,9 +88,68 @@ def test_parties_are_stretches_of_time(times, n_parties):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_missing_time_is_refused():
-    with pytest.raises(ValueError, match="missing"):
-        by_time([1.0, np.nan], 1)
+@pytest.mark.parametrize(
+    "times",
+    [
+        [2, 1.0, np.nan],
+        [1, 2, None],
+        ["b", "a", ""],
+        ["b", "a", None],
+        np.array(["2020-02-01", "2020-01-01", "NaT"], "datetime64[D]"),
+        np.array(["2020-02-01", "2020-01-01", "NaT"], "datetime64[ns]"),
+    ],
+    ids=["NaN", "None", "empty text", "None among text", "no day", "no nanosecond"],
+)
+def test_a_missing_time_is_refused_with_its_row(times):
+    with pytest.raises(ValueError, match="the time is missing in 1 rows, first in row 2"):
+        by_time(times, 1)
+
+
+def test_times_that_have_no_order_are_refused():
+    with pytest.raises(TypeError, match="times that can be put in order"):
+        by_time([1, dt.date(2020, 1, 1)], 1)
+    with pytest.raises(ValueError, match=r"a time for each row, got shape \(1, 2\)"):
+        by_time([[1, 2]], 1)
+
+
+@pytest.mark.parametrize("size", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(210, 3), (210, 3, 3)], ids=["table", "images"])
+def test_a_shift_of_no_finite_size_is_refused(size, shape):
+    with pytest.raises(ValueError, match="a finite size of the shifts"):
+        shift_features(np.ones(shape), PARTIES, n_groups=2, size=size, seed=0)
+
+
+@pytest.mark.parametrize("shape", [(210,), (209, 3), (211, 3, 3), ()])
+def test_features_of_another_shape_are_refused_with_it(shape):
+    with pytest.raises(ValueError, match=re.escape(f"got shape {shape}")):
+        shift_features(np.ones(shape), PARTIES, n_groups=2, seed=0)
+
+
+def test_a_column_with_a_missing_cell_is_not_moved_to_nothing():
+    x = np.ones((210, 2))
+    x[7, 1] = np.nan
+
+    with pytest.raises(ValueError, match="expected finite columns"):
+        shift_features(x, PARTIES, n_groups=2, seed=0)
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(0, 10), st.data())
+def test_rows_that_share_label_and_party_share_their_new_label(parties, seed, data):
+    n_groups = data.draw(st.integers(1, len(set(parties))))
+    n_rows = len(parties)
+    y = data.draw(st.lists(st.integers(-3, 3), min_size=n_rows, max_size=n_rows))
+
+    shifted = permute_labels(y, parties, n_groups=n_groups, seed=seed).tolist()
+
+    meant = set(zip(parties, y, shifted, strict=True))
+    assert len(meant) == len({(party, label) for party, label, _ in meant})
+    assert len(meant) == len({(party, new) for party, _, new in meant})
+    assert set(shifted) <= set(y)
+
+
+def test_labels_are_one_for_each_row():
+    with pytest.raises(ValueError, match="expected 210 labels, one for each row"):
+        permute_labels(LABELS[:9], PARTIES, n_groups=2, seed=0)
 
 
 def test_more_groups_than_parties_are_refused():

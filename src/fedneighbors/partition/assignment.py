@@ -1,11 +1,21 @@
-"""Owns the step from counts and indices to one party name per row."""
+"""Owns the step from counts and indices to one party name per row, and back."""
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import PartitionError
 
-__all__ = ["Parties", "checked_labels", "generator", "party_names", "refuse_too_few_rows"]
+__all__ = [
+    "Parties",
+    "checked_labels",
+    "generator",
+    "numbered",
+    "party_names",
+    "refuse_missing",
+    "refuse_too_few_rows",
+]
 
 Parties = npt.NDArray[np.str_]
 
@@ -49,6 +59,54 @@ def party_names(index: npt.NDArray[np.int64]) -> Parties:
     return names[index]
 
 
+def numbered(parties: npt.ArrayLike) -> tuple[Parties, npt.NDArray[np.int64]]:
+    """Return the names of all parties, and which of them owns each row.
+
+    Parameters
+    ----------
+    parties : array-like of shape (n_rows,)
+        Party that owns each row.
+
+    Returns
+    -------
+    str array of shape (n_parties,)
+        In the order of the names.
+    int64 array of shape (n_rows,)
+        Place of each row's party among them.
+
+    Raises
+    ------
+    ValueError
+        If the parties are not one for each row.
+    """
+    owners = np.asarray(parties).astype(np.str_)
+    if owners.ndim != 1:
+        raise ValueError(f"expected the party of each row, one-dimensional, got {owners.shape}")
+    names, owner = np.unique(owners, return_inverse=True)
+    return names, owner.astype(np.int64)
+
+
+def refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
+    """Raise if a cell of a column is None, NaN or empty text.
+
+    Parameters
+    ----------
+    column : array of shape (n_rows,)
+        Cells.
+    what : str
+        What the column holds, for the message.
+    error : type of exception
+        What to raise.
+    """
+    cells = column.tolist()
+    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
+    if gone:
+        raise error(
+            f"the {what} is missing in {len(gone)} rows, first in row {gone[0]}; "
+            "fill or remove these rows"
+        )
+
+
 def checked_labels(y: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Return the position of each row's class among the classes in ascending order.
 
@@ -89,11 +147,11 @@ def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
     PartitionError
         If there are too few rows.
     """
-    if n_parties < 1:
+    if not n_parties >= 1:
         raise ValueError(f"n_parties must be at least 1, got {n_parties}")
     if n_rows < 1:
         raise ValueError(f"there must be at least one row to split, got {n_rows}")
-    if min_rows < 0:
+    if not min_rows >= 0:  # NaN is neither
         raise ValueError(f"min_rows must not be negative, got {min_rows}")
     if n_parties * max(min_rows, 1) > n_rows:
         raise PartitionError(

@@ -10,6 +10,7 @@ from fedneighbors.partition.assignment import (
     Parties,
     generator,
     party_names,
+    refuse_missing,
     refuse_too_few_rows,
 )
 
@@ -116,13 +117,8 @@ def natural(ids: npt.ArrayLike) -> Parties:
     column: npt.NDArray[Any] = np.asarray(ids)
     if column.ndim != 1 or len(column) == 0:
         raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
+    refuse_missing(column, "id column", DataError)
     cells = column.tolist()
-    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
-    if gone:
-        raise DataError(
-            f"the id column is missing in {len(gone)} rows, first in row {gone[0]}; "
-            "fill or remove these rows"
-        )
     whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
     return np.array([str(cell) for cell in whole], dtype=np.str_)
 

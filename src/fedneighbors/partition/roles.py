@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.partition.assignment import generator
+from fedneighbors.partition.assignment import generator, numbered
 
 __all__ = ["RowRoles", "ordered_roles", "row_roles", "unseen_parties"]
 
@@ -51,10 +51,10 @@ def row_roles(
     Raises
     ------
     ValueError
-        If a share is negative, or nothing is left to train on.
+        If a share is negative or no number, or nothing is left to train on.
     """
     _refuse_shares(validation, test)
-    names, owner = np.unique(np.asarray(parties).astype(np.str_), return_inverse=True)
+    names, owner = numbered(parties)
     shuffled = generator(seed).permutation(len(owner))
     order = shuffled[np.argsort(owner[shuffled], kind="stable")]
     sizes = np.bincount(owner, minlength=len(names))
@@ -88,7 +88,8 @@ def ordered_roles(
     Raises
     ------
     ValueError
-        If a share or the gap is negative, or nothing is left to train on.
+        If a share is negative or no number, nothing is left to train on, or the gap is not a whole
+        number from 0 up.
 
     Examples
     --------
@@ -96,9 +97,9 @@ def ordered_roles(
     [0, 1, 2, 3, 4]
     """
     _refuse_shares(validation, test)
-    if gap < 0:
+    if not (gap >= 0 and float(gap).is_integer()):
         raise ValueError(f"expected a gap of 0 rows or more, got {gap}")
-    names, owner = np.unique(np.asarray(parties).astype(np.str_), return_inverse=True)
+    names, owner = numbered(parties)
     sizes = np.bincount(owner, minlength=len(names))
     rank = _ranks(owner, sizes, np.argsort(owner, kind="stable"))
     n_test, n_held = (counts[owner] for counts in _counts(sizes, validation, test))
@@ -126,16 +127,21 @@ def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[
     -------
     tuple of str
         In the order of the names.
+
+    Raises
+    ------
+    ValueError
+        If the share is out of its range, or no number.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a share of parties from 0 up to 1, got {share!r}")
-    names = np.unique(np.asarray(parties).astype(np.str_))
+    names, _ = numbered(parties)
     n = min(int(np.floor(share * len(names) + 0.5)), len(names) - 1)
     return tuple(sorted(names[generator(seed).permutation(len(names))[:n]].tolist()))
 
 
 def _refuse_shares(validation: float, test: float) -> None:
-    if min(validation, test) < 0 or validation + test >= 1:
+    if not (validation >= 0 and test >= 0 and validation + test < 1):  # NaN is refused
         raise ValueError(
             f"expected shares that leave rows to train on, got validation={validation} and "
             f"test={test}"

@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.partition.assignment import Parties, generator, party_names, refuse_too_few_rows
+from fedneighbors.partition.assignment import (
+    Parties,
+    generator,
+    numbered,
+    party_names,
+    refuse_missing,
+    refuse_too_few_rows,
+)
 
 __all__ = ["by_time", "groups", "permute_labels", "shift_features"]
 
@@ -32,7 +39,7 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> npt.NDArray[n
     ValueError
         If there are fewer parties than groups.
     """
-    names, owner = np.unique(np.asarray(parties).astype(np.str_), return_inverse=True)
+    names, owner = numbered(parties)
     if not 1 <= n_groups <= len(names):
         raise ValueError(f"expected 1 to {len(names)} groups of parties, got {n_groups}")
     group = np.empty(len(names), np.int64)
@@ -62,10 +69,17 @@ def permute_labels(
     -------
     array of shape (n_rows,)
         Labels of the type of ``y``.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer parties than groups, or not one label for each row.
     """
     labels = np.asarray(y)
-    classes, place = np.unique(labels, return_inverse=True)
     group = groups(parties, n_groups, seed=seed)
+    if labels.shape != group.shape:
+        raise ValueError(f"expected {len(group)} labels, one for each row, got {labels.shape}")
+    classes, place = np.unique(labels, return_inverse=True)
     rng = generator(seed + 1)
     meanings = [np.arange(len(classes))]
     meanings += [rng.permutation(len(classes)) for _ in range(n_groups - 1)]
@@ -73,7 +87,7 @@ def permute_labels(
 
 
 def shift_features(
-    x: npt.NDArray[Any], parties: npt.ArrayLike, *, n_groups: int = 4, size: float = 1.0, seed: int
+    x: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, size: float = 1.0, seed: int
 ) -> npt.NDArray[Any]:
     """Let groups of parties measure differently (feature shift).
 
@@ -82,14 +96,14 @@ def shift_features(
 
     Parameters
     ----------
-    x : array of shape (n_rows, ...)
-        Rows.
+    x : array-like of shape (n_rows, ...)
+        Rows of two dimensions or more in all; columns of tables are finite.
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     n_groups : int
         Groups of parties; images have four at most. The first keeps its features.
     size : float
-        Of the shifts of columns.
+        Of the shifts of columns, finite.
     seed : int
         Of groups and shifts.
 
@@ -100,22 +114,41 @@ def shift_features(
     Raises
     ------
     ValueError
-        If images are not square, or there are more than four groups of them.
+        If ``x`` has not a row for each party's or is one-dimensional, a column or ``size`` is not
+        finite, images are not square, or there are more than four groups of them.
     """
+    if not np.isfinite(size):
+        raise ValueError(f"expected a finite size of the shifts, got {size!r}")
+    rows = np.asarray(x)
     group = groups(parties, n_groups, seed=seed)
-    if x.ndim == 2:
-        moves = size * generator(seed + 1).normal(size=(n_groups, x.shape[1])) * x.std(axis=0)
-        moves[0] = 0
-        return np.asarray(x + moves[group])
-    if x.shape[-1] != x.shape[-2] or n_groups > 4:
+    if rows.ndim < 2 or len(rows) != len(group):
         raise ValueError(
-            f"expected square images and at most 4 groups, got {x.shape} and {n_groups} groups"
+            f"expected a table or images of {len(group)} rows, one for each party named, got shape "
+            f"{rows.shape}"
         )
-    turned = x.copy()
+    if rows.ndim == 2:
+        return _moved(rows, group, n_groups, size=size, seed=seed + 1)
+    if rows.shape[-1] != rows.shape[-2] or n_groups > 4:
+        raise ValueError(
+            f"expected square images and at most 4 groups, got {rows.shape} and {n_groups} groups"
+        )
+    turned = rows.copy()
     for number in range(1, n_groups):
-        rows = group == number
-        turned[rows] = np.rot90(x[rows], number, axes=(-2, -1))
+        own = group == number
+        turned[own] = np.rot90(rows[own], number, axes=(-2, -1))
     return turned
+
+
+def _moved(
+    rows: npt.NDArray[Any], group: npt.NDArray[np.int64], n_groups: int, *, size: float, seed: int
+) -> npt.NDArray[Any]:
+    """Return a table whose columns are moved for each group but the first."""
+    deviations = rows.std(axis=0)
+    if not np.isfinite(deviations).all():
+        raise ValueError("expected finite columns, found cells that are missing or infinite")
+    moves = size * generator(seed).normal(size=(n_groups, rows.shape[1])) * deviations
+    moves[0] = 0
+    return np.asarray(rows + moves[group])
 
 
 def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
@@ -124,7 +157,7 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     Parameters
     ----------
     times : array-like of shape (n_rows,)
-        When each row came; rows of one time keep their order.
+        When each row came, numbers, dates or text; rows of one time keep their order.
     n_parties : int
         Parties; the first has the earliest rows.
 
@@ -136,14 +169,21 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     Raises
     ------
     ValueError
-        If a time is missing.
+        If a time is missing: None, NaN or empty text.
+    TypeError
+        If the times cannot be put in order, such as dates among numbers.
     PartitionError
         If there are more parties than rows.
     """
     when = np.asarray(times)
-    if when.ndim != 1 or (when != when).any():
-        raise ValueError("expected a time for each row, got missing ones")
+    if when.ndim != 1:
+        raise ValueError(f"expected a time for each row, got shape {when.shape}")
+    refuse_missing(when, "time", ValueError)
     refuse_too_few_rows(len(when), n_parties, min_rows=1)
+    try:
+        order = np.argsort(when, kind="stable")
+    except TypeError as error:
+        raise TypeError(f"expected times that can be put in order, found {error}") from error
     index = np.empty(len(when), np.int64)
-    index[np.argsort(when, kind="stable")] = np.arange(len(when)) * n_parties // len(when)
+    index[order] = np.arange(len(when)) * n_parties // len(when)
     return party_names(index)
