@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedneighbors.tables.owners import rows_by_party
+from fedneighbors.tables.owners import party_name, rows_by_party
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,22 @@ def test_a_party_column_may_come_in_any_usual_form(parties):
 def test_no_party_column_is_one_party():
     assert rows_by_party(None, 30) == {"all": slice(None)}
     assert list(rows_by_party([1, 10, 2], 3)) == ["1", "10", "2"]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
+def test_a_party_without_a_name_is_refused_in_a_column_and_alone(missing):
+    with pytest.raises(ValueError, match="found 1 rows without one; fill them in"):
+        rows_by_party(["a", missing, "b"], 3)
+    with pytest.raises(ValueError, match="expected the name of one party"):
+        party_name(missing)
+
+
+@pytest.mark.parametrize("name", ["north", 5, np.int64(5), 5.0, True, np.str_("a")])
+def test_a_name_alone_becomes_what_it_becomes_in_a_column(name):
+    assert [party_name(name)] == list(rows_by_party([name], 1))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ["a"], np.array(["a"])])
+def test_several_names_are_not_one(names):
+    with pytest.raises(ValueError, match="expected the name of one party"):
+        party_name(names)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Holdings", "rows_by_party"]
+__all__ = ["Holdings", "party_name", "rows_by_party"]
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,33 @@ class Holdings:
         ]
 
 
-def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
-    """Return the rows of each party, in the order of the names; all rows for None.
+def party_name(name: object) -> str:
+    """Return the name of a party as it stands in a model: as text, so that 5 and "5" are one.
+
+    Parameters
+    ----------
+    name : str, number or other scalar
+        The name, as an entry of a column of parties.
 
     Raises
     ------
     ValueError
-        If there is not one party for each row.
+        If it is missing (None, NaN, an empty text), or several.
+    """
+    if _is_missing(name) or (hasattr(name, "__iter__") and not isinstance(name, str | bytes)):
+        raise ValueError(f"expected the name of one party, such as 'north' or 5, got {name!r}")
+    return str(name)
+
+
+def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
+    """Return the rows of each party, in the order of the names; all rows for None.
+
+    Names become text, as :func:`party_name` has it.
+
+    Raises
+    ------
+    ValueError
+        If there is not one party for each row, or its name is missing (None, NaN, an empty text).
     """
     if parties is None:
         return {"all": slice(None)}
@@ -65,11 +85,13 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
         raise ValueError(
             f"expected a party for every row, found {missing} rows without one; fill them in"
         )
-    owner = np.array([str(name) for name in owner])
+    owner = np.array([party_name(name) for name in owner])
     return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
 
 
 def _is_missing(name: Any) -> bool:
-    """Return whether it is None, or unequal to itself as NaN, NaT and pandas' NA are."""
+    """Return whether it is None or "", or unequal to itself as NaN, NaT and pandas' NA are."""
+    if name is None or (isinstance(name, str) and not name):
+        return True
     equal = name == name
-    return name is None or not isinstance(equal, bool | np.bool_) or not equal
+    return not isinstance(equal, bool | np.bool_) or not equal
