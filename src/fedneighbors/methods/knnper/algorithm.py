@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.methods.knnper.memory.compression.codes import refuse_foreign
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 
 __all__ = [
@@ -99,9 +100,10 @@ def local_votes(
     Raises
     ------
     ValueError
-        If there are no neighbors.
+        If there are no neighbors, or a label is none of the classes.
     """
     weights = _weights(found, kernel, sigma, counts)
+    refuse_foreign(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
     for place in range(weights.shape[1]):  # nearest first: one order of additions

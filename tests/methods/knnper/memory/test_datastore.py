@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.memory.compression.kinds import new_memory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 
 
@@ -62,6 +63,53 @@ def test_a_reservoir_holds_every_row_equally_often():
     assert abs(times - 1000).max() < 5 * 27.4  # by chance in 1 of 90,000 suites
 
 
+def asked_for(store):
+    """Return which of rows 0, 1 and 2 are here: what somebody wants deleted who sees no memory."""
+    return [name for name in ("0", "1", "2") if name in store.ids]
+
+
+def picked(store):
+    """Return three of the rows that are here."""
+    return store.ids[:3]
+
+
+@pytest.mark.parametrize(("gone", "first"), [(asked_for, 3), (picked, 10)])
+def test_what_a_reservoir_forgets_favors_none_of_the_rows_that_come_later(gone, first):
+    """4,000 memories of 5 of 20 rows: each row from ``first`` on in 1,000 on average."""
+    times = np.zeros(20)
+
+    for seed in range(4000):
+        store = filled("reservoir", 5, [10], seed)
+        store.forget(gone(store))
+        for rows in (np.arange(10, 14), np.arange(14, 20)):
+            store.add(rows[:, None].astype(float), rows)
+        times[store.labels] += 1
+
+    if gone is asked_for:
+        assert times[:3].tolist() == [0, 0, 0]
+    assert abs(times[first:] - 1000).max() < 5 * 27.4  # by chance in 1 of 100,000 suites
+
+
+def test_places_that_a_reservoir_has_forgotten_stay_open_in_a_copy_of_its_parts():
+    store = filled("reservoir", 5, [4, 20])
+    store.forget(store.ids[1:4])
+    copy = Datastore(1, 5, "reservoir").restore(store.keys, store.labels, store.ids, store.state())
+
+    for each in (store, copy):
+        each.add(np.arange(40.0)[:, None], np.arange(40))
+
+    assert copy.ids == store.ids
+    assert copy.labels.tolist() == store.labels.tolist()
+
+
+def test_a_reservoir_that_was_not_full_takes_all_that_still_find_a_place():
+    store = filled("reservoir", 5, [3])
+
+    store.forget(["1"]).add([[3.0], [4.0]], [3, 4])
+
+    assert store.labels.tolist() == [0, 2, 3, 4]
+
+
 def test_forgotten_rows_are_gone_and_their_names_free():
     store = filled("concatenate", None, [4])
 
@@ -79,6 +127,96 @@ def test_a_name_that_is_not_there_deletes_nothing():
         store.forget(["1", "7"])
 
     assert len(store) == 3
+
+
+@pytest.mark.parametrize("gone", ["12", b"12", 1])
+def test_a_single_name_is_not_taken_apart(gone):
+    store = filled("concatenate", None, [20])
+
+    with pytest.raises(TypeError, match=r"expected a list of names of rows, .* pass a list: \["):
+        store.forget(gone)
+    with pytest.raises(TypeError, match="expected a list of names of rows"):
+        store.add([[1.0], [2.0]], [0, 1], ids=gone)
+
+    assert len(store) == 20
+
+
+@pytest.mark.parametrize("number", [int, np.int64])
+def test_rows_named_by_numbers_are_found_by_numbers_and_by_text(number):
+    store = Datastore(1).add([[0.0], [1.0], [2.0]], [0, 1, 2], ids=map(number, [11, 12, 13]))
+
+    assert store.ids == ["11", "12", "13"]
+    assert store.forget([number(11)]).forget(["13"]).ids == ["12"]
+    with pytest.raises(ValueError, match="expected new names, got '12'"):
+        store.add([[0.0]], [0], ids=[number(12)])
+
+
+def test_default_names_go_around_those_that_are_taken():
+    store = filled("concatenate", None, [2]).add([[0.0]], [0], ids=["4"])
+
+    for _ in range(2):
+        store.add([[0.0], [0.0]], [0, 0])
+
+    assert store.ids == ["0", "1", "4", "3", "5", "6", "7"]
+
+
+def test_default_names_are_given_once_also_by_a_copy_of_its_parts():
+    store = filled("concatenate", None, [2]).add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
+    store.forget(["3", "4"])
+    copy = Datastore(1).restore(store.keys, store.labels, store.ids, store.state())
+
+    for each in (store, copy):
+        each.add([[0.0]], [0])
+
+    assert store.ids == copy.ids == ["0", "1", "5"]  # 4 is not given again, though it is free
+
+
+def test_the_state_of_a_memory_tells_of_names_only_where_some_were_skipped():
+    store = filled("concatenate", None, [2])
+    before = sorted(store.state())
+
+    store.add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
+
+    assert before == ["evictions", "random", "seen", "surprises"]
+    assert store.state()["named"] == 5
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 5], r"expected classes from 0 to 1, got \[5\]"),
+        ([0, -1], r"expected classes from 0 to 1, got \[-1\]"),
+        ([0.0, 0.5], "expected classes from 0 to 1, got"),
+        ([[0], [1]], r"a label for each, got shapes \(2, 1\) and \(2, 1\)"),
+        (1, r"a label for each, got shapes \(2, 1\) and \(\)"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["concatenate", "drift"])
+def test_labels_that_are_no_classes_are_refused_where_classes_are_known(labels, words, strategy):
+    store = Datastore(1, strategy=strategy, n_classes=2).add([[0.0], [1.0]], [0, 1])
+
+    with pytest.raises(ValueError, match=words):
+        store.add([[2.0], [3.0]], labels)
+
+    assert store.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_labels_that_are_no_classes_are_refused_where_they_vote(label):
+    store = Datastore(1).add([[0.0], [1.0]], [0, label])
+
+    with pytest.raises(ValueError, match=rf"expected classes from 0 to 1, got \[{label}\]"):
+        store.votes(np.zeros((1, 1)), 2, n_neighbors=1)
+
+
+@pytest.mark.parametrize("cell", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["exact", "8-bit", "product", "centers", "protonn"])
+def test_queries_that_are_not_finite_are_refused(cell, kind):
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    store = new_memory(kind, 3, 2).add(rows, np.arange(40) % 2)
+
+    with pytest.raises(ValueError, match="expected finite queries, got 1 of 2"):
+        store.votes(np.array([[0.0, 0.0, 0.0], [0.0, cell, 0.0]]), 2, n_neighbors=1)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +245,13 @@ def test_its_rows_cannot_be_changed_from_outside():
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"), [({"capacity": 0}, "capacity"), ({"strategy": "lifo"}, "strategy")]
+    ("changed", "words"),
+    [
+        ({"capacity": 0}, "capacity"),
+        ({"capacity": 2.5}, "expected a capacity as an integer of 1 or more, or None, got 2.5"),
+        ({"capacity": "3"}, "expected a capacity as an integer"),
+        ({"strategy": "lifo"}, "strategy"),
+    ],
 )
 def test_settings_are_checked(changed, words):
     with pytest.raises(ValueError, match=words):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError
+from fedneighbors.tables.owners import party_name
 
 __all__ = ["EmbeddingBank"]
 
@@ -95,8 +96,13 @@ class EmbeddingBank:
             Classes or targets.
         owners : sequence of shape (n_rows,)
             Name of the client that owns each row.
+
+        Raises
+        ------
+        ValueError
+            If a row has no owner, or as the class raises it.
         """
-        who = np.asarray(owners).astype(np.str_)
+        who = np.array([party_name(name) for name in np.asarray(owners, object)], np.str_)
         names, owner = np.unique(who, return_inverse=True)
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=len(names))

@@ -1,7 +1,8 @@
 """The memory of one client: keys and labels that come, are asked, and go."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy.typing as npt
 
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
+from fedneighbors.methods.knnper.memory.compression.codes import refuse_foreign
 from fedneighbors.methods.knnper.memory.drift import DriftWatch
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
-from fedneighbors.methods.knnper.memory.rows import RowWindow
+from fedneighbors.methods.knnper.memory.rows import RowWindow, row_names
 from fedneighbors.methods.knnper.memory.search import SEARCHES, Search, searched
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
@@ -36,13 +38,13 @@ class Datastore:
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
         are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
-        ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came.
-        ``"fixed"`` takes nothing after the first rows. ``"drift"`` forgets what is older than a
-        change of labels or of their meaning, once it notices one.
+        ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came and
+        was not forgotten, see below. ``"fixed"`` takes nothing after the first rows. ``"drift"``
+        forgets what is older than a change of labels or of their meaning, once it notices one.
     random_state : int
         Of the reservoir.
     n_classes : int, optional
-        Classes, which ``"drift"`` needs.
+        Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
     search : {"auto", "own", "faiss"}
         What finds neighbors; see :func:`~.search.searched`. All find the same.
     n_beside : int
@@ -54,6 +56,21 @@ class Datastore:
         Name of each key, in the order of :attr:`keys`.
     n_evictions : int
         How often ``"drift"`` forgot the past.
+
+    Notes
+    -----
+    What a reservoir forgets leaves its place open, and later keys enter as if it were still there.
+    So of n keys that came, each that was not forgotten is kept with the same chance,
+    ``min(1, capacity / n)``, if what is to be forgotten is told without looking at what is here
+    (what is not here is a KeyError and changes nothing). Where it is picked from :attr:`ids`, the
+    chance is the same for all keys that come later, and lower for those that came before. Open
+    places fill up by and by. Random pairing [1]_ fills them sooner, but has to count deletions of
+    keys that are not here, which a memory cannot tell from names that never were.
+
+    References
+    ----------
+    .. [1] Gemulla, Lehner and Haas, "A Dip in the Reservoir: Maintaining Sample Synopses of
+       Evolving Datasets", VLDB 2006.
     """
 
     n_dimensions: int
@@ -66,12 +83,15 @@ class Datastore:
     n_evictions: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
     _n_seen: int = field(init=False, repr=False, default=0)
+    _n_named: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise ValueError(f"expected strategy among {STRATEGIES}, got {self.strategy!r}")
-        if self.capacity is not None and self.capacity < 1:
-            raise ValueError(f"expected a capacity of 1 or more, got {self.capacity}")
+        if self.capacity is not None and not _is_count(self.capacity):
+            raise ValueError(
+                f"expected a capacity as an integer of 1 or more, or None, got {self.capacity!r}"
+            )
         if self.search not in SEARCHES:
             raise ValueError(f"expected search among {SEARCHES}, got {self.search!r}")
         self._rows = self._emptied(np.empty(0, np.int64))
@@ -105,7 +125,7 @@ class Datastore:
         return self._rows.ids
 
     def add(
-        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None = None
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None = None
     ) -> "Datastore":
         """Let new keys in, as far as capacity and strategy allow.
 
@@ -114,15 +134,17 @@ class Datastore:
         keys : array of shape (n, n_dimensions)
             Embeddings, oldest first.
         labels : array of shape (n,) or (n, n_outputs)
-            Their labels or targets.
-        ids : sequence of str, optional
-            Names by which they can be forgotten; by default ``"0"``, ``"1"`` and so on in the
-            order in which rows came.
+            Their labels, from 0, or targets.
+        ids : iterable of str or int, optional
+            Names by which they can be forgotten, kept as text; by default ``"0"``, ``"1"`` and so
+            on in the order in which rows came, without those that are taken.
 
         Raises
         ------
         ValueError
-            If shapes disagree, or a name is taken.
+            If shapes disagree, a label is none of ``n_classes``, or a name is taken.
+        TypeError
+            If ``ids`` is a single name.
         DataError
             If a key is not finite. Nothing was added then.
         """
@@ -135,17 +157,26 @@ class Datastore:
         held = self._held(rows[taken])
         self._rows.append(held, values[taken], [names[i] for i in taken])
         self._n_seen += len(rows)
+        if ids is None and names:
+            self._n_named = int(names[-1]) + 1
         return self
 
-    def forget(self, ids: Sequence[str]) -> "Datastore":
+    def forget(self, ids: Iterable[object]) -> "Datastore":
         """Delete keys by their names; nothing of them stays.
+
+        Parameters
+        ----------
+        ids : iterable of str or int
+            Names, as :meth:`add` was given them.
 
         Raises
         ------
         KeyError
             If a name is not here; nothing was deleted then.
+        TypeError
+            If it is a single name and no list.
         """
-        gone = set(ids)
+        gone = set(row_names(ids))
         unknown = sorted(name for name in gone if name not in self._rows)
         if unknown:
             raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
@@ -160,13 +191,14 @@ class Datastore:
 
     def state(self) -> dict[str, Any]:
         """Return, as plain numbers, what more than its keys a memory needs to go on."""
-        seen = self._watch.seen if self.strategy == "drift" else []
-        return {
+        state: dict[str, Any] = {
             "seen": self._n_seen,
             "evictions": self.n_evictions,
             "random": self._random.bit_generator.state,
-            "surprises": seen,
+            "surprises": self._watch.seen if self.strategy == "drift" else [],
         }
+        # Only where names were skipped; the others follow from the rows that came.
+        return state | ({"named": self._n_named} if self._n_named > self._n_seen else {})
 
     def restore(
         self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
@@ -194,6 +226,7 @@ class Datastore:
         """Take over what :meth:`state` gave, once the rows are here."""
         try:
             self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
+            self._n_named = int(state.get("named", 0))
             self._random.bit_generator.state = state["random"]
             if self.strategy == "drift":
                 self._watch.restore(state["surprises"])
@@ -203,7 +236,13 @@ class Datastore:
             raise ValueError("a memory has more keys than came, or than it holds")
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest."""
+        """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or as :func:`~.neighbors.nearest` raises it.
+        """
         keys, asked = self._compared(self._rows.keys), self._compared(queries)
         return searched(keys, asked, k, own=own, search=self.search)
 
@@ -231,6 +270,11 @@ class Datastore:
             As :func:`~.algorithm.local_votes` takes them.
         own : int64 array of shape (n_queries,), optional
             A key for each query that has no vote.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or a label is none of the classes.
         """
         found = self.nearest(queries, n_neighbors, own=own)
         if found.positions.shape[1] == 0:
@@ -254,17 +298,19 @@ class Datastore:
         n = len(self)
         if self.strategy == "fixed" and self._n_seen > 0:
             return range(0)
-        free = n_new if self.capacity is None else self.capacity - n
+        if self.capacity is None:
+            return range(n_new)
+        if self.strategy == "reservoir":
+            drawn = self._sampled(n_new, self.capacity)
+            self._rows.vacate([place for place in drawn if place < n])
+            return sorted(drawn.values())
+        free = self.capacity - n
         if n_new <= free:
             return range(n_new)
         if self.strategy in ("fifo", "drift"):
             excess = n_new - free
             self._rows.drop_first(excess)
             return range(max(excess - n, 0), n_new)
-        if self.strategy == "reservoir":
-            drawn = self._sampled(n_new)
-            self._rows.vacate([place for place in drawn if place < n])
-            return sorted(drawn.values())
         return range(free)
 
     def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
@@ -275,41 +321,47 @@ class Datastore:
             self.n_evictions += 1
             self.keep(range(n_old, len(self)))
 
-    def _sampled(self, n_new: int) -> dict[int, int]:
+    def _sampled(self, n_new: int, capacity: int) -> dict[int, int]:
         """Return which new keys come, and each one's place: a uniform sample of all that ever came.
 
-        Places from ``len(self)`` on are free; keys at the others have to go.
+        Keys at places below ``len(self)`` have to go. What was forgotten still counts among those
+        that came and has its place, one of those from there on: to fill it at once would favor
+        the next keys.
         """
-        n, capacity = len(self), self.capacity or 0
         drawn: dict[int, int] = {}
         for number in range(n_new):
-            place = n + number
+            place = self._n_seen + number
             if place >= capacity:
-                place = int(self._random.integers(self._n_seen + number + 1))
+                place = int(self._random.integers(place + 1))
             if place < capacity:
                 drawn[place] = number
         return drawn
 
     def _checked(
-        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows = np.ascontiguousarray(keys, dtype=np.float64)
         values = np.asarray(labels)
-        if rows.ndim != 2 or rows.shape[1] != self.n_dimensions or len(values) != len(rows):
+        fits = values.shape[:1] == rows.shape[:1] and (self.n_classes is None or values.ndim == 1)
+        if rows.ndim != 2 or rows.shape[1] != self.n_dimensions or not fits:
             raise ValueError(
                 f"expected keys of width {self.n_dimensions} and a label for each, got shapes "
                 f"{rows.shape} and {values.shape}"
             )
         if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(f"expected labels like those before, got shape {values.shape}")
+        if self.n_classes is not None:
+            refuse_foreign(values, self.n_classes)
         if not np.isfinite(rows).all():
             raise DataError("some keys are not finite; embed rows whose cells are all finite")
         return rows, values, self._names(len(rows), ids)
 
-    def _names(self, n_rows: int, ids: Sequence[str] | None) -> list[str]:
+    def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
         """Return names for new rows, none of which is taken."""
-        first = self._n_seen
-        names = [str(first + i) for i in range(n_rows)] if ids is None else list(map(str, ids))
+        if ids is None:
+            numbers = map(str, count(max(self._n_seen, self._n_named)))
+            return list(islice((name for name in numbers if name not in self._rows), n_rows))
+        names = row_names(ids)
         if len(names) != n_rows:
             raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
         twice = [name for name in names if name in self._rows] or (
@@ -318,6 +370,11 @@ class Datastore:
         if twice:
             raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
         return names
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return bool(whole and value >= 1)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

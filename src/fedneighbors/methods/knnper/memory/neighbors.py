@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors.kernels.rowdistance import square_sums
 
-__all__ = ["Neighbors", "nearest"]
+__all__ = ["Neighbors", "nearest", "refuse_infinite"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
     Raises
     ------
     ValueError
-        If shapes disagree or k is below 1.
+        If shapes disagree, k is below 1 or a query is not finite.
     """
     if keys.ndim != 2 or queries.ndim != 2 or keys.shape[1] != queries.shape[1]:
         raise ValueError(
@@ -69,6 +69,7 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
         )
     if k < 1:
         raise ValueError(f"expected k of 1 or more, got {k}")
+    refuse_infinite(queries)
     own = np.full(len(queries), -1) if own is None else own
     n_found = min(k, len(keys) - int(len(own) > 0 and own.max() >= 0))
     positions = np.empty((len(queries), max(n_found, 0)), np.int64)
@@ -83,6 +84,27 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
                 order = np.argsort(near, kind="stable")[:n_found]
                 positions[row], squares[row] = candidates[order], near[order]
     return Neighbors(positions, np.sqrt(squares))
+
+
+def refuse_infinite(queries: Floats) -> None:
+    """Refuse queries of which no distance can be told.
+
+    Parameters
+    ----------
+    queries : float64 array of shape (n_queries, n_dimensions)
+        What is asked.
+
+    Raises
+    ------
+    ValueError
+        If a cell is not finite.
+    """
+    bad = ~np.isfinite(queries).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"expected finite queries, got {int(bad.sum())} of {len(queries)} with cells that are "
+            "not; embed rows whose cells are all finite"
+        )
 
 
 def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:

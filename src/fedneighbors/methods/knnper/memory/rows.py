@@ -1,15 +1,33 @@
 """Rows in the order in which they came: new ones at the end and old ones off the front, cheaply."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RowWindow"]
+__all__ = ["RowWindow", "row_names"]
 
 Array = npt.NDArray[Any]
+
+
+def row_names(ids: Iterable[object]) -> list[str]:
+    """Return the names of rows as a memory keeps them: as text, so that 11 and "11" are one.
+
+    Parameters
+    ----------
+    ids : iterable of str or int
+        A name for each row.
+
+    Raises
+    ------
+    TypeError
+        If it is a single name, which would be taken apart.
+    """
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise TypeError(f"expected a list of names of rows, got {ids!r}; pass a list: [{ids!r}]")
+    return [str(name) for name in ids]
 
 
 class RowWindow:

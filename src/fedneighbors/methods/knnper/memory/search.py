@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.kernels.rowdistance import square_sums
-from fedneighbors.methods.knnper.memory.neighbors import Neighbors, nearest
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors, nearest, refuse_infinite
 
 __all__ = ["SEARCHES", "Search", "nearest_by_faiss", "searched"]
 
@@ -73,6 +73,7 @@ def nearest_by_faiss(
         As :func:`~.neighbors.nearest` raises it.
     """
     faiss = _faiss()
+    refuse_infinite(queries)
     n_asked = k + SPARE
     narrow, asked = _narrowed(keys), _narrowed(queries)
     slack = _slack(narrow, asked)

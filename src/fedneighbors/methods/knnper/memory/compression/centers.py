@@ -177,6 +177,11 @@ class ClassCenters:
             Centers that vote.
         kernel, sigma
             As :func:`~.algorithm.local_votes` takes them.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite.
         """
         if not len(self):
             return None

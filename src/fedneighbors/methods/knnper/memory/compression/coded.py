@@ -1,6 +1,6 @@
 """A memory that keeps codes of keys: all that an exact one does, in fewer bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper.memory.compression.codes import (
     refuse_wide,
 )
 from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+from fedneighbors.methods.knnper.memory.neighbors import Neighbors, refuse_infinite
 from fedneighbors.methods.knnper.memory.rows import RowWindow
 
 __all__ = ["CodedDatastore"]
@@ -65,11 +65,18 @@ class CodedDatastore(Datastore):
         """Bytes of codes, of labels, and of what the codec learned from rows of this memory."""
         return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
 
-    def forget(self, ids: Sequence[str]) -> "CodedDatastore":
+    def forget(self, ids: Iterable[object]) -> "CodedDatastore":
         """Delete keys by their names; nothing of them stays.
+
+        Parameters
+        ----------
+        ids : iterable of str or int
+            Names, as :meth:`add` was given them.
 
         Raises
         ------
+        TypeError
+            If it is a single name and no list.
         KeyError
             If a name is not here; nothing was deleted then.
         RebuildNeeded
@@ -117,7 +124,14 @@ class CodedDatastore(Datastore):
         return self
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Return the k nearest of the keys that the codes stand for; ties to the earlier row."""
+        """Return the k nearest of the keys that the codes stand for; ties to the earlier row.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or k is below 1.
+        """
+        refuse_infinite(queries)
         if not len(self):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
         return self.codec.nearest(self.codes, queries, k, own=own)
@@ -135,7 +149,7 @@ class CodedDatastore(Datastore):
         return codec.encode(rows)
 
     def _checked(
-        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Sequence[str] | None
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values, names = super()._checked(keys, labels, ids)
         refuse_wide(rows)

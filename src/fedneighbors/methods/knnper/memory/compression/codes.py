@@ -112,10 +112,13 @@ def refuse_foreign(classes: npt.NDArray[Any], n_classes: int) -> None:
     ValueError
         If one is no integer from 0 to ``n_classes - 1``.
     """
-    if len(classes) and not (
-        classes.dtype.kind in "iu" and 0 <= classes.min() <= classes.max() < n_classes
-    ):
+    if not len(classes):
+        return
+    if classes.dtype.kind not in "iu":
         raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {classes[:5].tolist()}")
+    if not 0 <= classes.min() <= classes.max() < n_classes:
+        foreign = np.unique(classes[(classes < 0) | (classes >= n_classes)])
+        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {foreign[:5].tolist()}")
 
 
 def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:

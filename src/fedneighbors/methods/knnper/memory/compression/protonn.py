@@ -14,6 +14,7 @@ from fedneighbors.methods.knnper.memory.compression.codes import (
     refuse_foreign,
 )
 from fedneighbors.methods.knnper.memory.compression.prototypes import Prototypes, trained
+from fedneighbors.methods.knnper.memory.neighbors import refuse_infinite
 
 __all__ = ["PrototypeMemory"]
 
@@ -205,7 +206,13 @@ class PrototypeMemory:
             Classes.
         n_neighbors, kernel, sigma
             Not used: all prototypes have a say, with weights that were learned.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite.
         """
+        refuse_infinite(queries)
         if self.prototypes is None:
             return None
         shares = np.zeros((len(queries), n_classes))
