@@ -177,7 +177,7 @@ def test_a_network_of_the_users_own_is_trained_by_the_names_of_its_layers():
         ({"participation": 0.0}, "expected participation above 0"),
         ({"n_rounds": 0}, "expected n_rounds"),
         ({"capacity": 0}, "expected capacity"),
-        ({"hidden": ()}, "at least one hidden layer"),
+        ({"hidden": ()}, "expected hidden as the widths of one hidden layer at least"),
         ({"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
         ({"model": nn.Linear(13, 3)}, "no layer named 'body'"),
         ({"classes": [0, 1]}, "not among classes"),

@@ -90,7 +90,8 @@ def _refuse_unsuited(settings: MemorySettings) -> None:
     if settings.combine != "paper":
         raise ValueError(
             f"expected combine='paper', got {settings.combine!r}: the heads of a pool are made of "
-            "whole keys and rows"
+            "whole keys and rows; fit with combine='paper', or with memory='8-bit', whose pool is "
+            "weighed for its codes"
         )
     if len(settings.metrics) > 1:
         raise ValueError(

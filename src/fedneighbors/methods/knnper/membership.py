@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,11 +11,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.knnper.memory.rows import row_names
 from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.metrics import accuracy
 from fedneighbors.tables.labels import label_index
-from fedneighbors.tables.owners import rows_by_party
+from fedneighbors.tables.owners import party_name, rows_by_party
 
 __all__ = ["Classifying", "Owners", "Personalized", "Served", "needs_torch"]
 
@@ -98,8 +99,13 @@ class Served:
         """Return the place of each label among the classes."""
         index = label_index(tuple(self.classes_.tolist()))
         labels = np.asarray(y)
+        if labels.ndim != 1:
+            raise ValueError(
+                f"expected a label for each row, of shape (n_rows,), got shape {labels.shape}; "
+                "pass a flat list"
+            )
         unknown = sorted({str(label) for label in labels.tolist() if label not in index})
-        if labels.ndim != 1 or unknown:
+        if unknown:
             raise ValueError(
                 f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
                 "labels that may ever come in classes= before training"
@@ -170,26 +176,32 @@ class Personalized(Served):
         own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
         return own
 
-    def add_client(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
+    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Take in a client that did not take part in training, by one pass over its rows.
 
         How much its memory weighs is chosen on a share of its rows; the network is not changed.
 
         Parameters
         ----------
-        name : str
-            Its name, which must be new.
+        name : str or number
+            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
+            one client.
         X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
             Its rows and labels, or targets.
-        ids : sequence of str, optional
-            Names of the rows, by which :meth:`forget` finds them.
+        ids : iterable of str or int, optional
+            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
+            ``"1"`` and so on.
 
         Raises
         ------
         ValueError
-            If the name is taken, a label is none of the classes, or a target is not finite.
+            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            classes, a target is not finite, or shapes disagree.
+        TypeError
+            If ``ids`` is a single name and no list.
         """
         check_is_fitted(self)
+        name, ids = party_name(name), _listed(ids)
         if name in self.clients_:
             raise ValueError(f"client {name!r} is here already; use update to add rows")
         (keys, scores), labels = self.embed(X), self._values(y)
@@ -206,26 +218,42 @@ class Personalized(Served):
         )
         return self
 
-    def update(self, name: str, X: Any, y: Any, ids: Sequence[str] | None = None) -> Self:
+    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Add rows to the memory of a client, as its capacity and strategy allow.
+
+        Parameters
+        ----------
+        name, X, y, ids
+            As :meth:`add_client` takes them, of a client that is known. By default rows are
+            numbered on, without names that are taken.
 
         Raises
         ------
         ValueError
-            If the client is not known, a label is none of the classes, a target is not finite, or a
-            row's name is taken.
+            If the client is not known, a label is none of the classes, a target is not finite,
+            shapes disagree, or a row's name is taken.
+        TypeError
+            If ``ids`` is a single name and no list.
         """
+        ids = _listed(ids)
         keys, _ = self.embed(X)
         labels = self._values(y)
         _refuse_lengths(keys, labels)
         self._known(name).add(keys, labels, ids)
         return self
 
-    def forget(self, name: str, ids: Sequence[str]) -> Self:
+    def forget(self, name: object, ids: Iterable[object]) -> Self:
         """Delete rows from the memory of a client.
 
         The shared network, which may have been trained on them, is not changed, and neither are the
         discriminants that were found with them.
+
+        Parameters
+        ----------
+        name : str or number
+            The client.
+        ids : iterable of str or int
+            Names of the rows, as they were given, or as ``clients_[name].memory.ids`` has them.
 
         Raises
         ------
@@ -233,12 +261,15 @@ class Personalized(Served):
             If the client is not known.
         KeyError
             If a row is not in its memory; nothing is deleted then.
+        TypeError
+            If ``ids`` is a single name and no list.
         """
         check_is_fitted(self)
-        self._known(name).forget(ids)
+        self._known(name).forget(row_names(ids))
         return self
 
-    def _known(self, name: str) -> OwnPart:
+    def _known(self, name: object) -> OwnPart:
+        name = party_name(name)
         if name not in self.clients_:
             raise ValueError(
                 f"client {name!r} is not known; add_client takes it in. Known are "
@@ -246,6 +277,10 @@ class Personalized(Served):
             )
         known: OwnPart = self.clients_[name]
         return known
+
+
+def _listed(ids: Iterable[object] | None) -> list[str] | None:
+    return None if ids is None else row_names(ids)
 
 
 def _refuse_lengths(keys: Floats, labels: npt.NDArray[Any]) -> None:

@@ -237,11 +237,12 @@ class KNNPerRegressor(
 
     def _values(self, y: Any) -> Floats:
         """Return targets in standard units."""
-        targets = _columns(np.asarray(y, np.float64))
-        if targets.shape[1] != self.n_outputs_ or not np.isfinite(targets).all():
+        given = np.asarray(y, np.float64)
+        targets = given[:, None] if given.ndim == 1 else given
+        if targets.shape[1:] != (self.n_outputs_,) or not np.isfinite(targets).all():
             raise ValueError(
                 f"expected {self.n_outputs_} finite numbers for each row, got an array of shape "
-                f"{np.shape(y)}"
+                f"{given.shape}"
             )
         center, scale = self.overall_
         return np.asarray((targets - center) / scale)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper.membership import needs_torch
+from fedneighbors.tables.owners import party_name
 
 __all__ = ["Saved"]
 
@@ -55,7 +56,7 @@ class Saved:
         self.feature_names_in_ = np.array(list(names), dtype=object)
         return self
 
-    def save(self, path: str | Path, client: str | None = None) -> None:
+    def save(self, path: str | Path, client: object = None) -> None:
         """Write network and memories to one file; an interrupted write leaves nothing behind.
 
         The file holds numbers and words alone. The memories in it are embeddings and labels, or
@@ -65,7 +66,7 @@ class Saved:
         ----------
         path : path
             The file.
-        client : str, optional
+        client : str or number, optional
             Write this client's memory only, to hand it the file. None: those of all.
 
         Raises
@@ -77,9 +78,10 @@ class Saved:
         from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 
         check_is_fitted(self)
-        if client is not None and client not in self.clients_:
+        chosen = sorted(self.clients_) if client is None else [party_name(client)]
+        if unknown := set(chosen) - set(self.clients_):
             raise ValueError(
-                f"client {client!r} is not known; known are {sorted(self.clients_)[:5]}"
+                f"client {min(unknown)!r} is not known; known are {sorted(self.clients_)[:5]}"
             )
         names = getattr(self, "feature_names_in_", None)
         named = replace(
@@ -91,7 +93,7 @@ class Saved:
             layout=self._layout.digest,
             shared=shared,
             settings=self._memory_settings,
-            clients=self.clients_ if client is None else {client: self.clients_[client]},
+            clients={name: self.clients_[name] for name in chosen},
             guarantee=self.guarantee_,
             flat=getattr(self, "_is_flat", False),
         ).save(path)

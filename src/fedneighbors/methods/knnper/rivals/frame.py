@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors.methods.knnper.membership import Classifying, Owners, needs_torch
 from fedneighbors.methods.knnper.settings import RoundSettings
 from fedneighbors.tables.labels import label_array, reserved_labels
-from fedneighbors.tables.owners import Holdings, rows_by_party
+from fedneighbors.tables.owners import Holdings, party_name, rows_by_party
 from fedneighbors.tables.seeds import public_seed
 
 if TYPE_CHECKING:  # it needs torch
@@ -163,27 +163,29 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._know(replace(ground, shared=replace(ground.shared, weights=weights)), labels)
         return self
 
-    def add_client(self, name: str, X: Any, y: Any) -> Self:
+    def add_client(self, name: object, X: Any, y: Any) -> Self:
         """Take in a client that did not take part in training.
 
         Nothing changes for the others.
 
         Parameters
         ----------
-        name : str
-            Its name, which must be new.
+        name : str or number
+            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
+            one client.
         X, y : arrays of shape (n_rows, ...) and (n_rows,)
             Its rows and labels.
 
         Raises
         ------
         ValueError
-            If the name is taken, or a label is none of the classes.
+            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            classes, or shapes disagree.
         PartyRefused
             If its training has diverged.
         """
         check_is_fitted(self)
-        self._take_in(X, y, {name: slice(None)})
+        self._take_in(X, self._labels(y), {party_name(name): slice(None)})
         return self
 
     def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
@@ -201,22 +203,29 @@ class Rival(Fitted, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If a name is taken, a label is none of the classes, or a row has no owner.
+            If a name is taken, a label is none of the classes, a row has no owner, or shapes
+            disagree.
         PartyRefused
             If the training of one of them has diverged; none is taken in then.
         """
         check_is_fitted(self)
-        self._take_in(X, y, dict(rows_by_party(parties, len(y))))
+        labels = self._labels(y)
+        self._take_in(X, labels, dict(rows_by_party(parties, len(labels))))
         return self
 
-    def _take_in(self, X: Any, y: Any, owned: dict[str, Any]) -> None:
+    def _labels(self, y: Any) -> npt.NDArray[Any]:
+        """Return labels as an array, all of them known."""
+        labels = np.asarray(y)
+        self._positions(labels)
+        return labels
+
+    def _take_in(self, X: Any, labels: npt.NDArray[Any], owned: dict[str, Any]) -> None:
         taken = sorted(set(owned) & set(self.clients_))
         if taken:
             raise ValueError(
                 f"client {taken[0]!r} is here already; give the new one a name of its own"
             )
-        x, labels = self._rows(X), np.asarray(y)
-        self._positions(labels)
+        x = self._rows(X)
         if len(x) != len(labels):
             raise ValueError(f"expected one label for each of {len(x)} rows, got {len(labels)}")
         from fedneighbors.tables.threads import one_thread

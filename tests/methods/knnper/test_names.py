@@ -1,0 +1,187 @@
+"""Names of clients and rows are text at every door, and what is no name is refused there."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_wine
+
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
+from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
+from fedneighbors.methods.knnper.rivals import FedAvgClassifier, LocalClassifier
+
+WINE, KIND = load_wine(return_X_y=True)
+SICK, COURSE = (part[:120] for part in load_diabetes(return_X_y=True))
+QUICK = {"hidden": (8,), "n_rounds": 2}
+MISSING = [None, np.nan, ""]
+
+
+def rows_of(method):
+    return (SICK, COURSE) if method is KNNPerRegressor else (WINE, KIND)
+
+
+def fitted(method=KNNPerClassifier, names=("north", "south"), **parameters):
+    x, y = rows_of(method)
+    parties = np.array(names, object)[np.arange(len(y)) % 2]
+    return method(**QUICK, **parameters).fit(x, y, parties=parties)
+
+
+@pytest.fixture(params=[KNNPerClassifier, KNNPerRegressor], ids=lambda method: method.__name__)
+def method(request):
+    return request.param
+
+
+def ids(model, name):
+    return model.clients_[name].memory.ids
+
+
+# Clients
+
+
+@pytest.mark.parametrize("number", [int, np.int64])
+def test_a_client_named_by_a_number_is_served_and_kept_as_text(method, number, tmp_path):
+    (x, y), model = rows_of(method), fitted(method)
+
+    model.add_client(number(5), x[:30], y[:30])
+    model.update(number(5), x[:2], y[:2]).forget(number(5), [0, "1"])
+    model.save(tmp_path / "all")
+    model.save(tmp_path / "five", client=number(5))
+
+    assert sorted(model.clients_) == ["5", "north", "south"]
+    assert ids(model, "5") == [str(place) for place in range(2, 32)]
+    answers = model.predict(x[:9], [number(5)] * 9)
+    assert answers.tolist() == model.predict(x[:9], ["5"] * 9).tolist()
+    assert method.load(tmp_path / "all").predict(x[:9], [5] * 9).tolist() == answers.tolist()
+    assert method.load(tmp_path / "five").predict(x[:9]).tolist() == answers.tolist()
+
+
+def test_clients_that_trained_under_numbers_are_found_by_numbers(method):
+    (x, y), model = rows_of(method), fitted(method, names=(0, 1))
+
+    model.update(0, x[:2], y[:2], ids=["a", "b"]).forget(0, ["a"])
+
+    assert ids(model, "0")[-1] == "b"
+    with pytest.raises(ValueError, match="client '0' is here already"):
+        model.add_client(0, x[:9], y[:9])
+    assert sorted(model.clients_) == ["0", "1"]
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_client_without_a_name_is_refused_at_every_door(method, name, tmp_path):
+    (x, y), model = rows_of(method), fitted(method)
+    doors = [
+        lambda: model.add_client(name, x[:9], y[:9]),
+        lambda: model.update(name, x[:9], y[:9]),
+        lambda: model.forget(name, ["0"]),
+    ]
+    if name is not None:  # None saves all of them
+        doors.append(lambda: model.save(tmp_path / "m", client=name))
+
+    for door in doors:
+        with pytest.raises(ValueError, match="expected the name of one party, such as 'north'"):
+            door()
+    with pytest.raises(ValueError, match="found 1 rows without one"):
+        model.predict(x[:2], [name, "north"])
+    with pytest.raises(ValueError, match="rows without one"):
+        fitted(method, names=("north", name))
+
+    assert sorted(model.clients_) == ["north", "south"]
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("rival", [LocalClassifier, FedAvgClassifier])
+def test_rivals_name_clients_alike(rival):
+    model = fitted(rival, names=(0, 1))
+
+    model.add_client(5, WINE[:30], KIND[:30])
+    model.add_clients(WINE[:40], KIND[:40], [6, "7"] * 20)
+
+    assert sorted(model.clients_) == ["0", "1", "5", "6", "7"]
+    with pytest.raises(ValueError, match="client '0' is here already"):
+        model.add_client(0, WINE[:30], KIND[:30])
+    for name in MISSING:
+        with pytest.raises(ValueError, match="expected the name of one party"):
+            model.add_client(name, WINE[:30], KIND[:30])
+        with pytest.raises(ValueError, match="found 15 rows without one"):
+            model.add_clients(WINE[:30], KIND[:30], ["new", name] * 15)
+    assert sorted(model.clients_) == ["0", "1", "5", "6", "7"]
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_bank_has_no_client_without_a_name(name):
+    with pytest.raises(ValueError, match="expected the name of one party"):
+        EmbeddingBank.collect(np.zeros((2, 1)), np.zeros(2, int), ["north", name])
+
+
+# Rows
+
+
+def test_a_single_name_of_a_row_is_not_taken_apart(method):
+    (x, y), model = rows_of(method), fitted(method)
+    before = ids(model, "north")
+
+    with pytest.raises(TypeError, match=r"got '12'; pass a list: \['12'\]"):
+        model.forget("north", "12")
+    with pytest.raises(TypeError, match="pass a list"):
+        model.update("north", x[:2], y[:2], ids="ab")
+    with pytest.raises(TypeError, match="pass a list"):
+        model.add_client("new", x[:2], y[:2], ids="ab")
+
+    assert ids(model, "north") == before
+    assert "new" not in model.clients_
+
+
+@pytest.mark.parametrize("number", [int, np.int64])
+def test_rows_that_came_under_numbers_go_by_numbers(method, number):
+    (x, y), model = rows_of(method), fitted(method)
+    numbers = [number(each) for each in (1011, 1012, 1013)]
+
+    model.update("north", x[:3], y[:3], ids=numbers).forget("north", numbers[:1])
+
+    assert ids(model, "north")[-2:] == ["1012", "1013"]
+
+
+def test_rows_still_come_without_names_after_one_took_a_number_that_lies_ahead(method, tmp_path):
+    (x, y), model = rows_of(method), fitted(method)
+    n = len(ids(model, "north"))
+    model.update("north", x[:1], y[:1], ids=[str(n + 1)]).update("north", x[:1], y[:1])
+    model.save(tmp_path / "m")
+
+    for each in (model, method.load(tmp_path / "m")):
+        each.forget("north", [n + 1, n + 2]).update("north", x[:2], y[:2])
+        assert ids(each, "north")[-2:] == [str(n + 3), str(n + 4)]
+
+
+# Labels and targets
+
+
+@pytest.mark.parametrize(
+    ("y", "shape"), [([[0]] * 5, r"\(5, 1\)"), (1, r"\(\)"), (None, r"\(\)")], ids=str
+)
+def test_labels_that_are_no_flat_list_are_refused_with_their_shape(y, shape):
+    model, rival = fitted(), fitted(LocalClassifier)
+
+    for door in (
+        lambda: model.add_client("new", WINE[:5], y),
+        lambda: model.update("north", WINE[:5], y),
+        lambda: rival.add_client("new", WINE[:5], y),
+        lambda: rival.add_clients(WINE[:5], y, ["new"] * 5),
+    ):
+        with pytest.raises(ValueError, match=rf"of shape \(n_rows,\), got shape {shape}"):
+            door()
+
+    assert sorted(model.clients_) == sorted(rival.clients_) == ["north", "south"]
+
+
+@pytest.mark.parametrize(
+    ("y", "shape"), [(1.0, r"\(\)"), ([[[1.0]]] * 5, r"\(5, 1, 1\)")], ids=["one", "cube"]
+)
+def test_targets_that_are_no_table_are_refused_with_their_shape(y, shape):
+    model = fitted(KNNPerRegressor)
+
+    for door in (
+        lambda: model.add_client("new", SICK[:5], y),
+        lambda: model.update("north", SICK[:5], y),
+    ):
+        with pytest.raises(ValueError, match=rf"for each row, got an array of shape {shape}"):
+            door()
+
+    assert sorted(model.clients_) == ["north", "south"]
