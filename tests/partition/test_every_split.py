@@ -6,18 +6,33 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartitionError
-from fedneighbors.partition import KINDS, dirichlet, iid, pathological, quantity_skew, split
+from fedneighbors.partition import (
+    KINDS,
+    dirichlet,
+    iid,
+    pachinko,
+    pathological,
+    pathological_v2,
+    quantity_skew,
+    split,
+)
 
 labels = st.lists(st.integers(0, 6), min_size=30, max_size=120)
 seeds = st.integers(0, 2**63)
 
 
+def dealt(kind, y, n_parties, *, seed):
+    """The split of that name; two labels that follow one another share their coarse one."""
+    coarse = np.unique(y, return_inverse=True)[1] // 2 if kind == "pachinko" else None
+    return split(kind, y, n_parties, seed=seed, coarse=coarse)
+
+
 def split_where_possible(kind, y, n_parties, seed):
     """A split, or none where too few shards or draws exist: dirichlet and pathological may fail."""
     try:
-        return split(kind, y, n_parties, seed=seed)
+        return dealt(kind, y, n_parties, seed=seed)
     except PartitionError:
-        assume(kind in {"iid", "quantity_skew"})
+        assume(kind in {"iid", "pachinko", "quantity_skew"})
         raise
 
 
@@ -44,7 +59,7 @@ def test_same_seed_gives_the_same_partition(kind, y, n_parties, seed):
 def test_another_seed_gives_another_partition(kind):
     y = np.repeat(np.arange(10), 50)
 
-    first, second = split(kind, y, 8, seed=1), split(kind, y, 8, seed=2)
+    first, second = dealt(kind, y, 8, seed=1), dealt(kind, y, 8, seed=2)
 
     assert not np.array_equal(first, second)
 
@@ -52,12 +67,12 @@ def test_another_seed_gives_another_partition(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_parties_than_rows_are_refused(kind):
     with pytest.raises(PartitionError, match="only 3 rows; ask for fewer parties"):
-        split(kind, [0, 1, 2], 4, seed=0)
+        dealt(kind, [0, 1, 2], 4, seed=0)
 
 
-@pytest.mark.parametrize("kind", ["iid", "quantity_skew", "dirichlet"])
+@pytest.mark.parametrize("kind", ["iid", "pachinko", "quantity_skew", "dirichlet"])
 def test_one_row_goes_to_the_one_party(kind):
-    assert split(kind, ["a"], 1, seed=0).tolist() == ["party-0"]
+    assert dealt(kind, ["a"], 1, seed=0).tolist() == ["party-0"]
 
 
 def test_one_row_goes_to_the_one_party_of_one_class():
@@ -66,7 +81,7 @@ def test_one_row_goes_to_the_one_party_of_one_class():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_class_is_split_like_any_other(kind):
-    parties = split(kind, ["a"] * 60, 3, seed=5)
+    parties = dealt(kind, ["a"] * 60, 3, seed=5)
 
     assert set(parties.tolist()) == {"party-0", "party-1", "party-2"}
 
@@ -75,7 +90,7 @@ def test_one_class_is_split_like_any_other(kind):
 def test_a_thousand_parties_share_a_hundred_thousand_rows(kind):
     y = np.arange(100_000) % 10
 
-    parties = split(kind, y, 1000, seed=0)
+    parties = dealt(kind, y, 1000, seed=0)
 
     assert len(np.unique(parties)) == 1000
 
@@ -83,11 +98,11 @@ def test_a_thousand_parties_share_a_hundred_thousand_rows(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_parties_no_rows_and_a_negative_seed_are_refused(kind):
     with pytest.raises(ValueError, match="n_parties must be at least 1, got 0"):
-        split(kind, [0, 1], 0, seed=0)
+        dealt(kind, [0, 1], 0, seed=0)
     with pytest.raises(ValueError, match="at least one"):
-        split(kind, [], 1, seed=0)
+        dealt(kind, [], 1, seed=0)
     with pytest.raises(ValueError, match="seed must not be negative, got -1"):
-        split(kind, [0] * 10, 2, seed=-1)
+        dealt(kind, [0] * 10, 2, seed=-1)
 
 
 def test_numbers_that_are_none_are_refused():
@@ -115,6 +130,8 @@ def test_split_by_name_equals_the_function_of_that_name():
         split("quantity_skew", y, 4, seed=3, factor=2.0),
         split("dirichlet", y, 4, seed=3, alpha=0.7),
         split("pathological", y, 4, seed=3, classes_per_party=1),
+        split("pathological_v2", y, 4, seed=3, classes_per_party=1),
+        split("pachinko", y, 4, seed=3, coarse=y // 2, alpha=0.3, beta=2.0),
     ]
 
     direct = [
@@ -122,6 +139,16 @@ def test_split_by_name_equals_the_function_of_that_name():
         quantity_skew(120, 4, seed=3, factor=2.0),
         dirichlet(y, 4, seed=3, alpha=0.7),
         pathological(y, 4, seed=3, classes_per_party=1),
+        pathological_v2(y, 4, seed=3, classes_per_party=1),
+        pachinko(y // 2, y, 4, seed=3, alpha=0.3, beta=2.0),
     ]
+    assert len(named) == len(KINDS)
     for one, other in zip(named, direct, strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_coarse_labels_are_for_pachinko_and_pachinko_needs_them():
+    with pytest.raises(ValueError, match="needs the coarse label of each row"):
+        split("pachinko", [0, 1], 2, seed=0)
+    with pytest.raises(TypeError, match="'iid' takes no coarse labels"):
+        split("iid", [0, 1], 2, seed=0, coarse=[0, 0])
