@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
-from fedneighbors.partition import Manifest, describe, dirichlet
+from fedneighbors.partition import (
+    Manifest,
+    describe,
+    dirichlet,
+    groups,
+    ordered_roles,
+    row_roles,
+    unseen_parties,
+)
 
 
 def example():
@@ -109,6 +117,116 @@ def test_counts_that_do_not_add_up_are_refused(fields):
 def test_a_negative_count_is_refused():
     with pytest.raises(DataError, match="not negative, found -1"):
         Manifest.from_json(changed(class_counts=[[1, 3, -1], [2, 0, 0]]))
+
+
+def full():
+    """A manifest that says all that a manifest can say."""
+    parties = ["b", "a", "a", "b", "a", "a", "c"]
+    roles = ordered_roles(parties, test=0.3, gap=1)
+    return describe(
+        parties, [0] * 7, kind="natural", roles=roles, unseen=["c"], groups=[1, 0, 0, 1, 0, 0, 1]
+    )
+
+
+def test_manifest_says_roles_unseen_parties_and_groups():
+    manifest = full()
+
+    assert manifest.parties == ("a", "b", "c")
+    assert manifest.role_counts == ((2, 0, 1), (0, 0, 1), (1, 0, 0))
+    assert manifest.unseen == ("c",)
+    assert manifest.groups == (0, 1, 1)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_other_roles_of_as_many_rows_have_another_digest():
+    parties = ["a"] * 20
+
+    first, again, other = (
+        describe(parties, parties, kind="natural", roles=row_roles(parties, seed=seed))
+        for seed in (1, 1, 2)
+    )
+
+    assert first.role_digest == again.role_digest != other.role_digest
+    assert first.role_counts == other.role_counts == ((16, 0, 4),)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    st.sampled_from([0.0, 0.1, 0.4]),
+    st.sampled_from([0.0, 0.2, 0.5]),
+    st.integers(0, 5),
+)
+@settings(deadline=None)
+def test_roles_in_a_manifest_count_every_row_once(owners, validation, test, seed):
+    parties = [f"party-{owner}" for owner in owners]
+    roles = row_roles(parties, validation=validation, test=test, seed=seed)
+
+    manifest = describe(
+        parties,
+        owners,
+        kind="natural",
+        roles=roles,
+        unseen=unseen_parties(parties, 0.4, seed=seed),
+        groups=groups(parties, 1, seed=seed),
+    )
+
+    assert tuple(sum(row) for row in manifest.role_counts) == manifest.rows_per_party
+    assert sum(row[2] for row in manifest.role_counts) == roles.test.sum()
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_a_manifest_that_knows_of_no_roles_is_read():
+    content = json.loads(example().to_json())
+    for name in ("role_counts", "role_digest", "unseen", "groups"):
+        assert content.pop(name) is None
+
+    again = Manifest.from_json(json.dumps(content))
+
+    assert again == example()
+    assert again.unseen is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"role_counts": [[1, 0, 0]]}, "roles"),
+        ({"role_counts": [[5, 0, 0], [0, 0, 1], [1, 0, 0]]}, "roles"),
+        ({"role_counts": [[1, 0], [0, 1], [1, 0]]}, "roles"),
+        ({"role_digest": None}, "roles"),
+        ({"unseen": ["d"]}, "unseen parties"),
+        ({"unseen": ["c", "c"]}, "unseen parties"),
+        ({"groups": [0, 1]}, "groups"),
+    ],
+)
+def test_roles_of_other_parties_are_refused(fields, what):
+    content = json.loads(full().to_json()) | fields
+
+    with pytest.raises(DataError, match=f"manifest's {what} do not fit its 3 parties"):
+        Manifest.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"role_counts": 3}, {"role_digest": 3}, {"unseen": [1]}, {"groups": [-1, 0, 0]}],
+)
+def test_roles_of_another_type_are_refused(fields):
+    content = json.loads(full().to_json()) | fields
+
+    with pytest.raises(DataError, match="damaged: "):
+        Manifest.from_json(json.dumps(content))
+
+
+def test_roles_and_groups_that_do_not_fit_the_rows_are_not_described():
+    three = row_roles(["a"] * 3, seed=0)
+
+    with pytest.raises(ValueError, match="expected roles of 2 rows"):
+        describe(["a", "a"], [0, 1], kind="natural", roles=three)
+    with pytest.raises(ValueError, match="expected the group of 2 rows"):
+        describe(["a", "a"], [0, 1], kind="natural", groups=[0])
+    with pytest.raises(ValueError, match="one group for all rows of a party"):
+        describe(["a", "a"], [0, 1], kind="natural", groups=[0, 1])
+    with pytest.raises(DataError, match="unseen parties do not fit"):
+        describe(["a", "a"], [0, 1], kind="natural", unseen=["b"])
 
 
 @pytest.mark.parametrize(("parties", "y"), [([], []), (["a"], [0, 1]), ([["a"]], [[0]])])

@@ -2,18 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError
+from fedneighbors.partition.assignment import numbered
+from fedneighbors.partition.roles import RowRoles
 
 __all__ = ["Manifest", "describe"]
 
 _FORMAT = 1
+_ROLES = ("train", "validation", "test")
 _T = TypeVar("_T")
 
 
@@ -46,11 +49,20 @@ class Manifest:
         SHA-256 of the party names in row order, which tells two partitions apart.
     format : int
         Version of this form.
+    role_counts : tuple of tuple of int, optional
+        For each party, its rows to train, to validate and to test on. None here and below: not
+        said.
+    role_digest : str, optional
+        SHA-256 of the roles in row order.
+    unseen : tuple of str, optional
+        Parties that come only after training.
+    groups : tuple of int, optional
+        Group of each party, where groups differ in labels' meanings or in features.
 
     Raises
     ------
     DataError
-        If the counts do not fit together.
+        If the counts or the names do not fit together.
     """
 
     kind: str
@@ -63,6 +75,10 @@ class Manifest:
     class_counts: tuple[tuple[int, ...], ...]
     digest: str
     format: int = _FORMAT
+    role_counts: tuple[tuple[int, ...], ...] | None = None
+    role_digest: str | None = None
+    unseen: tuple[str, ...] | None = None
+    groups: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         counts = tuple(sum(row) for row in self.class_counts)
@@ -77,6 +93,34 @@ class Manifest:
                 f"the manifest counts {self.n_rows} rows, {len(self.parties)} parties and "
                 f"{len(self.classes)} classes, but its lists do not add up to them; "
                 "describe the partition again"
+            )
+        self._refuse_what_is_of_other_parties()
+
+    def _refuse_what_is_of_other_parties(self) -> None:
+        n_parties, roles = len(self.parties), self.role_counts
+        fits = {
+            "roles": (roles is None) == (self.role_digest is None)
+            and (
+                roles is None
+                or (
+                    len(roles) == n_parties
+                    and all(
+                        len(row) == len(_ROLES) and sum(row) <= rows
+                        for row, rows in zip(roles, self.rows_per_party, strict=True)
+                    )
+                )
+            ),
+            "unseen parties": self.unseen is None
+            or (
+                set(self.unseen) <= set(self.parties) and len(set(self.unseen)) == len(self.unseen)
+            ),
+            "groups": self.groups is None or len(self.groups) == n_parties,
+        }
+        wrong = [what for what, fit in fits.items() if not fit]
+        if wrong:
+            raise DataError(
+                f"the manifest's {' and '.join(wrong)} do not fit its {n_parties} parties and "
+                "their rows; describe the partition again"
             )
 
     def to_json(self) -> str:
@@ -109,7 +153,8 @@ class Manifest:
         try:
             content = json.loads(text)
             found = content["format"]
-            missing = {field.name for field in fields(cls)} - content.keys()
+            needed = {field.name for field in fields(cls) if field.default is MISSING}
+            missing = needed - content.keys()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"the text is not a partition manifest ({error!r}); write it with Manifest.to_json"
@@ -128,6 +173,9 @@ def describe(
     kind: str,
     seed: int | None = None,
     parameters: Mapping[str, float] | None = None,
+    roles: RowRoles | None = None,
+    unseen: Sequence[str] | None = None,
+    groups: npt.ArrayLike | None = None,
 ) -> Manifest:
     """Return the manifest of a partition.
 
@@ -143,6 +191,12 @@ def describe(
         Its seed.
     parameters : mapping of str to float, optional
         Its parameters besides the number of parties and the seed.
+    roles : RowRoles, optional
+        Which rows are to train, to validate and to test on.
+    unseen : sequence of str, optional
+        Parties that come only after training.
+    groups : int array-like of shape (n_rows,), optional
+        Group of the party of each row, as :func:`~fedneighbors.partition.groups` returns it.
 
     Returns
     -------
@@ -151,7 +205,9 @@ def describe(
     Raises
     ------
     ValueError
-        If the lists are empty or differ in length.
+        If the lists are empty or differ in length, or a party is in two groups.
+    DataError
+        If an unseen party is none of the parties.
 
     Examples
     --------
@@ -165,7 +221,7 @@ def describe(
         raise ValueError(
             f"parties has shape {owners.shape} and y {labels.shape}; expected one of each per row"
         )
-    names, owner = np.unique(owners, return_inverse=True)
+    names, owner = numbered(owners)
     classes, label = np.unique(labels, return_inverse=True)
     counts = np.bincount(owner * len(classes) + label, minlength=len(names) * len(classes))
     counts = counts.reshape(len(names), len(classes))
@@ -179,8 +235,45 @@ def describe(
         rows_per_party=tuple(int(counts[place].sum()) for place in order),
         classes=tuple(entry if type(entry) is int else str(entry) for entry in classes.tolist()),
         class_counts=tuple(tuple(counts[place].tolist()) for place in order),
-        digest=hashlib.sha256("\n".join(owners.tolist()).encode()).hexdigest(),
+        digest=_digest(owners.tolist()),
+        role_counts=None if roles is None else _role_counts(roles, owner, order),
+        role_digest=None if roles is None else _digest(_role_names(roles)),
+        unseen=None if unseen is None else tuple(str(name) for name in unseen),
+        groups=None if groups is None else _group_of_each(np.asarray(groups), owner, order),
     )
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _role_names(roles: RowRoles) -> list[str]:
+    masks = [getattr(roles, role) for role in _ROLES]
+    return [str(role) for role in np.select(masks, _ROLES, default="nothing")]
+
+
+def _role_counts(
+    roles: RowRoles, owner: npt.NDArray[np.int64], order: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return for each party, in that order, its rows of each role."""
+    masks = [np.asarray(getattr(roles, role)) for role in _ROLES]
+    if any(mask.shape != owner.shape for mask in masks):
+        raise ValueError(f"expected roles of {len(owner)} rows, got {masks[0].shape}")
+    each = np.array([np.bincount(owner[mask], minlength=len(order)) for mask in masks])
+    return tuple(tuple(each[:, place].tolist()) for place in order)
+
+
+def _group_of_each(
+    groups: npt.NDArray[Any], owner: npt.NDArray[np.int64], order: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the group of each party, in that order."""
+    if groups.shape != owner.shape:
+        raise ValueError(f"expected the group of {len(owner)} rows, got {groups.shape}")
+    group = np.zeros(len(order), np.int64)
+    group[owner] = groups
+    if (group[owner] != groups).any():
+        raise ValueError("expected one group for all rows of a party, got several")
+    return tuple(group[list(order)].tolist())
 
 
 def _restored(content: Mapping[str, Any]) -> Manifest:
@@ -199,11 +292,27 @@ def _restored(content: Mapping[str, Any]) -> Manifest:
                 tuple(_count(rows) for rows in row) for row in content["class_counts"]
             ),
             digest=_only(str, content["digest"]),
+            **_restored_extras(content),
         )
     except (TypeError, AttributeError) as error:
         raise DataError(
             f"the manifest is damaged: {error}; describe the partition again"
         ) from error
+
+
+def _restored_extras(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest may leave out."""
+    readers: Mapping[str, Callable[[Any], Any]] = {
+        "role_counts": lambda rows: tuple(tuple(_count(cell) for cell in row) for row in rows),
+        "role_digest": lambda text: _only(str, text),
+        "unseen": lambda names: tuple(_only(str, name) for name in names),
+        "groups": lambda groups: tuple(_count(group) for group in groups),
+    }
+    return {
+        name: reader(content[name])
+        for name, reader in readers.items()
+        if content.get(name) is not None
+    }
 
 
 def _only(kind: type[_T], value: object) -> _T:
