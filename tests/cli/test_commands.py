@@ -77,7 +77,7 @@ def test_run_trains_over_the_parties_that_a_column_names(trained):
     assert "FlyNN, federated" in result.stdout
     assert set(record.rounds[0].upload_bytes) == {"garden-0", "garden-1", "garden-2"}
     assert record.parameters["n_units_"] == 200
-    names = ["encoder.json", "model.fnn", "record.jsonl", "report.html"]
+    names = ["encoder.json", "manifest.json", "model.fnn", "record.jsonl", "report.html"]
     assert sorted(path.name for path in out.iterdir()) == names
 
 
@@ -195,7 +195,7 @@ def test_the_manifest_of_a_split_is_written(tmp_path):
     assert json.loads(written)["digest"] == expected.digest
 
 
-@pytest.mark.parametrize("kind", ["iid", "pathological", "quantity"])
+@pytest.mark.parametrize("kind", ["iid", "pathological", "pathological_v2", "quantity"])
 def test_every_kind_of_split_can_be_chosen(kind, tmp_path):
     out = tmp_path / "manifest.json"
 
@@ -203,6 +203,50 @@ def test_every_kind_of_split_can_be_chosen(kind, tmp_path):
 
     assert result.exit_code == 0, result.stderr
     assert Manifest.from_json(out.read_text("utf-8")).kind.startswith(kind)
+
+
+@pytest.mark.parametrize("option", ["--label", "--party-column"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "flynn", "--data", "wine"],
+        ["run", "fedpnn", "--data", "wine"],
+        ["run", "knnper", "--data", "wine"],
+        ["run", "knnper", "--data", "openml:61"],
+        ["data", "describe", "wine"],
+        ["data", "partition", "wine"],
+    ],
+    ids=" ".join,
+)
+def test_a_column_of_a_set_that_is_no_file_is_a_usage_error(command, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    result = call(*command, option, "nope")
+
+    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert result.exit_code == 2
+    assert f"{option} 'nope' names a column of a file" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_manifest_of_a_run_is_the_one_of_its_split_but_for_a_private_run(tmp_path):
+    deal = ["--parties", 3, "--alpha", 5, "--seed", 2]
+    call("data", "partition", "wine", *deal, "--out", tmp_path / "manifest.json")
+    terms = ["--epsilon", 1, *FACTS]
+
+    for method, size in (("flynn", ["--n-units", 50]), ("fedpnn", [])):
+        run = ["run", method, "--data", "wine", *deal, *size, "--out", tmp_path / method]
+        assert call(*run).exit_code == 0
+    private = call(
+        *("run", "flynn", "--data", "wine", *deal, "--n-units", 50, *terms),
+        *("--out", tmp_path / "private"),
+    )
+
+    expected = (tmp_path / "manifest.json").read_text("utf-8")
+    for method in ("flynn", "fedpnn"):
+        assert (tmp_path / method / "manifest.json").read_text("utf-8") == expected
+    assert private.exit_code == 0, private.stderr
+    assert not (tmp_path / "private" / "manifest.json").exists()
 
 
 def test_warmup_says_that_all_kernels_are_compiled():

@@ -16,6 +16,7 @@ from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.rivals import TITLES
+from fedneighbors.partition import Manifest, describe, row_roles
 from fedneighbors.records import read_record
 
 
@@ -94,6 +95,34 @@ def run_of(visits, out, *more):
         "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
         "--rounds", 3, "--combine", "pool", "--out", out, *more,
     )  # fmt: skip
+
+
+def test_the_manifest_says_who_held_out_what_and_that_all_were_seen(trained, visits):
+    hospitals = read_columns(visits, nominal=["hospital", "diagnosis"]).columns["hospital"]
+    roles = row_roles(hospitals, test=0.25, seed=0)
+
+    manifest = Manifest.from_json((trained / "manifest.json").read_text("utf-8"))
+
+    assert manifest.kind == "natural"
+    assert manifest.parties == ("north", "south")
+    assert manifest.unseen == ()
+    expected = describe(hospitals, hospitals, kind="natural", roles=roles)
+    assert manifest.role_digest == expected.role_digest
+    tables = {table.name: table for table in read_record(trained / "record.jsonl").tables}
+    clients = [(row[1], 0, row[3]) for row in tables["clients"].rows]
+    assert list(manifest.role_counts) == clients
+
+
+def test_classes_of_a_client_can_be_dealt_as_personalization_is_compared_on(tmp_path):
+    result = call(
+        "run", "knnper", "--data", "wine", "--partition", "pathological_v2", "--parties", 3,
+        "--rounds", 2, "--out", tmp_path,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    manifest = Manifest.from_json((tmp_path / "manifest.json").read_text("utf-8"))
+    assert (manifest.kind, manifest.parameters) == ("pathological_v2", {"classes_per_party": 2})
+    assert [sum(count > 0 for count in row) for row in manifest.class_counts] == [2, 2, 2]
 
 
 def predicted(tmp_path, *arguments):

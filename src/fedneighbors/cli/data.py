@@ -16,6 +16,7 @@ from fedneighbors.cli.splits import (
     SeedOption,
     Split,
     SplitKind,
+    keep_manifest,
     read_data,
     split_data,
 )
@@ -85,16 +86,11 @@ def partition(
     out: Annotated[Path, typer.Option(help="The manifest, a JSON file.")] = Path("manifest.json"),
 ) -> None:
     """Split the data set or file NAME over parties and write the manifest of the split."""
-    from fedneighbors.cli.console import say
-    from fedneighbors.records import replace_file
-
     chosen = SplitKind.NATURAL if party_column else kind
     found = read_data(name, label=label, party_column=party_column)
     _, manifest = split_data(found, Split(chosen, parties, alpha, factor, classes_per_party, seed))
     _print_split(manifest)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, manifest.to_json().encode("utf-8"))
-    say(f"manifest {out}", "green")
+    keep_manifest(manifest, out)
 
 
 def _print_split(manifest: "Manifest") -> None:

@@ -26,6 +26,7 @@ from fedneighbors.cli.splits import (
     Split,
     SplitKind,
     TestOption,
+    keep_manifest,
     read_data,
     split_data,
 )
@@ -97,7 +98,7 @@ def fedpnn(
     privacy = _promise(epsilon, delta, mechanism, public, bounds)
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column, keep_missing=True)
-    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
     with progress_bar() as progress:
         model, record = run_fedpnn(
             table.x,
@@ -126,6 +127,8 @@ def fedpnn(
         shown=["summary", "exposure", "columns"],
         encoded=_ENCODED if has_words else "",
     )
+    if privacy is None:  # exact counts of rows beside a private model would void its promise
+        keep_manifest(dealt, out / "manifest.json")
 
 
 def _promise(

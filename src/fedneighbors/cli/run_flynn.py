@@ -26,6 +26,7 @@ from fedneighbors.cli.splits import (
     Split,
     SplitKind,
     TestOption,
+    keep_manifest,
     read_data,
     split_data,
 )
@@ -79,7 +80,7 @@ def flynn(
         raise typer.BadParameter("--search adds up exact hits and would void --epsilon; drop one")
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column)
-    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
     given = {
         "n_units": n_units,
         "n_inputs": n_inputs,
@@ -109,3 +110,5 @@ def flynn(
         shown=["summary"],
         encoded="" if table.encoder is None else _ENCODED,
     )
+    if privacy is None:  # exact counts of rows beside a private model would void its promise
+        keep_manifest(dealt, out / "manifest.json")

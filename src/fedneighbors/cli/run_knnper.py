@@ -20,6 +20,7 @@ from fedneighbors.cli.splits import (
     Split,
     SplitKind,
     TestOption,
+    keep_manifest,
     read_data,
     split_data,
 )
@@ -89,14 +90,15 @@ def knnper(
     from fedneighbors.cli.console import progress_bar
     from fedneighbors.cli.results import keep_model
     from fedneighbors.methods.knnper.run import run as run_knnper
+    from fedneighbors.partition import describe
 
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     kind = SplitKind.NATURAL if party_column else partition
     table = read_data(data, label=label, party_column=party_column)
-    owners, _ = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
     with progress_bar() as progress:
-        model, record = run_knnper(
+        model, record, roles = run_knnper(
             table.x,
             table.y,
             owners,
@@ -124,3 +126,13 @@ def knnper(
         shown=["summary", "clients"],
         encoded=_ENCODED if has_words else "",
     )
+    manifest = describe(
+        owners,
+        table.y,
+        kind=dealt.kind,
+        seed=dealt.seed,
+        parameters=dealt.parameters,
+        roles=roles,
+        unseen=(),  # every client takes part in training
+    )
+    keep_manifest(manifest, out / "manifest.json")

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.personal.pool import local_prior
 from fedneighbors.metrics import average_accuracy, bottom_decile
-from fedneighbors.partition import row_roles
+from fedneighbors.partition import RowRoles, row_roles
 from fedneighbors.records import Figure, RunRecord, Table, environment
 from fedneighbors.tables.pictures import holdings, reliability_curves, traffic
 
@@ -43,7 +43,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     with_rivals: bool = False,
     progress: Callable[[int, int, str], None],
-) -> tuple[KNNPerClassifier, RunRecord]:
+) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over the clients of a table, and score on rows that each of them holds out.
 
     Parameters
@@ -67,11 +67,16 @@ def run(
 
     Returns
     -------
-    KNNPerClassifier, RunRecord
+    KNNPerClassifier
+        Fitted.
+    RunRecord
         Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
+    RowRoles
+        Which rows it trained on, and which were held out.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    test = row_roles(parties, test=test_size, seed=seed).test
+    roles = row_roles(parties, test=test_size, seed=seed)
+    test = roles.test
     n_steps = 3 + len(rivals.TITLES) * with_rivals
     progress(0, n_steps, "training over all clients")
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **(parameters or {}))
@@ -93,7 +98,7 @@ def run(
     if feature_names is not None:
         model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
-    return model, RunRecord(
+    record = RunRecord(
         name="knnper.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
@@ -115,6 +120,7 @@ def run(
         seconds=time.perf_counter() - clock,
         environment=environment(),
     )
+    return model, record, roles
 
 
 def _parts(
