@@ -77,6 +77,12 @@ def test_a_name_stands_for_a_data_set(monkeypatch):
     assert np.array_equal(read_objects("iris", "vectors").items, load("iris").x)
 
 
+@pytest.mark.parametrize("words", [{"owner": "x"}, {"label": "x"}, {"columns": ["x"]}], ids=str)
+def test_columns_of_a_named_set_of_vectors_are_refused(words):
+    with pytest.raises(DataError, match="'iris' is none: it is taken as a data set"):
+        read_objects("iris", "vectors", **words)
+
+
 def test_a_name_stands_for_a_file_of_the_data_folder(tmp_path, monkeypatch):
     (tmp_path / "strings").mkdir()
     (tmp_path / "strings" / "rivers.txt").write_text("Rhine\nAare\n")

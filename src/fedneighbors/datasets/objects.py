@@ -85,13 +85,19 @@ def read_objects(
     MissingDataError
         If there is no such file or set.
     DataError
-        If the file cannot be used; the line, row or column is named.
+        If the file cannot be used; the line, row or column is named. If columns of a set of
+        vectors are named, which has no file.
     MissingExtraError
         If SMILES or Parquet are to be read and the package for them is not installed.
     """
     path = Path(source)
     named = not (path.is_file() or path.suffix or len(path.parts) > 1)
     if named and kind == "vectors":
+        if columns or owner or label:
+            raise DataError(
+                f"columns are those of a file, and {str(source)!r} is none: it is taken as a data "
+                "set; leave the columns out, or name a file"
+            )
         data = load(str(source))
         return Objects(data.x, _numbered(data.n_rows), str(source))
     file = find_file(str(source)) if named else path
