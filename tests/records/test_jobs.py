@@ -92,6 +92,30 @@ def test_what_goes_wrong_is_told(n_jobs, first):
         )
 
 
+def endless_or_refused(path, endless):
+    if not endless:
+        while not path.exists():  # until the other one is at work
+            time.sleep(0.01)
+        raise KeyError("no")
+    path.write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_nobody_works_on_when_a_job_has_gone_wrong(tmp_path):
+    path = tmp_path / "pid"
+    with pytest.raises(KeyError, match="no"):
+        run_with_sequels(
+            endless_or_refused,
+            [(path, True), (path, False)],
+            sequels=lambda *_: [],
+            n_jobs=2,
+            progress=lambda *_: None,
+            label=label,
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
+
+
 def test_processes_share_the_cores(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     [[found]] = run_with_sequels(

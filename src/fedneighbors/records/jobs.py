@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
@@ -75,24 +75,23 @@ def run_with_sequels(
     """
     if effective_n_jobs(n_jobs) == 1:
         return _in_turn(task, jobs, sequels, progress, label)
-    with _executor(effective_n_jobs(n_jobs)) as executor:
-        chains = [[executor.submit(task, *job)] for job in jobs]
-        waiting = {chain[0]: (chain, job) for chain, job in zip(chains, jobs, strict=True)}
-        n_done = 0
-        try:
-            while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    chain, job = waiting.pop(future)
-                    result = future.result()
-                    for later in sequels(job, result) if future is chain[0] else ():
-                        chain.append(executor.submit(task, *later))
-                        waiting[chain[-1]] = (chain, later)
-                    n_done += 1
-                    progress(n_done, n_done + len(waiting), label(*job))
-        finally:
-            for future in waiting:
-                future.cancel()
-        return [[future.result() for future in chain] for chain in chains]
+    executor = _executor(effective_n_jobs(n_jobs))
+    chains = [[executor.submit(task, *job)] for job in jobs]
+    waiting = {chain[0]: (chain, job) for chain, job in zip(chains, jobs, strict=True)}
+    n_done = 0
+    try:
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                chain, job = waiting.pop(future)
+                result = future.result()
+                for later in sequels(job, result) if future is chain[0] else ():
+                    chain.append(executor.submit(task, *later))
+                    waiting[chain[-1]] = (chain, later)
+                n_done += 1
+                progress(n_done, n_done + len(waiting), label(*job))
+    finally:  # whoever is still at work when one job has gone wrong works for nothing
+        executor.shutdown(kill_workers=bool(waiting))
+    return [[future.result() for future in chain] for chain in chains]
 
 
 def _in_turn(
@@ -118,9 +117,8 @@ def _in_turn(
     return chains
 
 
-def _executor(n_processes: int) -> Executor:
+def _executor(n_processes: int) -> ProcessPoolExecutor:
     """Return processes that share the cores, as those of :func:`run_each` do."""
     n_threads = str(max(1, cpu_count() // n_processes))
     environment = {name: os.environ.get(name, n_threads) for name in THREADS}
-    executor: Executor = ProcessPoolExecutor(max_workers=n_processes, env=environment)
-    return executor
+    return ProcessPoolExecutor(max_workers=n_processes, env=environment)
