@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from fedneighbors.records.jobs import run_each, run_with_sequels
 
@@ -130,6 +131,14 @@ def test_processes_share_the_cores(monkeypatch):
     assert found == "3"
 
 
+@pytest.fixture
+def no_idle_processes():
+    """End the processes that joblib keeps for the next call: other tests count those of theirs."""
+    yield
+    get_reusable_executor().shutdown()
+
+
+@pytest.mark.usefixtures("no_idle_processes")
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_independent_jobs_come_back_in_order(n_jobs):
     told = []
