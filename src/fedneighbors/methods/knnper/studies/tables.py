@@ -76,7 +76,7 @@ def _people(plan: Plan, name: str, seed: int) -> Crowd:
     if name == "roles":
         return roles(*((6, 40) if plan.quick else (30, 400)), seed)
     scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
-    return crowd(name, Scope("digits", 600, 10, 4, ()) if plan.quick else scope, seed)
+    return crowd(name, Scope("digits", 400, 10, 4, ()) if plan.quick else scope, seed)
 
 
 def _measured(
@@ -84,7 +84,7 @@ def _measured(
 ) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
     people = _people(plan, name, seed)
     settings: dict[str, Any] = {"device": "auto", "random_state": seed}
-    settings["n_rounds"] = 3 if plan.quick else plan.n_rounds
+    settings["n_rounds"] = 2 if plan.quick else plan.n_rounds
     if name == "roles":
         settings["model"] = _reader()
     else:
