@@ -65,7 +65,8 @@ def run_with_sequels(
     task : callable
         A function of a module, so that other processes find it.
     jobs : sequence of tuple
-        Arguments; they begin in this order, and before all sequels.
+        Arguments; they begin in this order. Several processes begin all of them before any sequel,
+        a single one does each job's sequels after it.
     sequels : callable
         Takes a job and its result; returns the arguments of the jobs that follow from it.
     n_jobs : int
