@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +12,7 @@ from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
 from fedneighbors.methods.knnper.memory.compression.codes import refuse_foreign
 from fedneighbors.methods.knnper.memory.drift import DriftWatch
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
-from fedneighbors.methods.knnper.memory.rows import RowWindow, row_names
+from fedneighbors.methods.knnper.memory.rows import RowWindow, new_names, row_names
 from fedneighbors.methods.knnper.memory.search import SEARCHES, Search, searched
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
@@ -358,18 +357,7 @@ class Datastore:
 
     def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
         """Return names for new rows, none of which is taken."""
-        if ids is None:
-            numbers = map(str, count(max(self._n_seen, self._n_named)))
-            return list(islice((name for name in numbers if name not in self._rows), n_rows))
-        names = row_names(ids)
-        if len(names) != n_rows:
-            raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
-        twice = [name for name in names if name in self._rows] or (
-            [] if len(set(names)) == len(names) else ["the same name twice"]
-        )
-        if twice:
-            raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
-        return names
+        return new_names(ids, n_rows, self._rows, max(self._n_seen, self._n_named))
 
 
 def _is_count(value: Any) -> bool:

@@ -1,13 +1,14 @@
 """Rows in the order in which they came: new ones at the end and old ones off the front, cheaply."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RowWindow", "row_names"]
+__all__ = ["RowWindow", "new_names", "row_names"]
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +29,43 @@ def row_names(ids: Iterable[object]) -> list[str]:
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise TypeError(f"expected a list of names of rows, got {ids!r}; pass a list: [{ids!r}]")
     return [str(name) for name in ids]
+
+
+def new_names(
+    ids: Iterable[object] | None, n_rows: int, held: Container[str], first: int
+) -> list[str]:
+    """Return names for rows that come, none of which is taken.
+
+    Parameters
+    ----------
+    ids : iterable of str or int, or None
+        Their names. None: numbers, in order, without those that are taken.
+    n_rows : int
+        Rows that come.
+    held : container of str
+        Names that are taken.
+    first : int
+        Where numbers begin.
+
+    Raises
+    ------
+    ValueError
+        If there is not one name for each row, or a name is taken.
+    TypeError
+        If ``ids`` is a single name.
+    """
+    if ids is None:
+        numbers = map(str, count(first))
+        return list(islice((name for name in numbers if name not in held), n_rows))
+    names = row_names(ids)
+    if len(names) != n_rows:
+        raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
+    twice = [name for name in names if name in held] or (
+        [] if len(set(names)) == len(names) else ["the same name twice"]
+    )
+    if twice:
+        raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
+    return names
 
 
 class RowWindow:
@@ -55,7 +93,7 @@ class RowWindow:
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._known
 
     @property

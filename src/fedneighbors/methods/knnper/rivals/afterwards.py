@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedneighbors.methods.knnper.personal.pool import local_prior
-from fedneighbors.methods.knnper.rivals.frame import Floats, Owns, Vector
 from fedneighbors.methods.knnper.rivals.ranges import refuse_count, refuse_rate, refuse_share
+from fedneighbors.methods.knnper.rivals.serving import Floats, Owns, Vector
 from fedneighbors.methods.knnper.rivals.starting import Started
 
 if TYPE_CHECKING:  # it needs torch

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedneighbors.methods.knnper.rivals.frame import Floats, Owns, Rival, Vector
+from fedneighbors.methods.knnper.rivals.frame import Rival
+from fedneighbors.methods.knnper.rivals.serving import Floats, Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.methods.knnper.rivals.bench import Bench

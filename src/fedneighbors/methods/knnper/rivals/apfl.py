@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedneighbors.methods.knnper.rivals.frame import Owns, Rival, Vector
+from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.rivals.ranges import refuse_count, refuse_rate, refuse_share
+from fedneighbors.methods.knnper.rivals.serving import Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.methods.knnper.rivals.bench import Bench

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from fedneighbors.methods.knnper.rivals.frame import Floats, Owns, Rival, Vector
+from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.rivals.ranges import refuse_negative, refuse_share
+from fedneighbors.methods.knnper.rivals.serving import Floats, Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.methods.knnper.rivals.bench import Bench
@@ -163,7 +164,7 @@ class ClusteredFLClassifier(Rival):
     clusters_ : list of tuple of str
         The clients of each cluster.
     networks_ : list of float32 array of shape (n_weights,)
-        Their networks.
+        Their networks; what a client has in ``clients_`` is the place of its own among them.
 
     References
     ----------
@@ -192,11 +193,18 @@ class ClusteredFLClassifier(Rival):
         self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]
         self.networks_: list[Vector] = [cluster.weights for cluster in clusters]
         sizes = [sum(bench.n_rows(members)) for members in self.clusters_]
-        owns = {name: cluster.weights for cluster in clusters for name in cluster.members}
+        owns = {
+            name: np.array([place], np.float32)
+            for place, cluster in enumerate(clusters)
+            for name in cluster.members
+        }
         return self.networks_[int(np.argmax(sizes))], owns
 
     def _joined(self, bench: "Bench") -> Owns:
-        return {name: self.networks_[self._best(bench, name)] for name in bench.names}
+        return {name: np.array([self._best(bench, name)], np.float32) for name in bench.names}
+
+    def _network_weights(self, own: Vector) -> Vector:
+        return self.networks_[int(own[0])]
 
     def _best(self, bench: "Bench", name: str) -> int:
         """Return which network is right on most rows of a client; of several the likeliest."""

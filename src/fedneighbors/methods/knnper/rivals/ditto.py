@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedneighbors.methods.knnper.rivals.frame import Owns, Rival, Vector
+from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.rivals.ranges import refuse_count, refuse_negative, refuse_rate
+from fedneighbors.methods.knnper.rivals.serving import Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.methods.knnper.rivals.bench import Bench

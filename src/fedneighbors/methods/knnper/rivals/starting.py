@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.methods.knnper.membership import Served
 from fedneighbors.methods.knnper.rivals.averaging import federated_average
-from fedneighbors.methods.knnper.rivals.frame import NOTHING, Owns, Rival, Vector
+from fedneighbors.methods.knnper.rivals.frame import Rival
+from fedneighbors.methods.knnper.rivals.serving import NOTHING, Owns, Vector
 from fedneighbors.tables.owners import Holdings
 
 if TYPE_CHECKING:  # it needs torch

@@ -1,0 +1,204 @@
+"""Clients of rivals that come after training, and rows that come and go."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedneighbors.methods.knnper.membership import Owners
+from fedneighbors.methods.knnper.rivals.rows import OwnRows
+from fedneighbors.methods.knnper.rivals.serving import NOTHING, Owns, Serving
+from fedneighbors.tables.owners import Holdings, party_name, rows_by_party
+
+if TYPE_CHECKING:  # it needs torch
+    from fedneighbors.methods.knnper.rivals.bench import Bench
+
+__all__ = ["Joining"]
+
+
+class Joining(Serving):
+    """What rivals have in common whose clients come later, or whose rows change.
+
+    What a client has follows from the model for all and from its rows: with each change of these it
+    makes its own part anew, as one does that comes later. So it does not matter in how many steps
+    rows came, and nothing of a row that is taken back stays in a client's own part.
+    """
+
+    trainer: Literal["auto", "stacked", "reuse"]
+    rows_: dict[str, OwnRows]
+
+    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Take in a client that did not take part in training.
+
+        Nothing changes for the others.
+
+        Parameters
+        ----------
+        name : str or number
+            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
+            one client.
+        X, y : arrays of shape (n_rows, ...) and (n_rows,)
+            Its rows and labels.
+        ids : iterable of str or int, optional
+            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
+            ``"1"`` and so on.
+
+        Raises
+        ------
+        ValueError
+            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            classes, or shapes disagree.
+        TypeError
+            If ``ids`` is a single name and no list.
+        PartyRefused
+            If its training has diverged.
+        """
+        check_is_fitted(self)
+        x, labels = self._rows_and_labels(X, y)
+        self._take_in({party_name(name): OwnRows.first(x, labels, ids)})
+        return self
+
+    def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
+        """Take in several clients, which train side by side.
+
+        Each comes to what :meth:`add_client` would bring it to, up to rounding.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n_rows, ...) and (n_rows,)
+            Their rows and labels.
+        parties : sequence of shape (n_rows,)
+            Which client owns each row; their names must be new.
+
+        Raises
+        ------
+        ValueError
+            If a name is taken, a label is none of the classes, a row has no owner, or shapes
+            disagree.
+        PartyRefused
+            If the training of one of them has diverged; none is taken in then.
+        """
+        check_is_fitted(self)
+        x, labels = self._rows_and_labels(X, y)
+        owned = rows_by_party(parties, len(labels))
+        self._take_in({name: OwnRows.first(x[own], labels[own]) for name, own in owned.items()})
+        return self
+
+    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Give rows to a client, which makes its own part anew from all of its rows.
+
+        The model for all is not changed.
+
+        Parameters
+        ----------
+        name, X, y, ids
+            As :meth:`add_client` takes them, of a client that is known. By default rows are
+            numbered on, without names that are taken.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known, a label is none of the classes, shapes disagree, or a row's
+            name is taken.
+        TypeError
+            If ``ids`` is a single name and no list.
+        PartyRefused
+            If its training has diverged; it stays as it was then.
+        """
+        check_is_fitted(self)
+        x, labels = self._rows_and_labels(X, y)
+        name = self._known(name)
+        self._adapt({name: self.rows_[name].with_more(x, labels, ids)})
+        return self
+
+    def forget(self, name: object, ids: Iterable[object]) -> Self:
+        """Take rows back from a client, which makes its own part anew from those that stay.
+
+        Without any row it gets what the model for all says. That model, which may have been trained
+        on them, is not changed.
+
+        Parameters
+        ----------
+        name : str or number
+            The client.
+        ids : iterable of str or int
+            Names of the rows, as they were given, or as ``rows_[name].ids`` has them.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        KeyError
+            If it has no such row; nothing is taken back then.
+        TypeError
+            If ``ids`` is a single name and no list.
+        PartyRefused
+            If its training has diverged; it stays as it was then.
+        """
+        check_is_fitted(self)
+        name = self._known(name)
+        self._adapt({name: self.rows_[name].without(ids)})
+        return self
+
+    def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows, and positions of their labels, which all are known."""
+        labels, x = self._positions(y), self._rows(X)
+        if len(x) != len(labels):
+            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(labels)}")
+        return x, labels
+
+    def _known(self, name: object) -> str:
+        """Return the name of a client that is here."""
+        name = party_name(name)
+        if name not in self.clients_:
+            raise ValueError(
+                f"client {name!r} is not known; add_client takes it in. Known are "
+                f"{sorted(self.clients_)[:5]}"
+            )
+        return name
+
+    def _take_in(self, coming: Mapping[str, OwnRows]) -> None:
+        taken = sorted(set(coming) & set(self.clients_))
+        if taken:
+            raise ValueError(
+                f"client {taken[0]!r} is here already; use update to add rows, or give the new "
+                "one a name of its own"
+            )
+        self._adapt(coming)
+
+    def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
+        """Make what clients have anew, from these rows; if one cannot, all stay as they were."""
+        from fedneighbors.tables.threads import one_thread
+
+        owns: Owns = dict.fromkeys(clients, NOTHING)
+        training = {name: rows for name, rows in clients.items() if len(rows)}
+        if training:
+            with one_thread():
+                owns |= self._joined(self._bench(training))
+        self.clients_ |= owns
+        self.rows_ |= clients
+
+    def _bench(self, clients: Mapping[str, OwnRows]) -> "Bench":
+        """Return where clients train on their rows."""
+        ends = np.cumsum([len(rows) for rows in clients.values()])
+        owned = {
+            name: np.arange(end - len(rows), end)
+            for (name, rows), end in zip(clients.items(), ends, strict=True)
+        }
+        x = np.concatenate([rows.x for rows in clients.values()])
+        labels = self.classes_[np.concatenate([rows.labels for rows in clients.values()])]
+        holdings = Holdings(x, labels, owned, None)
+        found: Bench = self._ground.bench(holdings, self._rounds, self.trainer, self.device)
+        return found
+
+    @abstractmethod
+    def _joined(self, bench: "Bench") -> Owns:
+        """Return what clients make for themselves that come after training.
+
+        Parameters
+        ----------
+        bench : Bench
+            Those who come.
+        """
