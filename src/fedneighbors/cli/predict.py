@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.methods.knnper.estimator import KNNPerClassifier
     from fedneighbors.methods.knnper.regressor import KNNPerRegressor
+    from fedneighbors.methods.knnper.rivals.frame import Rival
 
-    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor
+    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Rival
 
 __all__ = ["predict"]
 
 _FEDPNN = b"FNPNN"  # of exact and of private models
 _KNNPER = b"FNKNPER"
 _KNNPER_NUMBERS = b"FNKNNUM"
+_RIVAL = b"FNKNRIV"
 _SYNTHESIZER = b"FNSYNTH"
 
 
@@ -39,10 +41,15 @@ def predict(
     ] = None,
     party: Annotated[
         str | None,
-        typer.Option(help="Of kNN-Per: the party that asks; a model of a single one needs none."),
+        typer.Option(
+            help="Of kNN-Per and its rivals: the party that asks; a model of a single one needs none."
+        ),
     ] = None,
     party_column: Annotated[
-        str | None, typer.Option(help="Of kNN-Per: the column that names who asks for each row.")
+        str | None,
+        typer.Option(
+            help="Of kNN-Per and its rivals: the column that names who asks for each row."
+        ),
     ] = None,
 ) -> None:
     """Predict the classes of the rows of a file, or their numbers, in its order."""
@@ -86,7 +93,17 @@ def _load(path: Path) -> "Model":
         return KNNPerClassifier.load(path)
     if raw.startswith(_KNNPER_NUMBERS):
         return KNNPerRegressor.load(path)
+    if raw.startswith(_RIVAL):
+        return _rival(path)
     return FlyNNClassifier.load(path)
+
+
+def _rival(path: Path) -> "Model":
+    """Return what kNN-Per is compared with, whichever of them the file is of."""
+    from fedneighbors.methods.knnper import rivals
+
+    found: Model = rivals.load(path)
+    return found
 
 
 def _askers(
@@ -109,7 +126,7 @@ def _askers(
         owners = None if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
         note(
-            f"the model holds memories of {len(clients)} parties and none is named with --party or "
+            f"the model knows {len(clients)} parties and none is named with --party or "
             "--party-column: rows get what the shared network says"
         )
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))

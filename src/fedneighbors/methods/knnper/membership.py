@@ -38,6 +38,8 @@ class Served:
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
     classes_: npt.NDArray[Any]
+    feature_names_in_: npt.NDArray[Any]
+    _row_shape: tuple[int, ...]
     _shared: Any
     _network: Any
     _layout: Any
@@ -78,6 +80,20 @@ class Served:
             keys, _ = with_rows(keys, tensor, settings, shared.seen)
         return keys, said
 
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Give the columns names, which tables with names are then checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        check_is_fitted(self)
+        if isinstance(names, str) or (len(names),) != self._row_shape:
+            raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        return self
+
     def _kind(self) -> Any:
         """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
         from fedneighbors.methods.knnper.targets.classes import CLASSES
@@ -86,9 +102,8 @@ class Served:
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
-        expected = getattr(self, "_row_shape", x.shape[1:])
-        if x.shape[1:] != expected:
-            raise ValueError(f"expected rows of shape {expected}, got {x.shape[1:]}")
+        if x.shape[1:] != self._row_shape:
+            raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
         return x
 
     def _names(self) -> tuple[str, ...] | None:

@@ -1,5 +1,7 @@
 """Small federations for rivals: digits skewed by label, and groups that name classes otherwise."""
 
+from copy import copy
+
 import numpy as np
 
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
@@ -16,6 +18,13 @@ QUICK = {
     "standardize": False,
     "classes": range(10),
 }
+
+
+def fresh(trained):
+    """Return a model whose clients may change while those of another stay."""
+    found = copy(trained)
+    found.clients_, found.rows_ = dict(trained.clients_), dict(trained.rows_)
+    return found
 
 
 def two_groups(n_clients=6, rows=60, *, seed=0):

@@ -1,7 +1,5 @@
 """Rows of clients that come and go: their own parts are as if no others had ever been."""
 
-from copy import copy
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.rivals.rows import OwnRows
-from tests.methods.knnper.rivals.clients import NAMES, NEW_X, NEW_Y, OWNER, QUICK, X, Y
+from tests.methods.knnper.rivals.clients import NAMES, NEW_X, NEW_Y, OWNER, QUICK, X, Y, fresh
 
 ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
 WITHOUT_OWN_PARTS = (rivals.FedAvgClassifier, rivals.FedProxClassifier)
@@ -30,13 +28,6 @@ def model(trained):
 @pytest.fixture(scope="module")
 def ditto():
     return OURS(**QUICK).fit(X, Y, parties=OWNER)
-
-
-def fresh(trained):
-    """Return a model whose clients may change while those of another stay."""
-    found = copy(trained)
-    found.clients_, found.rows_ = dict(trained.clients_), dict(trained.rows_)
-    return found
 
 
 def answers(model, name, rows=NEW_X):

@@ -1,6 +1,5 @@
 """Writes fitted estimators to one file, whole or for a single client, and reads them again."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -41,20 +40,6 @@ class Saved:
         if privacy is None:
             return ""
         return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
-
-    def name_features(self, names: Sequence[str]) -> Self:
-        """Give the columns names, which tables with names are then checked against.
-
-        Raises
-        ------
-        ValueError
-            If there is not one name for each column.
-        """
-        check_is_fitted(self)
-        if isinstance(names, str) or (len(names),) != self._row_shape:
-            raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
-        self.feature_names_in_ = np.array(list(names), dtype=object)
-        return self
 
     def save(self, path: str | Path, client: object = None) -> None:
         """Write network and memories to one file; an interrupted write leaves nothing behind.

@@ -20,6 +20,7 @@ _HOME = {
     "PriorCorrectedClassifier": "afterwards",
     "Tuned": "tuning",
     "average_starts": "tuning",
+    "load": "files",
     "tuned": "tuning",
 }
 
@@ -53,6 +54,7 @@ __all__ = [
     "PriorCorrectedClassifier",
     "Tuned",
     "average_starts",
+    "load",
     "tuned",
 ]
 

@@ -70,6 +70,9 @@ class PriorCorrectedClassifier(Started):
             for name, prior in priors.items()
         }
 
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, len(self.overall_))
+
     def _for_one(self, own: Vector, _x: Any, scores: Floats) -> Floats:
         raised = scores + own
         top = raised.max(axis=1, keepdims=True)
@@ -165,6 +168,9 @@ class HeadTuningClassifier(Started):
     def _made(self, bench: "Bench", weights: Vector) -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
         return bench.heads(dict.fromkeys(bench.names, weights), regime)
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, int(self._ground.head.sum()))
 
     def _network_weights(self, own: Vector) -> Vector:
         whole = self.weights_.copy()

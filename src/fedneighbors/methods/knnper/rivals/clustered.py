@@ -203,6 +203,17 @@ class ClusteredFLClassifier(Rival):
     def _joined(self, bench: "Bench") -> Owns:
         return {name: np.array([self._best(bench, name)], np.float32) for name in bench.names}
 
+    def _fits(self, own: Vector) -> bool:
+        return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
+
+    def _clusters(self) -> tuple[list[tuple[str, ...]], list[Vector]]:
+        return self.clusters_, self.networks_
+
+    def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
+        if len(clusters) != len(networks) or not networks:
+            raise ValueError("expected a network for each of one cluster or more")
+        self.clusters_, self.networks_ = clusters, networks
+
     def _network_weights(self, own: Vector) -> Vector:
         return self.networks_[int(own[0])]
 

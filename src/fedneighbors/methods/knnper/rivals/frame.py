@@ -3,11 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.methods.knnper.membership import Owners, needs_torch
 from fedneighbors.methods.knnper.rivals.joining import Joining
@@ -120,6 +122,59 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         return self
 
+    def save(self, path: str | Path, client: object = None) -> None:
+        """Write the model to one file; an interrupted write leaves nothing behind.
+
+        The file holds numbers and words alone, the rows of clients among them, from which
+        :meth:`update` and :meth:`forget` make own parts anew: give a client its own, not those of
+        others.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        client : str or number, optional
+            Write this client's own part and rows only, to hand it the file. None: those of all.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        """
+        from fedneighbors.methods.knnper.rivals.files import write_rival
+
+        check_is_fitted(self)
+        write_rival(self, path, sorted(self.clients_) if client is None else [self._known(client)])
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any = None) -> Self:
+        """Read an estimator of this class that :meth:`save` has written.
+
+        It says the same, and goes on in the same way. ``device`` is the default; a network that was
+        taken over (``start``) is in the file itself.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        model : torch.nn.Module or callable, optional
+            The network, where the file is of one of the user's own: its code is in no file.
+
+        Raises
+        ------
+        MissingExtraError
+            If torch is not installed.
+        ModelFileError
+            If the file is missing, truncated, altered, foreign, of another version, another method
+            or another network.
+        ValueError
+            If the file is of a network of the user's own and ``model`` is not given.
+        """
+        needs_torch()
+        from fedneighbors.methods.knnper.rivals.files import read_rival
+
+        return read_rival(cls, path, model)
+
     @abstractmethod
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
         """Return the weights for all, and what each client has for itself.
@@ -129,6 +184,19 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bench : Bench
             The clients that train.
         """
+
+    def _fits(self, own: Vector) -> bool:
+        """Return whether a vector may be what a client of this model has for itself."""
+        return len(own) in (0, len(self.weights_))
+
+    def _clusters(self) -> tuple[list[tuple[str, ...]], list[Vector]]:
+        """Return clusters of clients and their networks, where a method has such."""
+        return [], []
+
+    def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
+        """Take over what :meth:`_clusters` gave."""
+        if clusters or networks:
+            raise ValueError(f"{type(self).__name__} has no clusters")
 
     def _check(self) -> None:
         """Raise :class:`ValueError` if a method's own parameter is out of range."""

@@ -106,6 +106,9 @@ class Headed(Rival):
             tuned.update(bench.heads(starts, regime))
         return tuned
 
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, int(self._ground.head.sum()))
+
     def _network_weights(self, own: Vector) -> Vector:
         whole = self.weights_.copy()
         whole[self._ground.head] = own

@@ -1,0 +1,267 @@
+"""A fitted rival as it stands in a file: the model for all, and each client's own part and rows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ModelFileError, WireError
+from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.methods.knnper import rivals
+from fedneighbors.methods.knnper.files.memories import read_names
+from fedneighbors.methods.knnper.files.model import KNNPerModel
+from fedneighbors.methods.knnper.files.network import kept_network
+from fedneighbors.methods.knnper.networks.blueprint import Blueprint
+from fedneighbors.methods.knnper.rivals.ground import Ground
+from fedneighbors.methods.knnper.rivals.rows import OwnRows
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
+from fedneighbors.records.files import replace_file
+from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
+
+__all__ = ["MAGIC", "RivalClient", "RivalParts", "load", "read_rival", "write_rival"]
+
+MAGIC = b"FNKNRIV1"
+"""How files of rivals begin."""
+
+TOLD_BY_THE_MODEL = {
+    "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
+}  # fmt: skip
+NOT_KEPT = {"start", "device"}
+"""What has been taken over is in the file itself; where networks are computed is up to a reader."""
+
+R = TypeVar("R")
+
+
+@message
+class RivalClient:
+    """What one client has for itself, and its rows; labels are positions, names are JSON."""
+
+    name: str
+    own: npt.NDArray[np.floating[Any]]
+    x: npt.NDArray[Any]
+    labels: npt.NDArray[np.int64]
+    ids: str
+    n_named: int
+
+
+@message
+class RivalParts:
+    """The fields of a rival: its class and parameters, the model for all as a kNN-Per file.
+
+    ``networks`` and ``clusters``, a JSON list of lists of names, are those of clustered clients.
+    """
+
+    method: str
+    parameters: Mapping[str, str | int | float | bool | None]
+    model: bytes
+    networks: tuple[npt.NDArray[np.floating[Any]], ...]
+    clusters: str
+    clients: tuple[bytes, ...]
+
+
+def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
+    """Write a rival to a file; an interrupted write leaves nothing behind.
+
+    Parameters
+    ----------
+    found : Rival
+        Fitted.
+    path : path
+        The file.
+    names : list of str
+        The clients whose own parts and rows are written.
+    """
+    clusters, networks = found._clusters()
+    parts = RivalParts(
+        method=type(found).__name__,
+        parameters={name: _scalar(getattr(found, name)) for name in _own_parameters(type(found))},
+        model=_model(found).to_bytes(),
+        networks=tuple(networks),
+        clusters=json.dumps(clusters),
+        clients=tuple(_client_bytes(found, name) for name in names),
+    )
+    replace_file(path, sealed_model(MAGIC, parts))
+
+
+def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
+    """Return the rival that :func:`write_rival` has written.
+
+    Parameters
+    ----------
+    cls : rival class
+        Of which it should be.
+    path : path
+        The file.
+    model : torch.nn.Module, callable or None
+        The network, where the file is of one of the user's own.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, truncated, altered, foreign, of another version, another method or
+        another network.
+    ValueError
+        If the file is of a network of the user's own and ``model`` is not given.
+    """
+    source, parts = str(path), _parts(path)
+    if parts.method != cls.__name__:
+        raise ModelFileError(
+            f"{source} holds a model of {parts.method!r:.40}, not of {cls.__name__}; read it with "
+            "the load of that class, or with rivals.load"
+        )
+    kept = KNNPerModel.from_bytes(parts.model, source=source)
+    if kept.of_numbers or kept.clients:
+        raise ModelFileError(f"{source} holds no usable model: that for all is none of a rival")
+    network, layout, _ = kept_network(kept, model, source=source)
+    try:
+        found: Any = cls(**_parameters(cls, kept, parts, model))
+        found._rounds = RoundSettings.asked_by(found, kept.settings.seed)
+        found._check()
+        _become(found, kept, Ground(network, layout, kept.shared), parts)
+    except (TypeError, ValueError, RecursionError, WireError) as error:
+        raise ModelFileError(f"{source} holds no usable model: {error}") from error
+    made: R = found
+    return made
+
+
+def load(path: str | Path, model: Any = None) -> Any:
+    """Read a rival that any of the classes has written by its ``save``.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    model : torch.nn.Module or callable, optional
+        The network, where the file is of one of the user's own.
+
+    Returns
+    -------
+    Rival
+        Fitted; of the class that has written the file.
+
+    Raises
+    ------
+    ModelFileError, ValueError
+        As the ``load`` of the class does.
+    """
+    parts = _parts(path)
+    if parts.method not in rivals.TITLES.values():
+        raise ModelFileError(f"{path} holds no usable model: no method is called {parts.method!r}")
+    return getattr(rivals, parts.method).load(path, model)
+
+
+def _parts(path: str | Path) -> RivalParts:
+    return open_model(MAGIC, read_model_file(path), RivalParts, lambda kept: kept, source=str(path))
+
+
+def _own_parameters(cls: Any) -> list[str]:
+    """Return the names of the parameters that are in a file by name."""
+    names = [each.name for each in fields(cls)]
+    return [name for name in names if name not in TOLD_BY_THE_MODEL | NOT_KEPT]
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _model(found: Any) -> KNNPerModel:
+    """Return the model for all, without any memory."""
+    shared, names = found._shared, getattr(found, "feature_names_in_", None)
+    named = replace(shared.agreed, feature_names=None if names is None else tuple(map(str, names)))
+    return KNNPerModel(
+        blueprint=Blueprint.of(_maker(found), found._row_shape, len(shared.classes)),
+        layout=found._layout.digest,
+        shared=replace(shared, agreed=named, pool=None, seen=None),
+        settings=MemorySettings(seed=found._rounds.seed),
+    )
+
+
+def _maker(found: Any) -> Any:
+    """Return the estimator whose parameters the network was made from."""
+    start = getattr(found, "start", None)
+    return found if start is None else _maker(start)
+
+
+def _client_bytes(found: Any, name: str) -> bytes:
+    rows: OwnRows = found.rows_[name]
+    own, ids = found.clients_[name], json.dumps(rows.ids)
+    return encode(RivalClient(name, own, _narrowed(rows.x), rows.labels, ids, rows.n_named))
+
+
+def _narrowed(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows as float32 where they are such numbers."""
+    if x.dtype != np.float64:
+        return x
+    with np.errstate(over="ignore"):
+        narrow = x.astype(np.float32)
+    return narrow if np.array_equal(narrow, x) else np.ascontiguousarray(x)
+
+
+def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator that a file tells of."""
+    expected, told = _own_parameters(cls), dict(parts.parameters)
+    if sorted(told) != sorted(expected):
+        raise ValueError(f"expected the parameters {sorted(expected)}, got {sorted(told)}")
+    blueprint = kept.blueprint
+    ready = None if blueprint.model == "perceptron" else blueprint.model
+    return told | {
+        "model": ready if model is None else model,
+        "embedding": blueprint.embedding,
+        "head": blueprint.head[0] if len(blueprint.head) == 1 else blueprint.head,
+        "hidden": blueprint.hidden,
+        "standardize": len(kept.shared.center) > 0,
+        "random_state": kept.settings.seed,
+    }
+
+
+def _become(found: Any, kept: KNNPerModel, ground: Ground, parts: RivalParts) -> None:
+    """Make a rival that is not fitted the one of a file."""
+    found._know(ground, np.array(kept.shared.classes))
+    found._row_shape = kept.blueprint.shape
+    found.n_features_in_ = kept.blueprint.shape[0]
+    if kept.shared.agreed.feature_names is not None:
+        found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
+    found._take_clusters(_clusters(parts.clusters), _networks(parts, ground))
+    clients = [decode(raw, (RivalClient,)) for raw in parts.clients]
+    found.clients_ = {each.name: each.own for each in clients}
+    found.rows_ = {each.name: _own_rows(each, kept) for each in clients}
+    if len(found.clients_) < len(clients):
+        raise ValueError("a client is in it twice")
+    for name, own in found.clients_.items():
+        if own.ndim != 1 or not np.isfinite(own).all() or not found._fits(own):
+            raise ValueError(f"what client {name!r:.40} has for itself does not fit the model")
+
+
+def _networks(parts: RivalParts, ground: Ground) -> list[npt.NDArray[np.floating[Any]]]:
+    n_weights = ground.layout.n_weights
+    if any(each.shape != (n_weights,) or not np.isfinite(each).all() for each in parts.networks):
+        raise ValueError("networks of clusters do not fit the model")
+    return list(parts.networks)
+
+
+def _clusters(words: str) -> list[tuple[str, ...]]:
+    found = json.loads(words)
+    if not isinstance(found, list) or not all(isinstance(each, list) for each in found):
+        raise ValueError("clusters are no lists of names")
+    if not all(isinstance(name, str) for each in found for name in each):
+        raise ValueError("clusters are no lists of names")
+    return [tuple(each) for each in found]
+
+
+def _own_rows(told: RivalClient, kept: KNNPerModel) -> OwnRows:
+    """Return a client's rows, if they are such as the model is for."""
+    x = told.x.astype(np.float64) if told.x.dtype == np.float32 else told.x
+    names, n_classes = read_names(told.ids, len(x)), len(kept.shared.classes)
+    if x.shape[1:] != kept.blueprint.shape or x.dtype.kind not in "iufb":
+        raise ValueError(f"rows of client {told.name!r:.40} do not fit the model")
+    if not np.isfinite(x).all() or told.labels.shape != (len(x),) or told.n_named < len(x):
+        raise ValueError(f"rows of client {told.name!r:.40} are not finite, or lack labels")
+    if len(x) and not (told.labels.min() >= 0 and told.labels.max() < n_classes):
+        raise ValueError(f"labels of client {told.name!r:.40} are none of the classes")
+    if len(names) != len(x) or len(set(names)) != len(names):
+        raise ValueError(f"names of the rows of client {told.name!r:.40} do not fit them")
+    return OwnRows(x, told.labels, tuple(names), told.n_named)

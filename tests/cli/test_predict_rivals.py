@@ -1,0 +1,51 @@
+"""``fedneighbors predict`` with what kNN-Per is compared with."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from typer.testing import CliRunner
+
+from fedneighbors.cli.main import app
+from fedneighbors.datasets import read_columns
+from fedneighbors.methods.knnper import rivals
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+NAMES = [f"c{j}" for j in range(13)]
+
+
+@pytest.mark.parametrize("method", [rivals.LocalClassifier, rivals.ClusteredFLClassifier])
+def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
+    model = method(hidden=(8,), n_rounds=3).fit(X, Y, parties=CELLAR)
+    model.name_features(NAMES).save(tmp_path / "model.fnk")
+    rows = "\n".join(
+        ",".join([*map(repr, row), cellar]) for row, cellar in zip(X.tolist(), CELLAR, strict=True)
+    )
+    (tmp_path / "wine.csv").write_text(",".join([*NAMES, "cellar"]) + "\n" + rows + "\n")
+
+    words = ["predict", "--model", "model.fnk", "--data", "wine.csv", "--out", "p.csv"]
+    paths = [str(tmp_path / word) if "." in word else word for word in words]
+    result = CliRunner().invoke(app, [*paths, "--party-column", "cellar"])
+
+    assert result.exit_code == 0, result.output
+    with pytest.warns(UserWarning, match="valid feature names"):
+        expected = model.predict(X, CELLAR)
+    found = read_columns(tmp_path / "p.csv").columns["prediction"]
+    assert found.astype(int).tolist() == expected.tolist()
+
+
+def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
+    from fedneighbors.federation.messages import decode
+    from fedneighbors.methods.knnper.rivals.files import MAGIC, RivalParts
+    from fedneighbors.tables.modelfile import sealed_model
+
+    path = tmp_path / "model.fnk"
+    rivals.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
+    parts = decode(path.read_bytes()[len(MAGIC) + 32 :], (RivalParts,))
+    path.write_bytes(sealed_model(MAGIC, RivalParts(**{**vars(parts), "method": "Magic"})))
+
+    words = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]
+    result = CliRunner().invoke(app, list(map(str, words)))
+
+    assert result.exit_code == 1
+    assert "no method is called 'Magic'" in " ".join(result.output.split())
