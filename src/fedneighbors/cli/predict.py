@@ -41,15 +41,11 @@ def predict(
     ] = None,
     party: Annotated[
         str | None,
-        typer.Option(
-            help="Of kNN-Per and its rivals: the party that asks; a model of a single one needs none."
-        ),
+        typer.Option(help="Of personalized models: who asks; with a single party, none is needed."),
     ] = None,
     party_column: Annotated[
         str | None,
-        typer.Option(
-            help="Of kNN-Per and its rivals: the column that names who asks for each row."
-        ),
+        typer.Option(help="Of personalized models: the column that names who asks for each row."),
     ] = None,
 ) -> None:
     """Predict the classes of the rows of a file, or their numbers, in its order."""

@@ -155,7 +155,9 @@ def load(path: str | Path, model: Any = None) -> Any:
 
 
 def _parts(path: str | Path) -> RivalParts:
-    return open_model(MAGIC, read_model_file(path), RivalParts, lambda kept: kept, source=str(path))
+    raw = read_model_file(path)
+    parts: RivalParts = open_model(MAGIC, raw, RivalParts, lambda kept: kept, source=str(path))
+    return parts
 
 
 def _own_parameters(cls: Any) -> list[str]:
