@@ -58,7 +58,7 @@ def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():
     record = quick("knnper.drift")
 
     tables = {table.name: table for table in record.tables}
-    assert len(tables["summary"].rows) == 3 * 5
+    assert len(tables["summary"].rows) == 3 * 6
     found = {(row[0], row[1]): row[2:] for row in tables["summary"].rows}
     for other in ("fixed", "fifo", "concatenate", "reservoir"):
         better, low, high = found["concept", other][3:]

@@ -1,5 +1,6 @@
 """Drift is noticed where it is, and rarely where it is not."""
 
+import json
 from math import comb, inf, log
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.memory.drift import DriftWatch, error_evidence, label_evidence
+from fedneighbors.methods.knnper.personal.mixtures import Personal
+from fedneighbors.methods.knnper.settings import MemorySettings
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 
@@ -123,13 +126,118 @@ def test_a_change_noticed_late_is_cut_where_it_began():
 
     for step in range(4):  # one row at a time: no single one is evidence enough
         had = memory.n_evictions
-        memory.add(*rows(rng, np.eye(6)[3], 1), ids=[f"new {step}"])
+        memory.add(*rows(rng, np.eye(6)[0], 1, np.ones(6, int)), ids=[f"new {step}"])
         if memory.n_evictions > had:
             break
 
     assert memory.n_evictions == 1
     assert step > 0
     assert memory.ids == [f"new {place}" for place in range(step + 1)]
+
+
+SKEWED = np.array([0.45, 0.45, 0.1, 0, 0, 0])
+TURNED = np.array([0.05, 0.05, 0.9, 0, 0, 0])
+
+
+def changed_shares(seed=0, n_steps=3, **settings):
+    """Return a memory whose classes get other shares, of which each means what it meant."""
+    rng = np.random.default_rng(seed)
+    memory = Datastore(8, strategy="drift", n_classes=6, **settings)
+    memory.add(*rows(rng, SKEWED, 100))
+    for _ in range(n_steps):
+        memory.add(*rows(rng, TURNED, 6))
+    return memory
+
+
+def test_rows_stay_where_shares_alone_have_changed():
+    found = [changed_shares(seed) for seed in range(20)]
+
+    assert sum(memory.n_reweighings > 0 for memory in found) >= 18
+    assert sum(memory.n_evictions for memory in found) == 0
+    assert {len(memory) for memory in found} == {118}
+
+
+def test_a_class_that_was_never_seen_is_a_change_of_shares():
+    rng = np.random.default_rng(5)
+    memory = Datastore(8, strategy="drift", n_classes=6)
+    memory.add(*rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100))
+
+    memory.add(*rows(rng, np.eye(6)[3], 6))
+
+    assert (memory.n_reweighings, memory.n_evictions, len(memory)) == (1, 0, 106)
+    assert memory.recent_labels.tolist() == [3] * 6
+
+
+def test_votes_weigh_what_shares_are_now_over_what_they_are_among_the_keys():
+    memory, plain = changed_shares(), Datastore(8, n_classes=6)
+    plain.add(memory.keys, memory.labels)
+    asked, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
+
+    found = memory.votes(asked, 6, n_neighbors=10)
+
+    held = [(memory.labels == c).sum() + 1 / 6 for c in range(6)]
+    now = [(memory.recent_labels == c).sum() + 1 / 6 for c in range(6)]
+    for votes, before in zip(found, plain.votes(asked, 6, n_neighbors=10), strict=True):
+        weighed = [before[c] * (now[c] / sum(now)) / (held[c] / sum(held)) for c in range(6)]
+        np.testing.assert_allclose(votes, np.array(weighed) / sum(weighed), rtol=1e-12)
+
+
+def test_class_shares_of_a_pool_are_those_since_the_change():
+    memory, overall = changed_shares(), np.full(6, 1 / 6)
+    assert memory.n_reweighings == 1
+    prior_alone = np.array([0.0, 0, 1, 0, 0, 0])
+    personal = Personal(memory, 0.5, overall, prior_alone, MemorySettings(combine="pool"))
+
+    found = personal.predict_proba(MIDDLES[:2], np.zeros((2, 6)))
+
+    counts = [memory.recent_labels.tolist().count(c) for c in range(6)]
+    expected = [(n + 1 / 6) / (sum(counts) + 1) for n in counts]
+    np.testing.assert_allclose(found, [expected, expected], rtol=1e-9)
+
+
+def test_rows_that_stayed_and_turn_out_to_be_untrue_are_forgotten_later():
+    rng, swapped = np.random.default_rng(7), np.array([1, 0, 2, 3, 4, 5])
+    memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, SKEWED, 100))
+    memory.add(*rows(rng, np.eye(6)[3], 6))
+    stayed = len(memory), memory.n_reweighings
+
+    for _ in range(4):
+        memory.add(*rows(rng, SKEWED, 6, swapped))
+
+    assert stayed == (106, 1)
+    assert memory.n_evictions >= 1
+    asked = MIDDLES[:2]
+    assert memory.votes(asked, 6, n_neighbors=5).argmax(axis=1).tolist() == [1, 0]
+
+
+def test_what_came_since_a_change_is_known_when_rows_go():
+    memory = changed_shares(capacity=112)
+    recent = memory.recent_labels.tolist()
+    n = len(recent)
+
+    memory.forget([*memory.ids[:10], memory.ids[-1]])
+    left = memory.recent_labels.tolist()
+    memory.forget(memory.ids[: len(memory) - n + 1])
+
+    assert n < len(memory.labels) + 11
+    assert left == recent[:-1]
+    assert memory.recent_labels.tolist() == recent[:-1]
+
+
+def test_a_memory_from_its_parts_weighs_votes_as_it_did():
+    memory = changed_shares()
+    asked, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
+
+    again = Datastore(8, strategy="drift", n_classes=6)
+    again.restore(memory.keys, memory.labels, memory.ids, json.loads(json.dumps(memory.state())))
+
+    votes = memory.votes(asked, 6, n_neighbors=10)
+    assert again.votes(asked, 6, n_neighbors=10).tobytes() == votes.tobytes()
+    assert again.state() == memory.state()
+    with pytest.raises(ValueError, match="more keys of the past than it holds"):
+        Datastore(8, n_classes=6).restore(
+            memory.keys, memory.labels, memory.ids, memory.state() | {"past": 119}
+        )
 
 
 def test_rows_that_are_forgotten_leave_no_count_behind():
@@ -146,7 +254,7 @@ def test_votes_that_were_always_wrong_are_no_drift():
     watch, one = DriftWatch(3, window=1), np.zeros((30, 2))
     labels = np.tile([0, 1, 2], 10)
 
-    assert watch.outdated(one, labels, np.zeros((4, 2)), np.array([0, 1, 2, 0])) == 0
+    assert watch.change(one, labels, 0, np.zeros((4, 2)), np.array([0, 1, 2, 0])) is None
 
 
 def test_the_classes_are_needed_and_settings_checked():

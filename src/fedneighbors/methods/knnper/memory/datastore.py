@@ -14,6 +14,7 @@ from fedneighbors.methods.knnper.memory.drift import DriftWatch
 from fedneighbors.methods.knnper.memory.neighbors import Neighbors
 from fedneighbors.methods.knnper.memory.rows import RowWindow, new_names, row_names
 from fedneighbors.methods.knnper.memory.search import SEARCHES, Search, searched
+from fedneighbors.methods.knnper.memory.shares import class_weights, weighed_anew
 
 __all__ = ["STRATEGIES", "Datastore", "Strategy"]
 
@@ -39,7 +40,8 @@ class Datastore:
         are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
         ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came and
         was not forgotten, see below. ``"fixed"`` takes nothing after the first rows. ``"drift"``
-        forgets what is older than a change of labels or of their meaning, once it notices one.
+        forgets what is older than a change of what labels mean, once it notices one; where only the
+        shares of the classes have changed, votes for each class weigh as much more or less.
     random_state : int
         Of the reservoir.
     n_classes : int, optional
@@ -55,6 +57,8 @@ class Datastore:
         Name of each key, in the order of :attr:`keys`.
     n_evictions : int
         How often ``"drift"`` forgot the past.
+    n_reweighings : int
+        How often it has noticed that the shares of the classes, and nothing else, have changed.
 
     Notes
     -----
@@ -80,9 +84,11 @@ class Datastore:
     search: Search = "auto"
     n_beside: int = 0
     n_evictions: int = field(init=False, default=0)
+    n_reweighings: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
     _n_seen: int = field(init=False, repr=False, default=0)
     _n_named: int = field(init=False, repr=False, default=0)
+    _n_past: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -112,6 +118,11 @@ class Datastore:
     def labels(self) -> npt.NDArray[Any]:
         """Label or targets of each key; read only."""
         return _read_only(self._rows.labels)
+
+    @property
+    def recent_labels(self) -> npt.NDArray[Any]:
+        """Label or targets of the keys that came since the shares of the classes changed."""
+        return self.labels[self._n_past :]
 
     @property
     def nbytes(self) -> int:
@@ -186,6 +197,7 @@ class Datastore:
     def keep(self, places: Sequence[int]) -> "Datastore":
         """Delete all keys but those at ``places``, which are to ascend."""
         self._rows.keep(places)
+        self._n_past = int(sum(place < self._n_past for place in places))
         return self
 
     def state(self) -> dict[str, Any]:
@@ -196,8 +208,10 @@ class Datastore:
             "random": self._random.bit_generator.state,
             "surprises": self._watch.seen if self.strategy == "drift" else [],
         }
-        # Only where names were skipped; the others follow from the rows that came.
-        return state | ({"named": self._n_named} if self._n_named > self._n_seen else {})
+        # Only where names were skipped, or shares have changed; files of before know neither.
+        state |= {"named": self._n_named} if self._n_named > self._n_seen else {}
+        told = {"past": self._n_past, "reweighings": self.n_reweighings}
+        return state | (told if self.n_reweighings else {})
 
     def restore(
         self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
@@ -226,6 +240,8 @@ class Datastore:
         try:
             self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
             self._n_named = int(state.get("named", 0))
+            self._n_past = int(state.get("past", 0))
+            self.n_reweighings = int(state.get("reweighings", 0))
             self._random.bit_generator.state = state["random"]
             if self.strategy == "drift":
                 self._watch.restore(state["surprises"])
@@ -233,6 +249,8 @@ class Datastore:
             raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
         if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
             raise ValueError("a memory has more keys than came, or than it holds")
+        if not 0 <= self._n_past <= len(self):
+            raise ValueError("a memory has more keys of the past than it holds")
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest.
@@ -278,7 +296,10 @@ class Datastore:
         found = self.nearest(queries, n_neighbors, own=own)
         if found.positions.shape[1] == 0:
             return None
-        return local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
+        votes = local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
+        if self._n_past == 0:
+            return votes
+        return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
     def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
         """Return a place for rows with labels like these."""
@@ -309,16 +330,22 @@ class Datastore:
         if self.strategy in ("fifo", "drift"):
             excess = n_new - free
             self._rows.drop_first(excess)
+            self._n_past = max(0, self._n_past - excess)
             return range(max(excess - n, 0), n_new)
         return range(free)
 
     def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Delete the keys that are of another time than these rows."""
+        """Delete the keys that say what is no longer true of rows like these."""
         near, new = self._compared(self.keys), self._compared(rows)
-        n_old = self._watch.outdated(near, self.labels, new, values)
-        if n_old:
+        change = self._watch.change(near, self.labels, self._n_past, new, values)
+        if change is None:
+            return
+        if change.of_meaning:
             self.n_evictions += 1
-            self.keep(range(n_old, len(self)))
+            self.keep(range(change.n_before, len(self)))
+        else:
+            self.n_reweighings += 1
+            self._n_past = change.n_before
 
     def _sampled(self, n_new: int, capacity: int) -> dict[int, int]:
         """Return which new keys come, and each one's place: a uniform sample of all that ever came.

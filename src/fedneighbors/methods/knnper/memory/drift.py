@@ -16,8 +16,9 @@ from scipy.special import betaln, gammaln
 
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
+from fedneighbors.methods.knnper.memory.shares import class_weights, weighed_anew
 
-__all__ = ["Batch", "DriftWatch", "error_evidence", "label_evidence"]
+__all__ = ["Batch", "Change", "DriftWatch", "error_evidence", "label_evidence"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -98,12 +99,32 @@ class Batch:
         return sum(self.counts)
 
 
+@dataclass(frozen=True)
+class Change:
+    """What has changed, and since when.
+
+    Parameters
+    ----------
+    n_before : int
+        Rows of the memory that came before it; the oldest ones.
+    of_meaning : bool
+        Whether these say what is no longer true. Otherwise the shares of the classes alone have
+        changed.
+    """
+
+    n_before: int
+    of_meaning: bool
+
+
 @dataclass
 class DriftWatch:
     """Tells since which of the last batches a memory is of another time, if it is.
 
     Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
-    same embeddings mean other labels.
+    same embeddings mean other labels. New shares bring errors, too, since the memory votes for
+    classes that were frequent. So it is asked again with votes that weigh what the new shares tell,
+    and only if it errs more even then is what it says no longer true. Keys that stay after a change
+    of shares are doubted as long as they are here.
 
     Parameters
     ----------
@@ -111,7 +132,7 @@ class DriftWatch:
         Classes.
     false_alarms : float
         How many steps of those at which nothing has changed may be told as a change, at most: each
-        of ``2 * window`` Bayes factors must reach ``2 * window / false_alarms``.
+        of ``2 * window + 1`` Bayes factors must reach ``(2 * window + 1) / false_alarms``.
     window : int
         Batches at whose beginnings the change may have been.
     """
@@ -132,14 +153,14 @@ class DriftWatch:
     @property
     def threshold(self) -> float:
         """Evidence beyond which something has changed, in nats."""
-        return float(np.log(2 * self.window / self.false_alarms))
+        return float(np.log((2 * self.window + 1) / self.false_alarms))
 
-    def outdated(
-        self, keys: Floats, labels: Integers, new_keys: Floats, new_labels: Integers
-    ) -> int:
-        """Return how many of the memory's rows are of another time, seeing rows before they enter.
+    def change(
+        self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
+    ) -> Change | None:
+        """Return what has changed, if anything has, seeing rows before they enter the memory.
 
-        They are its oldest ones; after it has told any it begins anew.
+        After it has told a change it begins anew.
 
         Parameters
         ----------
@@ -147,20 +168,31 @@ class DriftWatch:
             Of the memory, oldest first; the last ones are those of the batches before.
         labels : int64 array of shape (n_keys,)
             Their classes.
+        n_past : int
+            How many of them came when classes had other shares.
         new_keys, new_labels
             Of the rows that come.
         """
-        if len(keys) < 2 or not len(new_keys):
-            return 0
-        wrong = _votes_wrong(keys, labels, new_keys, new_labels)
+        if len(keys) - n_past < 2 or not len(new_keys):
+            return None
+        new = new_keys, new_labels
+        recent = np.arange(n_past, len(keys))
+        weights = class_weights(labels, labels[recent], self.n_classes)
+        wrong = _votes_wrong(keys, labels, *new, weights)
         counts = np.bincount(new_labels, minlength=self.n_classes)
         self._seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
-        own = _votes_wrong(keys, labels, keys, labels, own=np.arange(len(keys)))
-        evidence, n_before = self._most_evidence(labels, own, len(new_keys))
-        if evidence <= self.threshold:
-            return 0
-        self._seen.clear()
-        return n_before
+        own = _votes_wrong(keys, labels, keys[recent], labels[recent], weights, own=recent)
+        change = None
+        if n_past and self._doubt(n_past, keys, labels, new) > self.threshold:
+            change = Change(n_past, of_meaning=True)
+        else:
+            evidence, n_before = self._most_evidence(labels[recent], own, len(new_labels))
+            if evidence > self.threshold:
+                n_before += n_past
+                change = Change(n_before, self._doubt(n_before, keys, labels, new) > 0)
+        if change is not None:
+            self._seen.clear()
+        return change
 
     def _most_evidence(
         self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
@@ -180,6 +212,24 @@ class DriftWatch:
             if evidence > best:
                 best, found = evidence, n_before
         return best, found
+
+    def _doubt(
+        self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
+    ) -> float:
+        """Return the evidence that the oldest keys err more on what came since than on themselves.
+
+        On what came since their votes weigh what the shares of that tell. Rows of classes of which
+        they have none tell nothing.
+        """
+        old, olds = keys[:n_before], labels[:n_before]
+        since = np.concatenate([labels[n_before:], new[1]])
+        known = np.isin(since, olds)
+        asked = np.concatenate([keys[n_before:], new[0]])[known]
+        alike = np.ones(self.n_classes)
+        own = _votes_wrong(old, olds, old, olds, alike, own=np.arange(n_before))
+        weights = class_weights(olds, since, self.n_classes)
+        wrong = _votes_wrong(old, olds, asked, since[known], weights)
+        return error_evidence((int(own.sum()), n_before), (int(wrong.sum()), len(wrong)))
 
     @property
     def seen(self) -> list[tuple[list[int], int]]:
@@ -205,9 +255,14 @@ class DriftWatch:
 
 
 def _votes_wrong(
-    keys: Floats, labels: Integers, asked: Floats, truth: Integers, own: Integers | None = None
+    keys: Floats,
+    labels: Integers,
+    asked: Floats,
+    truth: Integers,
+    weights: Floats,
+    own: Integers | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Return on which rows the most votes are for another class."""
     found = nearest(keys, asked, NEIGHBORS, own=own)
-    n_classes = int(max(labels.max(), truth.max())) + 1
-    return np.asarray(local_votes(found, labels, n_classes).argmax(axis=1) != truth)
+    votes = weighed_anew(local_votes(found, labels, len(weights)), weights)
+    return np.asarray(votes.argmax(axis=1) != truth)

@@ -165,7 +165,7 @@ class Personal(OwnPart):
         local = _votes(self.memory, keys, len(self.overall), self.settings)
         if self.pool is None:
             return shared if local is None else mixed(local, shared, self.weight)
-        prior = np.log(local_prior(self.memory.labels, self.overall))
+        prior = np.log(local_prior(self.memory.recent_labels, self.overall))
         heads = [np.zeros_like(scores)] * len(HEADS)
         if self._heads is not None:
             with one_blas_thread():

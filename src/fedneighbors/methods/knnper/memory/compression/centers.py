@@ -87,6 +87,11 @@ class ClassCenters:
         return np.repeat(self._classes.astype(np.int64), self.counts)
 
     @property
+    def recent_labels(self) -> Integers:
+        """Class of each row: when rows came is not kept."""
+        return self.labels
+
+    @property
     def nbytes(self) -> int:
         """Bytes of centers, in eight bits a cell, their classes and counts."""
         return int(self._codes.nbytes + self._classes.nbytes + self.counts.nbytes)

@@ -53,6 +53,10 @@ class Memory(Protocol):
         """Class of each key."""
 
     @property
+    def recent_labels(self) -> npt.NDArray[Any]:
+        """Class of each key that came since the shares of the classes changed."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes that it needs to answer."""
 

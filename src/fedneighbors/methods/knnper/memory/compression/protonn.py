@@ -94,6 +94,11 @@ class PrototypeMemory:
         return np.repeat(self._classes.astype(np.int64), self.counts)
 
     @property
+    def recent_labels(self) -> Integers:
+        """Class of each row: when rows came is not kept."""
+        return self.labels
+
+    @property
     def nbytes(self) -> int:
         """Bytes of projection, prototypes and scores, of the classes and their counts."""
         tables = 0 if self.prototypes is None else self.prototypes.nbytes
