@@ -1,5 +1,6 @@
 """Figures 1, 6, 9 and 10: clients with fewer rows, all methods on them, weak and strong clients."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,12 @@ from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.studies.bootstrap import (
+    ENDS,
+    Right,
+    accuracy_interval,
+    paired_difference,
+)
 from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, entrants, scored
 from fedneighbors.methods.knnper.studies.crowds import Crowd, crowd
 from fedneighbors.methods.knnper.studies.scenes import (
@@ -21,16 +28,16 @@ from fedneighbors.methods.knnper.studies.scenes import (
     trained,
 )
 from fedneighbors.methods.knnper.studies.sweeps import (
-    Rows,
+    DRAWN,
+    Point,
     half,
     jobs_of,
     label,
+    measured,
     sweep_figure,
     sweep_tables,
     swept,
-    swept_rows,
 )
-from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Table
 from fedneighbors.records.jobs import run_each
 from fedneighbors.records.study import Findings, Progress, Study
@@ -74,47 +81,51 @@ def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
     )
 
 
-def _retrained(scope: Scope, alpha: float, seed: int) -> Rows:
+def _retrained(scope: Scope, alpha: float, seed: int) -> list[Point]:
     """Return accuracy where the network, too, is trained on a share of the rows."""
     people = crowd("label skew", scope, seed, alpha=alpha)
-    rows: Rows = []
+    points = []
     for share in TRAINED_SHARES:
         cut = _cut(people, share)
         here = seen_through(trained(cut, scope.n_rounds, seed), cut)
-        for row in swept_rows(here, alpha, seed, 1.0, _at_share):
-            rows.append((*row[:3], share, *row[4:]))
-    return rows
+        points.append(replace(measured(here, alpha, 1.0, _at_share), value=share))
+    return points
 
 
-def _all_methods(scope: Scope, alpha: float, seed: int) -> list[tuple[Any, ...]]:
+def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float], Right]:
     """Return what methods make of unseen clients with fewer and fewer rows (Figure 10)."""
     people = crowd("label skew", scope, seed, alpha=alpha)
     settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
     untuned: dict[str, Any] = {method: {} for method in METHODS}
     untuned["rate"] = {"learning_rate": 0.05}
     fitted, _ = entrants(people, settings, chosen=untuned, methods=METHODS)
-    rows: list[tuple[Any, ...]] = []
+    found: dict[tuple[str, float], Right] = {}
     for share in TRAINED_SHARES:
         cut = _cut(people, share, seen=False)
         for method in METHODS:
             test = scored(method, fitted[method], cut).test
-            rows.append((method, share, average_accuracy(test, list(people.unseen))))
-    return rows
+            found[method, share] = {name: test[name] for name in people.unseen}
+    return found
 
 
-def _methods_table(rows: list[tuple[Any, ...]]) -> Table:
-    cells: dict[tuple[str, float], list[float]] = {}
-    for method, share, accuracy in rows:
-        cells.setdefault((method, share), []).append(accuracy)
+def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> Table:
+    rows = []
+    for method, share in each[0]:
+        right = [found[method, share] for found in each]
+        ours = [found[OURS, share] for found in each]
+        mean, low, high = accuracy_interval(right)
+        gain = paired_difference(list(zip(ours, right, strict=True)))
+        rows.append((method, share, mean, low, high, (high - low) / 2, *gain))
     return Table(
         name="methods",
         title="Unseen clients with a share of their rows, under all methods",
-        columns=("method", "share of the rows", "accuracy", "deviation over seeds"),
-        rows=tuple(
-            (*key, float(np.mean(found)), float(np.std(found))) for key, found in cells.items()
+        columns=(
+            "method", "share of the rows", "accuracy", *ENDS, "half the interval",
+            "pool is better by", "from", "to",
         ),
-        caption="Figure 10 of the paper; label skew of alpha = .3, no method is tuned.",
-    )
+        rows=tuple(rows),
+        caption="Figure 10 of the paper; label skew of alpha = .3, no method is tuned. " + DRAWN,
+    )  # fmt: skip
 
 
 def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
@@ -136,14 +147,18 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     )
     axis, title = "share of the rows", "Size of the memory"
     retrained = sweep_tables(
-        [row for rows in again for row in rows], axis, "Network and memory of fewer rows"
+        (point for points in again for point in points),
+        axis,
+        "Network and memory of fewer rows",
+        reference=1.0,
     )
+    in_memory = (point for points in cut for point in points)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
         tables=(
-            *sweep_tables([row for rows in cut for row in rows], axis, title),
+            *sweep_tables(in_memory, axis, title, reference=1.0),
             *(replace(table, name=f"{table.name}-retrained") for table in retrained),
-            _methods_table([row for rows in alike for row in rows]),
+            _methods_table(alike),
         ),
         figures=(
             *(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
@@ -159,7 +174,9 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
                 x=axis,
                 y="accuracy",
                 hue="method",
-                caption="Figure 10 of the paper. FedAvg makes no use of their rows.",
+                error="half the interval",
+                caption="Figure 10 of the paper. FedAvg makes no use of their rows. Bands: as wide "
+                "as the interval (95 %) for which clients are drawn anew.",
             ),
         ),
         notes=(
@@ -170,7 +187,7 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     )
 
 
-def _capable(here: Scene, seed: int, spread: float) -> dict[str, Any]:
+def _capable(here: Scene, seed: int, spread: float) -> Right:
     """Return what unseen clients get right, every other of which has a weak device."""
     right = {}
     settings = MemorySettings(seed=seed)
@@ -198,25 +215,20 @@ def _capable(here: Scene, seed: int, spread: float) -> dict[str, Any]:
     return right
 
 
-def _spread(scope: Scope, alpha: float, seed: int) -> Rows:
+def _spread(scope: Scope, alpha: float, seed: int) -> list[Point]:
     here = scene(scope, alpha=alpha, seed=seed)
-    return [
-        (alpha, seed, "unseen", spread, *here.accuracy(_capable(here, seed, spread))["unseen"])
-        for spread in SPREADS
-    ]
+    return [Point(alpha, each, here.by_role(_capable(here, seed, each))) for each in SPREADS]
 
 
 def _hardware_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scope, jobs = jobs_of(quick, seed)
     each = run_each(_spread, jobs, n_jobs=n_jobs, progress=progress, label=label)
-    rows = [row for found in each for row in found]
+    points = (point for found in each for point in found)
     axis, title = "spread of capacities", "Weak and strong clients"
-    tables: tuple[Table, ...] = sweep_tables(rows, axis, title)[1:]
-    figures: tuple[Figure, ...] = (sweep_figure("unseen", axis, title),)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
-        tables=tables,
-        figures=figures,
+        tables=sweep_tables(points, axis, title, reference=0.0, who=("unseen",)),
+        figures=(sweep_figure("unseen", axis, title),),
         notes=(
             "Every other unseen client remembers half of its rows less the spread, every other as "
             "much more: all memories together are as large. Each chooses the weight of its memory "

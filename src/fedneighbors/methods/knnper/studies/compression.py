@@ -17,9 +17,15 @@ from fedneighbors.methods.knnper.memory.compression.product import (
 )
 from fedneighbors.methods.knnper.memory.compression.protonn import PrototypeMemory
 from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.studies.bootstrap import (
+    ENDS,
+    Right,
+    accuracy_interval,
+    paired_difference,
+)
 from fedneighbors.methods.knnper.studies.crowds import Scope, crowd
 from fedneighbors.methods.knnper.studies.scenes import Scene, seen_through, trained
-from fedneighbors.methods.knnper.studies.sweeps import half
+from fedneighbors.methods.knnper.studies.sweeps import DRAWN, half
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.jobs import run_each
 from fedneighbors.records.study import Findings, Progress, Study
@@ -29,8 +35,8 @@ __all__ = ["COMPRESSION"]
 Floats = npt.NDArray[np.float64]
 Build = Callable[[int, int], Memory]
 """From the width of a key and the number of classes to an empty memory."""
-Outcome = list[tuple[str, str, str, float, float]]
-"""For seen and unseen clients: kind, setting, share of the bytes, accuracy."""
+Outcome = list[tuple[str, str, str, float, Right]]
+"""For seen and unseen clients: kind, setting, share of the bytes, and what each gets right."""
 
 FULL = (Scope("mnist", 20_000, 100, 60, (0, 1, 2)), Scope("mnist", 20_000, 10, 60, (0, 1, 2)))
 QUICK = (Scope("digits", 500, 6, 8, (0,)),)
@@ -100,8 +106,8 @@ def _answered(here: Scene, name: str, memory: Memory, share: float = 1.0) -> tup
     return (shared if votes is None else half(here, name, votes)), memory
 
 
-def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float, float]]:
-    """Return share of the bytes and accuracy, for seen and for unseen clients."""
+def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float, Right]]:
+    """Return share of the bytes and what is right, for seen and for unseen clients."""
     right: dict[str, tuple[int, int]] = {}
     n_bytes: dict[str, tuple[int, int]] = {}
     width, n_classes = here.bank.embeddings.shape[1], here.scores.shape[1]
@@ -114,10 +120,9 @@ def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float,
             own = len(memory) * narrow if build is _exact else memory.nbytes
             n_bytes[name] = (own, len(known) * narrow)
     found = {}
-    for who, (accuracy, _) in here.accuracy(right).items():
-        names = [name for name in (here.seen if who == "seen" else here.unseen) if name in right]
-        size = sum(n_bytes[name][0] for name in names) / sum(n_bytes[name][1] for name in names)
-        found[who] = (size, accuracy)
+    for who, own_right in here.by_role(right).items():
+        size = sum(n_bytes[name][0] for name in own_right)
+        found[who] = size / sum(n_bytes[name][1] for name in own_right), own_right
     return found
 
 
@@ -135,7 +140,7 @@ def _measured(scope: Scope, seed: int) -> Outcome:
     public = model.embed(wide.x[scope.n_rows :])[0]
     rows: Outcome = []
 
-    def keep(kind: str, setting: str, found: dict[str, tuple[float, float]]) -> None:
+    def keep(kind: str, setting: str, found: dict[str, tuple[float, Right]]) -> None:
         rows.extend((who, kind, setting, *cells) for who, cells in found.items())
 
     keep("exact", "all rows", _at(here, _exact))
@@ -174,26 +179,28 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
 
 
 def _table(scope: Scope, who: str, each: list[Outcome]) -> Table:
-    """Return means over the seeds, and how far each seed is above its own exact memory."""
-    cells: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    """Return means over the seeds, and how far a memory is above the exact one of the same seed."""
+    cells: dict[tuple[str, str], list[tuple[float, Right, Right]]] = {}
     for found in each:
         own = [row for row in found if row[0] == who]
-        exact = own[0][4]
-        for _, kind, setting, size, accuracy in own:
-            cells.setdefault((kind, setting), []).append((size, accuracy, accuracy - exact))
+        for _, kind, setting, size, right in own:
+            cells.setdefault((kind, setting), []).append((size, right, own[0][4]))
     rows: list[tuple[Scalar, ...]] = []
-    for (kind, setting), found_cells in cells.items():
-        size, accuracy, more = np.mean(found_cells, axis=0).tolist()
-        spread = float(np.std([cell[2] for cell in found_cells]))
-        rows.append((kind, setting, size, 1 / size, accuracy, 100 * more, 100 * spread))
+    for (kind, setting), some in cells.items():
+        size = float(np.mean([size for size, _, _ in some]))
+        mean, low, high = accuracy_interval([right for _, right, _ in some])
+        more = paired_difference([(right, exact) for _, right, exact in some])
+        points = (100 * value for value in more)
+        rows.append((kind, setting, size, 1 / size, mean, low, high, *points))
     return Table(
         name=f"{scope.n_clients}-clients-{who}",
         title=f"{scope.n_clients} clients of {scope.n_rows} rows: those {who} in training",
         columns=(
-            "memory", "setting", "relative size", "times smaller", "accuracy",
-            "points above exact", "deviation of these points",
+            "memory", "setting", "relative size", "times smaller", "accuracy", *ENDS,
+            "points above exact", "from", "to",
         ),
         rows=tuple(rows),
+        caption=DRAWN,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.studies.bootstrap import Difference, paired_difference
+from fedneighbors.methods.knnper.studies.bootstrap import Interval, paired_difference
 from fedneighbors.methods.knnper.studies.scenes import Scope, scene
 from fedneighbors.methods.knnper.studies.streams import (
     STRATEGIES,
@@ -69,7 +69,7 @@ def _mean(found: Sequence[Followed], strategy: str) -> Floats:
     return np.asarray(np.mean([each.accuracy[strategy] for each in found], axis=(0, 1)))
 
 
-def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) -> Difference:
+def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) -> Interval:
     """Return by how much eviction is better in some steps; clients are drawn anew."""
 
     def right(accuracy: Floats) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors.datasets.bundled import load_bundled
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+from fedneighbors.methods.knnper.studies.bootstrap import ENDS, Interval, mean_interval
 from fedneighbors.privacy.attacks.limits import largest_auc
 from fedneighbors.privacy.attacks.membership import (
     hit_rate_at,
@@ -109,7 +110,7 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
 
 def _found(
     models: list[Answers], asked: str, y: Integers, among: npt.NDArray[np.bool_]
-) -> list[tuple[str, float, float]]:
+) -> list[tuple[str, Interval, float]]:
     """Return attack, AUC and hit rate, in the mean over the models, each attacked by the rest."""
     odds = np.array([log_odds(model.shares[asked], y) for model in models])
     absent = np.array([~model.members for model in models])
@@ -124,8 +125,10 @@ def _found(
             inside, outside = score[model.members & among], score[~model.members & among]
             hits = hit_rate_at(inside, outside, FALSE_ALARMS)
             each[attack].append((auc(inside, outside), hits))
-    means = {attack: np.mean(values, axis=0) for attack, values in each.items()}
-    return [(attack, float(mean[0]), float(mean[1])) for attack, mean in means.items()]
+    return [
+        (attack, mean_interval([area for area, _ in found]), float(np.mean([h for _, h in found])))
+        for attack, found in each.items()
+    ]
 
 
 def _limit(guard: str, asked: str) -> float | None:
@@ -134,10 +137,10 @@ def _limit(guard: str, asked: str) -> float | None:
     return None if privacy is None or asked == "own client" else largest_auc(privacy.total)
 
 
-def _right(models: list[Answers], asked: str, y: Integers) -> float:
+def _right(models: list[Answers], asked: str, y: Integers) -> Interval:
     """Return the accuracy on rows that the models were not trained on, labels as given."""
     each = [(m.shares[asked].argmax(axis=1) == y)[~m.members].mean() for m in models]
-    return float(np.mean(each))
+    return mean_interval([float(share) for share in each])
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
@@ -157,10 +160,10 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     for guard in GUARDS:
         models = [made[place] for place, job in enumerate(jobs) if job[0] == guard]
         for asked in ASKED:
-            quality.append((guard, asked, _right(models, asked, y)))
+            quality.append((guard, asked, *_right(models, asked, y)))
             for kind in ROWS:
                 for attack, area, hits in _found(models, asked, y, among[kind]):
-                    rows.append((guard, asked, kind, attack, area, hits, _limit(guard, asked)))
+                    rows.append((guard, asked, kind, attack, *area, hits, _limit(guard, asked)))
     return Findings(
         parameters={"models": n_models, "rounds": n_rounds, "clients": N_CLIENTS, "delta": DELTA},
         tables=(_attacks(rows), _accuracy(quality)),
@@ -177,22 +180,26 @@ def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
     return Table(
         name="attacks",
         title="Members told from outsiders by what a model answers",
-        columns=("budget", "asked", "rows", "attack", "AUC", "hits at 1 % alarms", "limit"),
+        columns=(
+            "budget", "asked", "rows", "attack", "AUC", *ENDS, "hits at 1 % alarms", "limit",
+        ),
         rows=tuple(rows),
         caption=(
             "Means over models that were trained on random halves; the likelihood ratio knows the "
-            "other models. Limit: the AUC that no attack on one row can exceed under the budget."
+            "other models. Intervals (95 %): models drawn anew, of which each has its own rows and "
+            "noise. Limit: the AUC that no attack on one row can exceed under the budget."
         ),
-    )
+    )  # fmt: skip
 
 
 def _accuracy(rows: list[tuple[Scalar, ...]]) -> Table:
     return Table(
         name="accuracy",
         title="What the budgets cost",
-        columns=("budget", "asked", "accuracy"),
+        columns=("budget", "asked", "accuracy", *ENDS),
         rows=tuple(rows),
-        caption="On rows that were not trained on, with the labels as given: .9 is the most.",
+        caption="On rows that were not trained on, with the labels as given: .9 is the most. "
+        "Intervals (95 %): models drawn anew.",
     )
 
 

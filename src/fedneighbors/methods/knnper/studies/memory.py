@@ -1,7 +1,5 @@
 """Figures 2, 5, 7 and 8: what weight, neighbors and unit of the memory change."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -9,16 +7,18 @@ from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.studies.bootstrap import ENDS, mean_interval
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.methods.knnper.studies.sweeps import (
     Answer,
+    Point,
     half,
     jobs_of,
     label,
+    measured,
     sweep_figure,
     sweep_tables,
     swept,
-    swept_rows,
 )
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.jobs import run_each
@@ -61,6 +61,7 @@ def _study(
     values: tuple[float, ...],
     answer: Answer,
     *,
+    reference: float,
     figures: str,
     note: str,
 ) -> Study:
@@ -77,7 +78,9 @@ def _study(
         )
         return Findings(
             parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
-            tables=sweep_tables([row for rows in each for row in rows], axis, title),
+            tables=sweep_tables(
+                (point for points in each for point in points), axis, title, reference=reference
+            ),
             figures=tuple(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
             notes=(note,),
         )
@@ -85,11 +88,10 @@ def _study(
     return Study(name=name, title=title, description=f"{figures} of the paper.", work=work)
 
 
-def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Any], list[tuple[int, float]]]:
+def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[tuple[int, float]]]:
     """Return accuracy at every weight, and which weight clients of all sizes choose."""
     here = scene(scope, alpha=alpha, seed=seed)
-    rows = [row for w in WEIGHTS for row in swept_rows(here, alpha, seed, w, _at_weight)]
-    return rows, _chosen(here, seed)
+    return [measured(here, alpha, w, _at_weight) for w in WEIGHTS], _chosen(here, seed)
 
 
 def _chosen(here: Scene, seed: int) -> list[tuple[int, float]]:
@@ -124,13 +126,15 @@ def _sizes(chosen: list[tuple[int, float]]) -> Table:
         weights = [weight for n, weight in chosen if least <= n < beyond]
         if weights:
             name = f"{least} to {beyond - 1}" if beyond < 10**9 else f"{least} or more"
-            rows.append((name, len(weights), float(np.mean(weights)), float(np.std(weights))))
+            mean, low, high = mean_interval(weights)
+            rows.append((name, len(weights), mean, low, high, (high - low) / 2))
     return Table(
         name="chosen",
         title="The weight that unseen clients choose, by their rows",
-        columns=("rows", "clients", "mean weight", "deviation"),
+        columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),
         rows=tuple(rows),
-        caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows.",
+        caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows. "
+        "Intervals (95 %): clients drawn anew.",
     )
 
 
@@ -139,9 +143,10 @@ def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> 
     each = run_each(_weighed, jobs, n_jobs=n_jobs, progress=progress, label=label)
     title = "Weight of the memory"
     sizes = _sizes([pair for _, chosen in each for pair in chosen])
+    points = [point for found, _ in each for point in found]
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
-        tables=(*sweep_tables([row for rows, _ in each for row in rows], "lambda", title), sizes),
+        tables=(*sweep_tables(points, "lambda", title, reference=0.0), sizes),
         figures=(
             *(sweep_figure(who, "lambda", title) for who in ("seen", "unseen")),
             Figure(
@@ -151,6 +156,7 @@ def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> 
                 table="chosen",
                 x="rows",
                 y="mean weight",
+                error="half the interval",
                 caption="Figure 8 of the paper, whose weights are chosen on test rows.",
             ),
         ),
@@ -170,6 +176,7 @@ K = _study(
     "k",
     NEIGHBORS,
     _at_k,
+    reference=10,
     figures="Figure 5",
     note="Network and memory weigh alike. The paper: less than .2 points between k = 7 and 14.",
 )
@@ -179,6 +186,7 @@ SIGMA = _study(
     "sigma",
     UNITS,
     _at_sigma,
+    reference=1.0,
     figures="Figure 7",
     note="Network and memory weigh alike. The paper: almost no effect between .1 and 100.",
 )

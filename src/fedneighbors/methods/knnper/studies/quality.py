@@ -1,12 +1,20 @@
 """Figures 3, 12 and 13: how much the memory owes to the network whose embeddings it keeps."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedneighbors.methods.knnper.studies.bootstrap import (
+    ENDS,
+    Right,
+    accuracy_interval,
+    paired_difference,
+)
 from fedneighbors.methods.knnper.studies.crowds import crowd
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, seen_through, trained
-from fedneighbors.methods.knnper.studies.sweeps import Rows, jobs_of, label
+from fedneighbors.methods.knnper.studies.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.jobs import run_each
 from fedneighbors.records.study import Findings, Progress, Study
@@ -15,6 +23,7 @@ __all__ = ["QUALITY"]
 
 ROUNDS = (1, 2, 4, 8, 16, 32)
 QUICK_ROUNDS = (1, 20, 60)
+PARTS = ("network", "memory", "mixture")
 
 
 def _answers(here: Scene, name: str) -> dict[str, Any]:
@@ -29,38 +38,87 @@ def _answers(here: Scene, name: str) -> dict[str, Any]:
     }
 
 
-def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> Rows:
-    """Return accuracy of the parts under networks that were trained for longer and longer."""
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What the parts get right under a network that was trained for some rounds.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the label skew.
+    n_rounds : int
+        Of training.
+    right : dict of str to dict of str to mapping
+        For each of :data:`PARTS`, of seen and of unseen clients.
+    """
+
+    alpha: float
+    n_rounds: int
+    right: dict[str, dict[str, Right]]
+
+
+def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
+    """Return what the parts get right under networks that were trained for longer and longer."""
     people = crowd("label skew", scope, seed, alpha=alpha)
-    rows: Rows = []
+    stages = []
     for n_rounds in rounds:
         here = seen_through(trained(people, n_rounds, seed), people)
-        right: dict[str, dict[str, tuple[int, int]]] = {}
+        right: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
         for name in here.bank.names:
             if len(here.split(name)[1]) and name in here.model.clients_:
                 for part, shares in _answers(here, name).items():
-                    right.setdefault(part, {})[name] = here.right(name, shares)
-        found = {part: here.accuracy(each) for part, each in right.items()}
-        for who in ("seen", "unseen"):
-            parts = (found[part][who][0] for part in ("network", "memory", "mixture"))
-            rows.append((alpha, seed, who, n_rounds, *parts))
-    return rows
+                    right[part][name] = here.right(name, shares)
+        found = {part: here.by_role(each) for part, each in right.items()}
+        stages.append(Stage(alpha, n_rounds, found))
+    return stages
 
 
-def _table(rows: Rows, who: str) -> Table:
-    cells: dict[tuple[Scalar, Scalar], list[Any]] = {}
-    for alpha, _, whose, n_rounds, *parts in rows:
-        if whose == who:
-            cells.setdefault((alpha, n_rounds), []).append(parts)
+Cells = dict[tuple[float, int], list[Stage]]
+
+
+def _cells(stages: Iterable[Stage]) -> Cells:
+    """Return the stages of all seeds, by skew and rounds."""
+    cells: Cells = {}
+    for stage in stages:
+        cells.setdefault((stage.alpha, stage.n_rounds), []).append(stage)
+    return cells
+
+
+def _table(cells: Cells, who: str) -> Table:
     return Table(
         name=who,
         title=f"Accuracy under networks of some rounds: clients that were {who} in training",
-        columns=("alpha", "rounds", "network", "memory", "mixture"),
+        columns=("alpha", "rounds", *PARTS),
         rows=tuple(
-            (f"alpha = {alpha}", n_rounds, *np.mean(found, axis=0).tolist())
+            (f"alpha = {alpha}", n_rounds, *(_accuracy(found, part, who) for part in PARTS))
             for (alpha, n_rounds), found in cells.items()
         ),
     )
+
+
+def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
+    return accuracy_interval([each.right[part][who] for each in stages])[0]
+
+
+def _intervals(cells: Cells, who: str) -> Table:
+    """Return how sure the accuracies are, and by how much the parts are above the network."""
+    rows: list[tuple[Scalar, ...]] = []
+    for (alpha, n_rounds), stages in cells.items():
+        network = [each.right["network"][who] for each in stages]
+        for part in PARTS:
+            found = [each.right[part][who] for each in stages]
+            gain = paired_difference(list(zip(found, network, strict=True)))
+            rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(found), *gain))
+    return Table(
+        name=f"{who}-intervals",
+        title=f"How sure these are: clients that were {who} in training",
+        columns=(
+            "alpha", "rounds", "part", "accuracy", *ENDS, "better than the network by", "from",
+            "to",
+        ),
+        rows=tuple(rows),
+        caption=DRAWN,
+    )  # fmt: skip
 
 
 def _lines(table: Table) -> Table:
@@ -86,11 +144,11 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     each = run_each(
         _stages, [(*job, rounds) for job in jobs], n_jobs=n_jobs, progress=progress, label=label
     )
-    rows = [row for found in each for row in found]
-    tables = tuple(_table(rows, who) for who in ("seen", "unseen"))
+    cells = _cells(stage for stages in each for stage in stages)
+    tables = tuple(_table(cells, who) for who in WHO)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": list(rounds)},
-        tables=(*tables, _lines(tables[1])),
+        tables=(*tables, _lines(tables[1]), *(_intervals(cells, who) for who in WHO)),
         figures=tuple(
             Figure(
                 name=f"{who}-{part}",
@@ -102,8 +160,8 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
                 hue="alpha",
                 caption="Each point is a network that was trained for 1 to 32 rounds.",
             )
-            for who in ("seen", "unseen")
-            for part in ("memory", "mixture")
+            for who in WHO
+            for part in PARTS[1:]
         ),
         notes=(
             "The memory alone has weight 1 (Figures 3 and 12); in the mixture each client chooses "

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
+from fedneighbors.methods.knnper.studies.bootstrap import Right
 from fedneighbors.methods.knnper.studies.crowds import Crowd, Scope, crowd
-from fedneighbors.metrics import average_accuracy, bottom_decile
 
 __all__ = ["HIDDEN", "Scene", "Scope", "scene", "seen_through", "trained"]
 
@@ -65,13 +65,12 @@ class Scene:
         guess = shares.argmax(axis=1)
         return int((guess == self.bank.labels[asked]).sum()), len(asked)
 
-    def accuracy(self, right: dict[str, tuple[int, int]]) -> dict[str, tuple[float, float]]:
-        """Return average and bottom decile, for seen and for unseen clients."""
-        found = {}
-        for who, names in (("seen", self.seen), ("unseen", self.unseen)):
-            own = [name for name in names if name in right]
-            found[who] = (average_accuracy(right, own), bottom_decile(right, own))
-        return found
+    def by_role(self, right: Right) -> dict[str, Right]:
+        """Return what seen and what unseen clients get right."""
+        return {
+            who: {name: right[name] for name in names if name in right}
+            for who, names in (("seen", self.seen), ("unseen", self.unseen))
+        }
 
 
 def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPerClassifier:

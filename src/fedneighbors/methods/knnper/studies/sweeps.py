@@ -1,25 +1,34 @@
 """One setting varied over its values: accuracy of seen and of unseen clients, drawn as lines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.studies.bootstrap import (
+    ENDS,
+    Right,
+    accuracy_interval,
+    paired_difference,
+)
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
+from fedneighbors.metrics import bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
 
 __all__ = [
-    "FULL", "QUICK", "SKEWS", "Answer", "Rows", "half", "jobs_of", "label", "sweep_figure",
-    "sweep_tables", "swept", "swept_rows",
+    "DRAWN", "FULL", "QUICK", "SKEWS", "WHO", "Answer", "Point", "half", "jobs_of", "label",
+    "measured", "sweep_figure", "sweep_tables", "swept",
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Answer = Callable[[Scene, str, Any], Floats]
 """Returns the shares of the classes for the test rows of a client, at one value."""
 
-Rows = list[tuple[Scalar, ...]]
+WHO = ("seen", "unseen")
+DRAWN = "Intervals (95 %): clients drawn anew, the same ones for both where two are compared."
 
 FULL = Scope("mnist", 20_000, 100, 60, (0, 1, 2))
 QUICK = Scope("digits", 700, 12, 8, (0,))
@@ -43,49 +52,88 @@ def half(here: Scene, name: str, votes: Floats) -> Floats:
     return mixed(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
 
 
-def swept(scope: Scope, alpha: float, seed: int, values: Sequence[float], answer: Answer) -> Rows:
-    """Return average and bottom decile at every value, under one network."""
+@dataclass(frozen=True, eq=False)
+class Point:
+    """What clients get right at one value, under one network.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the label skew.
+    value : object
+        On the axis.
+    right : dict of str to mapping
+        For ``"seen"`` and for ``"unseen"`` clients.
+    """
+
+    alpha: float
+    value: Any
+    right: dict[str, Right]
+
+
+def swept(
+    scope: Scope, alpha: float, seed: int, values: Sequence[float], answer: Answer
+) -> list[Point]:
+    """Return what clients get right at every value, under one network."""
     here = scene(scope, alpha=alpha, seed=seed)
-    return [row for value in values for row in swept_rows(here, alpha, seed, value, answer)]
+    return [measured(here, alpha, value, answer) for value in values]
 
 
-def swept_rows(here: Scene, alpha: float, seed: int, value: Any, answer: Answer) -> Rows:
-    """Return average and bottom decile at one value, for seen and unseen clients."""
+def measured(here: Scene, alpha: float, value: Any, answer: Answer) -> Point:
+    """Return what clients get right at one value."""
     right = {}
     for name in here.bank.names:
         known, asked = here.split(name)
         if len(known) and len(asked):
             right[name] = here.right(name, answer(here, name, value))
-    found = here.accuracy(right)
-    return [(alpha, seed, who, value, *found[who]) for who in ("seen", "unseen")]
+    return Point(alpha, value, here.by_role(right))
 
 
-def sweep_tables(rows: Rows, axis: str, title: str) -> tuple[Table, ...]:
-    """Return the mean over the seeds for clients that took part, and for those that did not."""
-    made = []
-    for who in ("seen", "unseen"):
-        cells: dict[tuple[Scalar, Scalar], list[tuple[Any, Any]]] = {}
-        for alpha, _, whose, value, mean, low in rows:
-            if whose == who:
-                cells.setdefault((alpha, value), []).append((mean, low))
-        made.append(
-            Table(
-                name=who,
-                title=f"{title}: clients that were {who} in training",
-                columns=("alpha", axis, "accuracy", "deviation over seeds", "bottom decile"),
-                rows=tuple(
-                    (
-                        f"alpha = {alpha}",
-                        value,
-                        float(np.mean([mean for mean, _ in found])),
-                        float(np.std([mean for mean, _ in found])),
-                        float(np.mean([low for _, low in found])),
-                    )
-                    for (alpha, value), found in cells.items()
-                ),
-            )
+def sweep_tables(
+    points: Iterable[Point], axis: str, title: str, *, reference: Any, who: Sequence[str] = WHO
+) -> tuple[Table, ...]:
+    """Return accuracy over the values, each compared with one of them.
+
+    Parameters
+    ----------
+    points : iterable of Point
+        Of all seeds, in the same order of seeds for every value.
+    axis : str
+        What is varied.
+    title : str
+        For people.
+    reference : object
+        Value with which the others are compared.
+    who : sequence of str
+        ``"seen"``, ``"unseen"``: a table for each.
+    """
+    cells: dict[tuple[float, Any], list[Point]] = {}
+    for point in points:
+        cells.setdefault((point.alpha, point.value), []).append(point)
+
+    def row(whose: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
+        found = [point.right[whose] for point in cells[alpha, value]]
+        others = [point.right[whose] for point in cells[alpha, reference]]
+        mean, low, high = accuracy_interval(found)
+        lowest = float(np.mean([bottom_decile(right, list(right)) for right in found]))
+        gain = paired_difference(list(zip(found, others, strict=True)))
+        return (
+            f"alpha = {alpha}", value, mean, low, high, (high - low) / 2, lowest, *gain,
+        )  # fmt: skip
+
+    return tuple(
+        Table(
+            name=whose,
+            title=f"{title}: clients that were {whose} in training",
+            columns=(
+                "alpha", axis, "accuracy", *ENDS, "half the interval", "bottom decile",
+                f"better than {reference:g} by", "from", "to",
+            ),
+            rows=tuple(row(whose, *key) for key in cells),
+            caption=DRAWN,
         )
-    return tuple(made)
+        for whose in who
+    )  # fmt: skip
 
 
 def sweep_figure(who: str, axis: str, title: str) -> Figure:
@@ -98,5 +146,7 @@ def sweep_figure(who: str, axis: str, title: str) -> Figure:
         x=axis,
         y="accuracy",
         hue="alpha",
-        caption="Lower alpha: labels are more skewed over the clients.",
+        error="half the interval",
+        caption="Lower alpha: labels are more skewed over the clients. Bands: as wide as the "
+        "interval (95 %) for which clients are drawn anew.",
     )
