@@ -8,7 +8,6 @@ import pytest
 
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.experiment import EXPERIMENTS
-from fedneighbors.methods.knnper.studies.bootstrap import paired_difference
 from fedneighbors.methods.knnper.studies.contest import OURS, PAPER, RIVALS, STARTED, contest
 from fedneighbors.methods.knnper.studies.crowds import CROWDS, Scope, crowd, roles
 
@@ -103,40 +102,6 @@ def test_the_tables_name_every_method():
     assert len(tables["chosen"].rows) == 1 + len(RIVALS)
     assert ("CIFAR-10", "Ditto", 0.8, 0.665) in tables["paper-seen"].rows
     assert ("Shakespeare", "kNN-Per", 0.507, 0.642) in tables["paper-unseen"].rows
-
-
-def test_methods_that_do_the_same_do_not_differ():
-    one = {"a": (3, 5), "b": (1, 4)}
-
-    assert paired_difference([(one, one)]) == (0.0, 0.0, 0.0)
-
-
-def test_a_difference_weighs_clients_by_their_rows():
-    better, worse = {"a": (9, 10), "b": (1, 2)}, {"a": (4, 10), "b": (1, 2)}
-
-    mean, low, high = paired_difference([(better, worse)])
-
-    assert mean == 5 / 12
-    assert low == 0  # a draw may hold the second client alone
-    assert high == 0.5  # or the first
-
-
-def test_intervals_of_a_difference_hold_it_as_often_as_they_say():
-    """200 intervals of 95 %: fewer than 180 that hold the truth come once in 1,000 cases."""
-    rng, truth = np.random.default_rng(7), 0.1
-    held = 0
-    for _ in range(200):
-        names = [f"client {n}" for n in range(60)]
-        worse = rng.binomial(20, 0.6, size=60)
-        better = rng.binomial(20, 0.7, size=60)
-        pair = tuple(
-            {name: (int(n), 20) for name, n in zip(names, right, strict=True)}
-            for right in (better, worse)
-        )
-        _, low, high = paired_difference([pair])
-        held += low <= truth <= high
-
-    assert held >= 180
 
 
 def test_roles_speak_in_windows_that_do_not_overlap():
