@@ -13,7 +13,8 @@ def quick(name):
     return EXPERIMENTS[name].run(quick=True)
 
 
-SWEEPS = ("knnper.lambda", "knnper.k", "knnper.sigma", "knnper.capacity")
+SWEEPS = {"knnper.lambda": 0, "knnper.k": 10, "knnper.sigma": 1, "knnper.capacity": 1}
+"""The experiments that vary something, and with which value they compare the others."""
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -26,6 +27,36 @@ def test_an_experiment_runs_and_leaves_a_table_for_seen_and_unseen_clients(name)
         assert all(0 < value <= 1 for value in accuracy)
         assert max(accuracy) > 0.5
         assert len(set(accuracy)) > 1
+
+
+@pytest.mark.parametrize(("name", "reference"), SWEEPS.items())
+def test_accuracies_and_differences_come_with_their_intervals(name, reference):
+    tables = {table.name: table for table in quick(name).tables}
+
+    for who in ("seen", "unseen"):
+        rows = [dict(zip(tables[who].columns, row, strict=True)) for row in tables[who].rows]
+        axis = tables[who].columns[1]
+        better = f"better than {reference:g} by"
+        [base] = [row["accuracy"] for row in rows if row[axis] == reference]
+        assert all(row["lower end"] <= row["accuracy"] <= row["upper end"] for row in rows)
+        assert all(row["from"] <= row[better] <= row["to"] for row in rows)
+        assert [row[better] for row in rows] == pytest.approx(
+            [row["accuracy"] - base for row in rows]
+        )
+
+
+def test_all_methods_come_with_their_intervals_where_clients_have_fewer_rows():
+    tables = {table.name: table for table in quick("knnper.capacity").tables}
+
+    rows = [
+        dict(zip(tables["methods"].columns, row, strict=True)) for row in tables["methods"].rows
+    ]
+    ours = {row["share of the rows"]: row["accuracy"] for row in rows if "pool" in row["method"]}
+    for row in rows:
+        ahead = ours[row["share of the rows"]] - row["accuracy"]
+        assert row["pool is better by"] == pytest.approx(ahead)
+        assert row["from"] <= row["pool is better by"] <= row["to"]
+        assert row["lower end"] <= row["accuracy"] <= row["upper end"]
 
 
 def test_clients_choose_weights_of_the_grid():
@@ -52,6 +83,10 @@ def test_a_better_network_makes_a_better_memory():
     assert last[2] > first[2] + 0.1
     assert last[4] >= first[4]
     assert {row[1] for row in tables["lines"].rows} == {"memory", "mixture"}
+    for _, _, part, accuracy, low, high, better, least, most in tables["seen-intervals"].rows:
+        assert low <= accuracy <= high
+        assert least <= better <= most
+        assert part != "network" or (least, better, most) == (0, 0, 0)
 
 
 def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():
