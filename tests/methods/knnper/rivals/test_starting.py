@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.rivals import (
     FedAvgClassifier,
     FedAvgPlusClassifier,
@@ -167,10 +167,19 @@ def test_parameters_are_checked_with_the_way_out(changed, kind, words):
 
 
 def test_a_network_for_other_rows_or_labels_is_refused(average):
-    with pytest.raises(ValueError, match="rows of 64 columns, X has 60"):
+    with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(60,\)"):
         FedAvgClassifier(start=average).fit(X[:, 4:], Y)
+    with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(64, 2\)"):
+        FedAvgClassifier(start=average).fit(np.stack([X, X], axis=2), Y)
     with pytest.raises(ValueError, match=r"y has \[11\] besides; name all labels"):
         FedAvgClassifier(start=average).fit(X, np.where(Y == 1, 11, Y))
+
+
+def test_a_network_that_predicts_numbers_is_refused():
+    numbers = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
+
+    with pytest.raises(TypeError, match=r"a fitted KNNPerClassifier or rival, got KNNPerRegressor"):
+        FedAvgClassifier(start=numbers).fit(X, Y)
 
 
 def test_training_that_diverges_names_the_client_and_the_way_out():

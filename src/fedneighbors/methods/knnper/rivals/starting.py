@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.methods.knnper.membership import Served
+from fedneighbors.methods.knnper.membership import Classifying
 from fedneighbors.methods.knnper.rivals.averaging import federated_average
 from fedneighbors.methods.knnper.rivals.frame import Rival
 from fedneighbors.methods.knnper.rivals.serving import NOTHING, Owns, Vector
@@ -74,22 +73,20 @@ class Started(Rival):
             return super()._found_ground(holdings)
         from fedneighbors.methods.knnper.rivals.ground import Ground
 
-        start = _checked(self.start, self, holdings.y)
+        start = _checked(self.start, holdings)
         return Ground(start._network, start._layout, start._shared)
 
 
-def _checked(start: Any, asked: Any, labels: npt.NDArray[Any]) -> Any:
+def _checked(start: Any, holdings: Holdings) -> Any:
     """Return whose network is taken over, if it is for such rows and labels."""
-    if not isinstance(start, Served):
+    if not isinstance(start, Classifying):
         raise TypeError(
             f"expected start as a fitted KNNPerClassifier or rival, got {type(start).__name__}"
         )
     check_is_fitted(start)
-    n_features: int = start.n_features_in_  # type: ignore[attr-defined]
-    if n_features != asked.n_features_in_:
-        raise ValueError(
-            f"start was trained on rows of {n_features} columns, X has {asked.n_features_in_}"
-        )
+    shape, labels = holdings.x.shape[1:], holdings.y
+    if start._row_shape != shape:
+        raise ValueError(f"start was trained on rows of shape {start._row_shape}, X has {shape}")
     unknown = sorted(set(np.unique(labels).tolist()) - set(start.classes_.tolist()))
     if unknown:
         raise ValueError(
