@@ -42,6 +42,8 @@ class Ticks(Formatter):
         if self.log or is_bytes(self.column) or step <= 0 or not 1e-4 <= step < 1e6:
             return [self(value) for value in values]
         decimals = max(0, math.ceil(-math.log10(step) - 1e-9))
+        if not math.isclose(step, round(step, decimals), rel_tol=1e-6):  # as of 0.025
+            decimals += 1
         return [f"{value:,.{decimals}f}".replace("-", "\N{MINUS SIGN}") for value in values]
 
 
