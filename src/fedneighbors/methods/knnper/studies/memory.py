@@ -134,7 +134,7 @@ def _sizes(chosen: list[tuple[int, float]]) -> Table:
         columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),
         rows=tuple(rows),
         caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows. "
-        "Intervals (95 %): clients drawn anew.",
+        "Intervals (95 %): choices drawn anew.",
     )
 
 
