@@ -1,9 +1,11 @@
 """Notices that the rows of a client no longer come from where its memory came from.
 
-Two stories are told of the last batches: that they come from the law of the rows before them, and
-that they come from a law of their own. How many times likelier the second makes them is a Bayes
-factor, whose mean is at most 1 as long as nothing has changed: by Markov's inequality it is beyond
-``c`` in at most one of ``c`` cases, which bounds false alarms without any normal approximation.
+As long as nothing has changed, the rows before a moment and those since are drawn alike: of all
+ways in which what both have together can fall to the two sides, each has the chance of a draw
+without replacement, whatever the shares of the classes are. A story in which the two sides have
+shares of their own gives other chances. How many times likelier it makes what has come has a mean
+of 1 as long as nothing has changed: by Markov's inequality it is beyond ``c`` in at most one of
+``c`` cases, which bounds false alarms for every law of the rows.
 """
 
 from collections import deque
@@ -12,13 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, logsumexp
 
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.memory.shares import class_weights, weighed_anew
 
-__all__ = ["Batch", "Change", "DriftWatch", "error_evidence", "label_evidence"]
+__all__ = ["Batch", "Change", "DriftWatch", "error_doubt", "error_evidence", "label_evidence"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -27,33 +29,60 @@ NEIGHBORS = 10
 
 
 def label_evidence(before: Integers, since: Integers) -> float:
-    """Return how much likelier labels are under shares of their own than under those before.
+    """Return how much likelier two shares of each kind make two samples than one share does.
 
-    Labels are drawn from shares that are not known; where nothing is known of them they follow a
-    Dirichlet law, by which all classes together weigh as much as one row.
+    Both samples together are taken as given. The shares of a sample of its own follow a Dirichlet
+    law, by which all kinds together weigh as much as one row.
 
     Parameters
     ----------
-    before, since : int64 array of shape (n_classes,)
-        Rows of each class before a moment, and since then.
+    before, since : int64 array of shape (n_kinds,)
+        Rows of each kind before a moment, and since then.
 
     Returns
     -------
     float
-        Logarithm of the Bayes factor, in nats.
+        Logarithm of the ratio, in nats. The ratio has mean 1 where ``since`` is drawn without
+        replacement from both.
     """
-    prior = np.full(len(before), 1 / len(before))
-    return _log_labels(since, prior) - _log_labels(since, prior + before)
+    weight = 1 / len(before)
+    together = before + since
+    held = together > 0
+    told = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
+    n, n_since = int(together.sum()), int(since.sum())
+    return float(told.sum() - _log_splits(together[held], n_since, weight)) - _log_drawn(
+        together[held], since[held], n, n_since
+    )
 
 
-def _log_labels(counts: Integers, prior: Floats) -> float:
-    """Return the logarithm of how likely labels are, one after another (Polya's urn)."""
-    whole = gammaln(prior.sum()) - gammaln(prior.sum() + counts.sum())
-    return float(whole + (gammaln(prior + counts) - gammaln(prior)).sum())
+def _log_kinds(counts: Integers, weight: float) -> Floats:
+    """Return what each kind contributes to how likely a sample is, of which order is not told."""
+    return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
+
+
+def _log_splits(together: Integers, n_since: int, weight: float) -> float:
+    """Return the sum of these contributions over all ways to split the rows of all kinds."""
+    sums = np.full(n_since + 1, -np.inf)  # by how many rows have fallen to the second sample
+    sums[0] = 0.0
+    for n in together.tolist():
+        most = min(n, n_since)
+        fallen = np.arange(most + 1)
+        part = _log_kinds(fallen, weight) + _log_kinds(n - fallen, weight)
+        shifted = np.full((most + 1, n_since + 1), -np.inf)
+        for k in range(most + 1):
+            shifted[k, k:] = sums[: n_since + 1 - k] + part[k]
+        sums = np.asarray(logsumexp(shifted, axis=0))
+    return float(sums[n_since])
+
+
+def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> float:
+    """Return how likely a sample is that is drawn without replacement."""
+    ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
+    return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
 
 
 def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
-    """Return how much likelier errors are under a higher rate of their own than under that before.
+    """Return how much likelier errors are under two rates than under one, if they have risen.
 
     Parameters
     ----------
@@ -64,8 +93,34 @@ def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
     Returns
     -------
     float
+        As :func:`label_evidence` of errors and rows without one; minus infinity where errors have
+        not become more frequent, which is no reason to forget anything.
+    """
+    (wrong, rows), (new_wrong, new_rows) = before, since
+    if new_wrong * rows <= wrong * new_rows:
+        return -np.inf
+    return label_evidence(
+        np.array([wrong, rows - wrong]), np.array([new_wrong, new_rows - new_wrong])
+    )
+
+
+def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
+    """Return how much likelier errors are under a higher rate of their own than under one before.
+
+    Rates follow a Beta law that weighs as much as one row.
+
+    Parameters
+    ----------
+    before : tuple of two float
+        Errors and rows, which may be weighed.
+    since : tuple of two int
+        Errors and rows.
+
+    Returns
+    -------
+    float
         Logarithm of the Bayes factor, in nats; minus infinity where errors have not become more
-        frequent, which is no reason to forget anything.
+        frequent.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -123,8 +178,8 @@ class DriftWatch:
     Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
     same embeddings mean other labels. New shares bring errors, too, since the memory votes for
     classes that were frequent. So it is asked again with votes that weigh what the new shares tell,
-    and only if it errs more even then is what it says no longer true. Keys that stay after a change
-    of shares are doubted as long as they are here.
+    and only if it errs more even then, than it does on its own rows of such shares, is what it says
+    no longer true. Keys that stay after a change of shares are doubted as long as they are here.
 
     Parameters
     ----------
@@ -132,21 +187,26 @@ class DriftWatch:
         Classes.
     false_alarms : float
         How many steps of those at which nothing has changed may be told as a change, at most: each
-        of ``2 * window + 1`` Bayes factors must reach ``(2 * window + 1) / false_alarms``.
+        of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / false_alarms``. After a change
+        that has been told, this holds no longer exactly: what stays was chosen.
     window : int
         Batches at whose beginnings the change may have been.
+    mistaken : float
+        How many changes of shares alone may be taken for one of meaning when they are told: errors
+        must be ``1 / mistaken`` times likelier under a rate of their own.
     """
 
     n_classes: int
     false_alarms: float = 0.005
     window: int = 5
+    mistaken: float = 0.05
     _seen: deque[Batch] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.window < 1 or not 0 < self.false_alarms < 1:
+        if self.window < 1 or not (0 < self.false_alarms < 1 and 0 < self.mistaken < 1):
             raise ValueError(
-                "expected a window of 1 or more and false_alarms between 0 and 1, got "
-                f"{self.window} and {self.false_alarms}"
+                "expected a window of 1 or more, and false_alarms and mistaken between 0 and 1, "
+                f"got {self.window}, {self.false_alarms} and {self.mistaken}"
             )
         self._seen = deque(maxlen=self.window)
 
@@ -189,7 +249,8 @@ class DriftWatch:
             evidence, n_before = self._most_evidence(labels[recent], own, len(new_labels))
             if evidence > self.threshold:
                 n_before += n_past
-                change = Change(n_before, self._doubt(n_before, keys, labels, new) > 0)
+                doubt = self._doubt(n_before, keys, labels, new)
+                change = Change(n_before, of_meaning=doubt > -np.log(self.mistaken))
         if change is not None:
             self._seen.clear()
         return change
@@ -216,20 +277,25 @@ class DriftWatch:
     def _doubt(
         self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
     ) -> float:
-        """Return the evidence that the oldest keys err more on what came since than on themselves.
+        """Return the evidence that the oldest keys err more on what came since than they should.
 
-        On what came since their votes weigh what the shares of that tell. Rows of classes of which
-        they have none tell nothing.
+        On what came since their votes weigh what the shares of that tell. What to expect are their
+        errors on themselves, each left out in turn, by the same votes and with each class as often
+        as it is now. Rows of classes of which there is no such key tell nothing.
         """
         old, olds = keys[:n_before], labels[:n_before]
         since = np.concatenate([labels[n_before:], new[1]])
         known = np.isin(since, olds)
-        asked = np.concatenate([keys[n_before:], new[0]])[known]
-        alike = np.ones(self.n_classes)
-        own = _votes_wrong(old, olds, old, olds, alike, own=np.arange(n_before))
+        if not known.any():
+            return -np.inf
         weights = class_weights(olds, since, self.n_classes)
+        asked = np.concatenate([keys[n_before:], new[0]])[known]
         wrong = _votes_wrong(old, olds, asked, since[known], weights)
-        return error_evidence((int(own.sum()), n_before), (int(wrong.sum()), len(wrong)))
+        own = _votes_wrong(old, olds, old, olds, weights, own=np.arange(n_before))
+        often = class_weights(olds, since[known], self.n_classes)[olds]
+        rows = float(often.sum() ** 2 / (often**2).sum())  # as many as tell as much unweighed
+        expected = rows * float(often[own].sum() / often.sum())
+        return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
 
     @property
     def seen(self) -> list[tuple[list[int], int]]:

@@ -113,17 +113,21 @@ def _alarms(by_shift: Any, stream: Stream) -> Table:
             sum(getattr(each, n) for each in found) for n in ("n_false", "n_evictions")
         )
         median = float(np.median(delays)) if delays else None
-        rows.append((shift, steps, false, false / steps, len(delays), evictions, median))
+        clients, more = len(found) * stream.n_clients, sum(each.n_more for each in found)
+        rows.append(
+            (shift, steps, false, false / steps, clients, len(delays), median, more, evictions)
+        )
     return Table(
         name="alarms",
         title="When drift was noticed",
         columns=(
-            "shift", "client-steps before", "false alarms", "share", "alarms after", "evictions",
-            "median delay",
+            "shift", "client-steps before", "false alarms", "share", "clients", "noticed by",
+            "median delay", "noticed again", "evictions",
         ),
         rows=tuple(rows),
-        caption="A false alarm is a change told before the shift; delays are in steps. Evictions "
-        "are made where labels seem to mean other things; elsewhere votes are weighed anew.",
+        caption="A false alarm is a change told before the shift. Delays are steps to the first "
+        "alarm after it. Rows are evicted where labels seem to mean other things; elsewhere votes "
+        "are weighed anew.",
     )  # fmt: skip
 
 

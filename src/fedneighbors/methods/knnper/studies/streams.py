@@ -88,16 +88,19 @@ class Followed:
     accuracy : dict of str to float64 array of shape (n_clients, n_steps)
         Of every strategy.
     n_false : int
-        Changes that eviction noticed before there was one.
+        How often ``"drift"`` noticed a change before there was one.
     delays : list of int
-        Steps from the change to each that it noticed after it.
+        Steps from the change to the first time that a client noticed it; of those who did.
+    n_more : int
+        How often clients noticed something after that.
     n_evictions : int
-        How many of all these it took for changes of meaning.
+        How often, in all, rows were forgotten.
     """
 
     accuracy: dict[str, Floats]
     n_false: int
     delays: list[int]
+    n_more: int
     n_evictions: int
 
 
@@ -123,17 +126,24 @@ def followed(here: Scene, stream: Stream, *, shift: str, seed: int) -> Followed:
     ]
     shape = (stream.n_clients, stream.n_steps)
     accuracy: dict[str, Floats] = {name: np.zeros(shape) for name in (*STRATEGIES, TOLD)}
-    steps, n_evictions = [], 0
+    alarms: list[list[int]] = []
+    n_evictions = 0
     for client in range(stream.n_clients):
         course = _course(rng, stream, pools, shift)
         for name in STRATEGIES:
             accuracy[name][client], memory, noticed = _followed(here, stream, course, name)
-            steps += noticed
             n_evictions += memory.n_evictions
+            if name == "drift":
+                alarms.append([step - stream.shift_at for step in noticed])
         accuracy[TOLD][client] = _told(here, stream, course, shift)
-    delays = [step - stream.shift_at for step in steps]
-    late = [delay for delay in delays if delay >= 0]
-    return Followed(accuracy, len(delays) - len(late), late, n_evictions)
+    late = [[delay for delay in own if delay >= 0] for own in alarms]
+    return Followed(
+        accuracy=accuracy,
+        n_false=sum(len(own) for own in alarms) - sum(len(own) for own in late),
+        delays=[own[0] for own in late if own],
+        n_more=sum(len(own[1:]) for own in late),
+        n_evictions=n_evictions,
+    )
 
 
 def _course(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) -> Course:
