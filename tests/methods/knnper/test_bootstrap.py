@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedneighbors.methods.knnper.studies import bootstrap
 from fedneighbors.methods.knnper.studies.bootstrap import (
     accuracy_interval,
+    clustered_interval,
     mean_interval,
     paired_difference,
 )
@@ -68,12 +69,38 @@ def test_without_a_row_there_is_no_accuracy(right):
     assert all(math.isnan(value) for value in paired_difference([(right, right)]))
 
 
-def test_a_mean_of_values_lies_within_its_interval():
-    mean, low, high = mean_interval([0.1, 0.2, 0.6])
+def test_a_client_without_rows_changes_nothing():
+    some = {"a": (3, 5), "b": (1, 4)}
 
-    assert mean == pytest.approx(0.3)
-    assert 0.1 <= low < mean < high <= 0.6
+    assert accuracy_interval([some | {"c": (0, 0)}]) == accuracy_interval([some])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"a": (5, 100)}, "as many rows of each client"),
+        ({"b": (5, 10)}, r"same clients, got \['a'"),
+    ],
+)
+def test_methods_that_were_scored_on_other_rows_are_not_compared(other, words):
+    with pytest.raises(ValueError, match=words):
+        paired_difference([({"a": (5, 10)}, other)])
+
+
+def test_intervals_of_a_few_values_hold_their_mean_as_often_as_they_say():
+    """400 intervals of 95 % over 8 values: fewer than 365 that hold it come once in 1,000 cases."""
+    values = np.random.default_rng(3).normal(size=(400, 8))
+
+    held = sum(low <= 0 <= high for _, low, high in map(mean_interval, values.tolist()))
+
+    assert 365 <= held <= 396
     assert mean_interval([0.5]) == (0.5, 0.5, 0.5)
+
+
+def test_values_of_one_client_come_and_go_together():
+    mean, low, high = clustered_interval({"a": [0.0] * 50, "b": [1.0] * 50})
+
+    assert (mean, low, high) == (0.5, 0.0, 1.0)
 
 
 def test_methods_that_do_the_same_do_not_differ():

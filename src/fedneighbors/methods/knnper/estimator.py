@@ -252,6 +252,7 @@ class KNNPerClassifier(
         """
         keys, scores = self.embed(X)
         shares = np.exp(scores)
-        for name, rows in self._askers(parties, len(keys)).items():
-            shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
+        with self._network.alone():
+            for name, rows in self._askers(parties, len(keys)).items():
+                shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
         return shares

@@ -52,6 +52,7 @@ def fit_clients(
     owned = rows_by_party(parties, len(y))
     needs_torch()
     from fedneighbors.methods.knnper.federation import federated
+    from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 
     started, clock = datetime.now(UTC), time.perf_counter()
     outcome, network, layout, members = federated(
@@ -66,6 +67,7 @@ def fit_clients(
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
     estimator._network, estimator._layout = network, layout
     estimator._memory_settings = settings
+    estimator._blueprint = Blueprint.of(estimator, x.shape[1:], shared.overall.shape[-1])
     if beside := [member.personal.settings for member in members if member.personal]:
         estimator._memory_settings = replace(
             settings,

@@ -221,16 +221,17 @@ class Personalized(Served):
             raise ValueError(f"client {name!r} is here already; use update to add rows")
         (keys, scores), labels = self.embed(X), self._values(y)
         _refuse_lengths(keys, labels)
-        self.clients_[name] = self._joined(
-            name,
-            keys,
-            scores,
-            labels,
-            overall=self._shared.overall,
-            pool=self._shared.pool,
-            settings=self._memory_settings,
-            ids=ids,
-        )
+        with self._network.alone():
+            self.clients_[name] = self._joined(
+                name,
+                keys,
+                scores,
+                labels,
+                overall=self._shared.overall,
+                pool=self._shared.pool,
+                settings=self._memory_settings,
+                ids=ids,
+            )
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
@@ -254,7 +255,8 @@ class Personalized(Served):
         keys, _ = self.embed(X)
         labels = self._values(y)
         _refuse_lengths(keys, labels)
-        self._known(name).add(keys, labels, ids)
+        with self._network.alone():
+            self._known(name).add(keys, labels, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -280,7 +282,8 @@ class Personalized(Served):
             If ``ids`` is a single name and no list.
         """
         check_is_fitted(self)
-        self._known(name).forget(row_names(ids))
+        with self._network.alone():
+            self._known(name).forget(row_names(ids))
         return self
 
     def _known(self, name: object) -> OwnPart:

@@ -1,6 +1,7 @@
 """Rivals in files: they say the same afterwards, and go on in the same way."""
 
 import json
+import sys
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors.errors import ModelFileError
+from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.federation.messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier, rivals
 from fedneighbors.methods.knnper.rivals.files import MAGIC, RivalClient, RivalParts
@@ -62,14 +63,21 @@ def test_parameters_and_attributes_come_back(fitted, path):
     assert getattr(found, "clusters_", None) == getattr(fitted, "clusters_", None)
 
 
-def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, tmp_path):
+def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, path, tmp_path):
     fitted.save(tmp_path / "own", client="new")
 
     found = type(fitted).load(tmp_path / "own")
 
     assert list(found.clients_) == list(found.rows_) == ["new"]
     assert found.predict_proba(NEW_X).tobytes() == answers(fitted, "new")
-    assert X[0].tobytes() not in (tmp_path / "own").read_bytes()
+    raw, own = path.read_bytes(), (tmp_path / "own").read_bytes()
+    for other in NAMES:
+        row = X[np.flatnonzero(other == OWNER)[0]].astype(np.float32).tobytes()
+        assert row in raw
+        assert row not in own
+    parts = decode(own[len(MAGIC) + 32 :], (RivalParts,))
+    assert not any(name in parts.clusters for name in NAMES)
+    assert len(parts.networks) <= 1
     with pytest.raises(ValueError, match="'moon' is not known"):
         fitted.save(tmp_path / "moon", client="moon")
     assert not (tmp_path / "moon").exists()
@@ -82,6 +90,31 @@ def test_a_file_of_another_method_names_the_one_that_reads_it(fitted, path):
         other.load(path)
     with pytest.raises(ModelFileError, match="is not a fedneighbors model"):
         KNNPerClassifier.load(path)
+
+
+def test_parameters_that_are_set_after_fit_do_not_spoil_a_file(tmp_path):
+    kept = rivals.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
+
+    kept.set_params(hidden=(3,)).save(tmp_path / "m")
+
+    found = rivals.DittoClassifier.load(tmp_path / "m")
+    assert found.hidden == (16, 8)
+    assert found.predict_proba(X[:40]).tobytes() == kept.predict_proba(X[:40]).tobytes()
+    before = (tmp_path / "m").read_bytes()
+    with pytest.raises(ValueError, match="expected n_rounds as an integer"):
+        kept.set_params(n_rounds=0).save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == before
+
+
+def test_without_torch_the_extra_is_named(small, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(MissingExtraError, match="torch"):
+        rivals.load(small)
+
+
+def test_the_class_of_a_file_need_not_be_known(small):
+    assert isinstance(rivals.load(small), rivals.DittoClassifier)
 
 
 def test_a_network_that_was_taken_over_is_in_the_file(tmp_path):
@@ -181,6 +214,10 @@ DITTO = {
         {"parameters": {}},
         {"parameters": DITTO | {"proximal": -1}},
         {"parameters": DITTO | {"n_rounds": 0}},
+        {"parameters": DITTO | {"trainer": "x"}},
+        {"parameters": DITTO | {"validation": 5.0}},
+        {"parameters": DITTO | {"validation": "a"}},
+        {"client": {"name": ""}},
         {"parameters": DITTO | {"magic": 1}},
         {"networks": (np.zeros(304, np.float32),)},
         {"networks": (np.zeros(3, np.float32),)},

@@ -24,6 +24,7 @@ class Saved:
     _layout: Any
     _memory_settings: Any
     _row_shape: tuple[int, ...]
+    _blueprint: Any
     _read: tuple[Any, str] = (None, "")
     _of_numbers: ClassVar[bool] = False
     _kind: Any
@@ -60,7 +61,6 @@ class Saved:
             If the client is not known.
         """
         from fedneighbors.methods.knnper.files.model import KNNPerModel
-        from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 
         check_is_fitted(self)
         chosen = sorted(self.clients_) if client is None else [party_name(client)]
@@ -74,7 +74,7 @@ class Saved:
         )
         shared = replace(self._shared, agreed=named)
         KNNPerModel(
-            blueprint=Blueprint.of(self, self._row_shape, shared.overall.shape[-1]),
+            blueprint=self._blueprint,
             layout=self._layout.digest,
             shared=shared,
             settings=self._memory_settings,
@@ -131,6 +131,7 @@ class Saved:
         self._network, self._layout, self._shared = network, layout, shared
         self._read = (shared, kept.guarantee)
         self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
+        self._blueprint = kept.blueprint
         self.clients_ = dict(kept.clients)
         self._take(kept)
         self.weights_, self.overall_ = shared.weights, shared.overall

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedneighbors.methods.knnper.networks.device import Device, chosen_device, repeatable
+from fedneighbors.methods.knnper.networks.locks import alone_in
 
 __all__ = ["Network", "State", "copied", "state_of"]
 
@@ -115,6 +116,10 @@ class Network:
         """Return whether none but the head's parameters move, where some do."""
         return only is not None and set(only) <= set(self.head_names)
 
+    def alone(self) -> AbstractContextManager[Any]:
+        """Return what keeps all other threads out of the module."""
+        return alone_in(self.module)
+
     def prepare(self, only: Sequence[str] | None = None) -> None:
         """Put the layers into training mode.
 
@@ -166,7 +171,7 @@ class Network:
         """
         caught: list[Tensor] = []
         hook = self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
-        with hook, self._evaluating(device) as place:
+        with self.alone(), hook, self._evaluating(device) as place:
             scores = self._in_parts(state, x, batch_size or self._usual_size, place)
         return torch.cat(caught).cpu(), torch.cat(scores).cpu()
 
@@ -200,7 +205,7 @@ class Network:
         calls: list[tuple[tuple[Any, ...], Any]] = []
         found, size = [], self._usual_size
         hook = self._hooked(self.head[0], lambda _, given, out: calls.append((given, out)))
-        with hook, self._evaluating(device) as place:
+        with self.alone(), hook, self._evaluating(device) as place:
             for state, x in clients:
                 calls.clear()
                 scores = self._in_parts(state, x, size, place)

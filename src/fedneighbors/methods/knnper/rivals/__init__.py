@@ -20,7 +20,7 @@ _HOME = {
     "PriorCorrectedClassifier": "afterwards",
     "Tuned": "tuning",
     "average_starts": "tuning",
-    "load": "files",
+    "load": "frame",
     "tuned": "tuning",
 }
 

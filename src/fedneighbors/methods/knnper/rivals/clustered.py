@@ -162,7 +162,7 @@ class ClusteredFLClassifier(Rival):
     Attributes
     ----------
     clusters_ : list of tuple of str
-        The clients of each cluster.
+        The clients of each cluster at the end of training; who comes later is in none.
     networks_ : list of float32 array of shape (n_weights,)
         Their networks; what a client has in ``clients_`` is the place of its own among them.
 
@@ -206,12 +206,22 @@ class ClusteredFLClassifier(Rival):
     def _fits(self, own: Vector) -> bool:
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
-    def _clusters(self) -> tuple[list[tuple[str, ...]], list[Vector]]:
-        return self.clusters_, self.networks_
+    def _told_of(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+        """Return what some clients have; for less than all of them, no cluster but their own."""
+        kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
+        if set(names) == set(self.clients_):
+            kept = list(range(len(self.networks_)))
+        owns = {name: self.clients_[name] for name in names}
+        for name, own in owns.items():
+            if len(own):
+                owns[name] = np.array([kept.index(int(own[0]))], np.float32)
+        members = (self.clusters_[place] for place in kept)
+        clusters = [tuple(name for name in some if name in owns) for some in members]
+        return owns, clusters, [self.networks_[place] for place in kept]
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        if len(clusters) != len(networks) or not networks:
-            raise ValueError("expected a network for each of one cluster or more")
+        if len(clusters) != len(networks):
+            raise ValueError("expected a network for each cluster")
         self.clusters_, self.networks_ = clusters, networks
 
     def _network_weights(self, own: Vector) -> Vector:

@@ -15,14 +15,14 @@ from fedneighbors.methods.knnper import rivals
 from fedneighbors.methods.knnper.files.memories import read_names
 from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.files.network import kept_network
-from fedneighbors.methods.knnper.networks.blueprint import Blueprint
 from fedneighbors.methods.knnper.rivals.ground import Ground
 from fedneighbors.methods.knnper.rivals.rows import OwnRows
 from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.records.files import replace_file
 from fedneighbors.tables.modelfile import open_model, read_model_file, sealed_model
+from fedneighbors.tables.owners import party_name
 
-__all__ = ["MAGIC", "RivalClient", "RivalParts", "load", "read_rival", "write_rival"]
+__all__ = ["MAGIC", "RivalClient", "RivalParts", "method_of", "read_rival", "write_rival"]
 
 MAGIC = b"FNKNRIV1"
 """How files of rivals begin."""
@@ -52,7 +52,8 @@ class RivalClient:
 class RivalParts:
     """The fields of a rival: its class and parameters, the model for all as a kNN-Per file.
 
-    ``networks`` and ``clusters``, a JSON list of lists of names, are those of clustered clients.
+    ``networks`` and ``clusters``, a JSON list of lists of names, are those of clustered clients who
+    are in the file.
     """
 
     method: str
@@ -75,14 +76,15 @@ def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
     names : list of str
         The clients whose own parts and rows are written.
     """
-    clusters, networks = found._clusters()
+    found._check_all()
+    owns, clusters, networks = found._told_of(names)
     parts = RivalParts(
         method=type(found).__name__,
         parameters={name: _scalar(getattr(found, name)) for name in _own_parameters(type(found))},
         model=_model(found).to_bytes(),
         networks=tuple(networks),
         clusters=json.dumps(clusters),
-        clients=tuple(_client_bytes(found, name) for name in names),
+        clients=tuple(_client_bytes(name, owns[name], found.rows_[name]) for name in names),
     )
     replace_file(path, sealed_model(MAGIC, parts))
 
@@ -120,7 +122,7 @@ def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
     try:
         found: Any = cls(**_parameters(cls, kept, parts, model))
         found._rounds = RoundSettings.asked_by(found, kept.settings.seed)
-        found._check()
+        found._check_all()
         _become(found, kept, Ground(network, layout, kept.shared), parts)
     except (TypeError, ValueError, RecursionError, WireError) as error:
         raise ModelFileError(f"{source} holds no usable model: {error}") from error
@@ -128,30 +130,18 @@ def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
     return made
 
 
-def load(path: str | Path, model: Any = None) -> Any:
-    """Read a rival that any of the classes has written by its ``save``.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    model : torch.nn.Module or callable, optional
-        The network, where the file is of one of the user's own.
-
-    Returns
-    -------
-    Rival
-        Fitted; of the class that has written the file.
+def method_of(path: str | Path) -> str:
+    """Return the name of the class that has written a file.
 
     Raises
     ------
-    ModelFileError, ValueError
-        As the ``load`` of the class does.
+    ModelFileError
+        If the file is no rival's, or of none that this release knows.
     """
-    parts = _parts(path)
-    if parts.method not in rivals.TITLES.values():
-        raise ModelFileError(f"{path} holds no usable model: no method is called {parts.method!r}")
-    return getattr(rivals, parts.method).load(path, model)
+    method = _parts(path).method
+    if method not in rivals.TITLES.values():
+        raise ModelFileError(f"{path} holds no usable model: no method is called {method!r:.40}")
+    return method
 
 
 def _parts(path: str | Path) -> RivalParts:
@@ -175,32 +165,25 @@ def _model(found: Any) -> KNNPerModel:
     shared, names = found._shared, getattr(found, "feature_names_in_", None)
     named = replace(shared.agreed, feature_names=None if names is None else tuple(map(str, names)))
     return KNNPerModel(
-        blueprint=Blueprint.of(_maker(found), found._row_shape, len(shared.classes)),
+        blueprint=found._blueprint,
         layout=found._layout.digest,
         shared=replace(shared, agreed=named, pool=None, seen=None),
         settings=MemorySettings(seed=found._rounds.seed),
     )
 
 
-def _maker(found: Any) -> Any:
-    """Return the estimator whose parameters the network was made from."""
-    start = getattr(found, "start", None)
-    return found if start is None else _maker(start)
-
-
-def _client_bytes(found: Any, name: str) -> bytes:
-    rows: OwnRows = found.rows_[name]
-    own, ids = found.clients_[name], json.dumps(rows.ids)
+def _client_bytes(name: str, own: npt.NDArray[Any], rows: OwnRows) -> bytes:
+    ids = json.dumps(rows.ids)
     return encode(RivalClient(name, own, _narrowed(rows.x), rows.labels, ids, rows.n_named))
 
 
 def _narrowed(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows as float32 where they are such numbers."""
-    if x.dtype != np.float64:
+    """Return rows as float32 where they are such numbers, and whole numbers as they are."""
+    if x.dtype.kind != "f":
         return x
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
-    return narrow if np.array_equal(narrow, x) else np.ascontiguousarray(x)
+    return narrow if np.array_equal(narrow, x) else np.ascontiguousarray(x, np.float64)
 
 
 def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> dict[str, Any]:
@@ -223,15 +206,17 @@ def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> d
 def _become(found: Any, kept: KNNPerModel, ground: Ground, parts: RivalParts) -> None:
     """Make a rival that is not fitted the one of a file."""
     found._know(ground, np.array(kept.shared.classes))
+    found._blueprint = kept.blueprint
     found._row_shape = kept.blueprint.shape
     found.n_features_in_ = kept.blueprint.shape[0]
     if kept.shared.agreed.feature_names is not None:
         found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
-    found._take_clusters(_clusters(parts.clusters), _networks(parts, ground))
     clients = [decode(raw, (RivalClient,)) for raw in parts.clients]
+    names = [party_name(each.name) for each in clients]
+    found._take_clusters(_clusters(parts.clusters, names), _networks(parts, ground))
     found.clients_ = {each.name: each.own for each in clients}
     found.rows_ = {each.name: _own_rows(each, kept) for each in clients}
-    if len(found.clients_) < len(clients):
+    if len(set(names)) < len(names):
         raise ValueError("a client is in it twice")
     for name, own in found.clients_.items():
         if own.ndim != 1 or not np.isfinite(own).all() or not found._fits(own):
@@ -245,12 +230,14 @@ def _networks(parts: RivalParts, ground: Ground) -> list[npt.NDArray[np.floating
     return list(parts.networks)
 
 
-def _clusters(words: str) -> list[tuple[str, ...]]:
+def _clusters(words: str, names: list[str]) -> list[tuple[str, ...]]:
+    """Return clusters, each of whose clients is in the file, and in one of them at most."""
     found = json.loads(words)
     if not isinstance(found, list) or not all(isinstance(each, list) for each in found):
         raise ValueError("clusters are no lists of names")
-    if not all(isinstance(name, str) for each in found for name in each):
-        raise ValueError("clusters are no lists of names")
+    named = [name for each in found for name in each]
+    if not set(map(repr, named)) <= set(map(repr, names)) or len(named) > len(set(named)):
+        raise ValueError("clusters are of clients that are not in the file, or are in it twice")
     return [tuple(each) for each in found]
 
 

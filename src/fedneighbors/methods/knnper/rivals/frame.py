@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper.membership import Owners, needs_torch
 from fedneighbors.methods.knnper.rivals.joining import Joining
 from fedneighbors.methods.knnper.rivals.rows import OwnRows
 from fedneighbors.methods.knnper.rivals.serving import Owns, Vector
-from fedneighbors.methods.knnper.settings import RoundSettings
+from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
 from fedneighbors.tables.labels import label_array, reserved_labels
 from fedneighbors.tables.owners import Holdings, rows_by_party
 from fedneighbors.tables.seeds import public_seed
@@ -23,7 +23,35 @@ from fedneighbors.tables.seeds import public_seed
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.methods.knnper.rivals.bench import Bench
 
-__all__ = ["Rival"]
+__all__ = ["Rival", "load"]
+
+
+def load(path: str | Path, model: Any = None) -> "Rival":
+    """Read a rival that any of the classes has written by its ``save``.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    model : torch.nn.Module or callable, optional
+        The network, where the file is of one of the user's own.
+
+    Returns
+    -------
+    Rival
+        Fitted; of the class that has written the file.
+
+    Raises
+    ------
+    MissingExtraError, ModelFileError, ValueError
+        As the ``load`` of the class does.
+    """
+    needs_torch()
+    from fedneighbors.methods.knnper import rivals
+    from fedneighbors.methods.knnper.rivals.files import method_of
+
+    found: Rival = getattr(rivals, method_of(path)).load(path, model)
+    return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -117,6 +145,7 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights, self.clients_ = self._learned(bench)
         self._know(replace(ground, shared=replace(ground.shared, weights=weights)), labels)
         self._row_shape, places = x.shape[1:], self._positions(labels)
+        self._blueprint = self._drawn_up(ground)
         self.rows_ = {
             name: OwnRows.first(x[own], places[own]) for name, own in holdings.owned.items()
         }
@@ -189,14 +218,22 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return whether a vector may be what a client of this model has for itself."""
         return len(own) in (0, len(self.weights_))
 
-    def _clusters(self) -> tuple[list[tuple[str, ...]], list[Vector]]:
-        """Return clusters of clients and their networks, where a method has such."""
-        return [], []
+    def _told_of(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+        """Return what some clients have, and their clusters and networks, where there are such."""
+        return {name: self.clients_[name] for name in names}, [], []
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        """Take over what :meth:`_clusters` gave."""
+        """Take over the clusters and networks that :meth:`_told_of` gave."""
         if clusters or networks:
             raise ValueError(f"{type(self).__name__} has no clusters")
+
+    def _check_all(self) -> None:
+        """Raise :class:`ValueError` if a parameter is out of range."""
+        RoundSettings.asked_by(self, 0)
+        MemorySettings(validation=self.validation)
+        if self.trainer not in ("auto", "stacked", "reuse"):
+            raise ValueError(f"expected trainer 'auto', 'stacked' or 'reuse', got {self.trainer!r}")
+        self._check()
 
     def _check(self) -> None:
         """Raise :class:`ValueError` if a method's own parameter is out of range."""
@@ -206,6 +243,12 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         reserved = () if self.classes is None else reserved_labels(self.classes, holdings.y)
         return Ground.new(self, holdings, self._rounds.seed, reserved)
+
+    def _drawn_up(self, ground: Any) -> Any:
+        """Return what the network was made from, as the parameters of this fit tell."""
+        from fedneighbors.methods.knnper.networks.blueprint import Blueprint
+
+        return Blueprint.of(self, self._row_shape, len(ground.shared.classes))
 
     def _know(self, ground: Any, labels: npt.NDArray[Any]) -> None:
         self._ground = ground

@@ -109,8 +109,9 @@ class Joining(Serving):
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
-        name = self._known(name)
-        self._adapt({name: self.rows_[name].with_more(x, labels, ids)})
+        with self._network.alone():
+            name = self._known(name)
+            self._adapt({name: self.rows_[name].with_more(x, labels, ids)})
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -138,8 +139,9 @@ class Joining(Serving):
             If its training has diverged; it stays as it was then.
         """
         check_is_fitted(self)
-        name = self._known(name)
-        self._adapt({name: self.rows_[name].without(ids)})
+        with self._network.alone():
+            name = self._known(name)
+            self._adapt({name: self.rows_[name].without(ids)})
         return self
 
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -160,13 +162,14 @@ class Joining(Serving):
         return name
 
     def _take_in(self, coming: Mapping[str, OwnRows]) -> None:
-        taken = sorted(set(coming) & set(self.clients_))
-        if taken:
-            raise ValueError(
-                f"client {taken[0]!r} is here already; use update to add rows, or give the new "
-                "one a name of its own"
-            )
-        self._adapt(coming)
+        with self._network.alone():
+            taken = sorted(set(coming) & set(self.clients_))
+            if taken:
+                raise ValueError(
+                    f"client {taken[0]!r} is here already; use update to add rows, or give the new "
+                    "one a name of its own"
+                )
+            self._adapt(coming)
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
         """Make what clients have anew, from these rows; if one cannot, all stay as they were."""

@@ -42,11 +42,12 @@ class Serving(Classifying):
         """
         check_is_fitted(self)
         x = self._ground.tensor(self._rows(X))
-        scores = self._for_all(x)
-        for name, rows in self._askers(parties, len(x)).items():
-            own = self.clients_[name]
-            if len(own):
-                scores[rows] = self._for_one(own, x[rows], scores[rows])
+        with self._network.alone():
+            scores = self._for_all(x)
+            for name, rows in self._askers(parties, len(x)).items():
+                own = self.clients_[name]
+                if len(own):
+                    scores[rows] = self._for_one(own, x[rows], scores[rows])
         return np.asarray(np.exp(scores))
 
     def _for_all(self, x: Any) -> Floats:

@@ -68,6 +68,9 @@ class Started(Rival):
             Of the network.
         """
 
+    def _drawn_up(self, ground: Any) -> Any:
+        return super()._drawn_up(ground) if self.start is None else self.start._blueprint
+
     def _found_ground(self, holdings: Holdings) -> Any:
         if self.start is None:
             return super()._found_ground(holdings)

@@ -186,8 +186,8 @@ def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
         rows=tuple(rows),
         caption=(
             "Means over models that were trained on random halves; the likelihood ratio knows the "
-            "other models. Intervals (95 %): models drawn anew, of which each has its own rows and "
-            "noise. Limit: the AUC that no attack on one row can exceed under the budget."
+            "other models. Intervals (95 %): Student's t over the models, each with its own rows "
+            "and noise. Limit: the AUC that no attack on one row can exceed under the budget."
         ),
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _accuracy(rows: list[tuple[Scalar, ...]]) -> Table:
         columns=("budget", "asked", "accuracy", *ENDS),
         rows=tuple(rows),
         caption="On rows that were not trained on, with the labels as given: .9 is the most. "
-        "Intervals (95 %): models drawn anew.",
+        "Intervals (95 %): Student's t over the models.",
     )
 
 

@@ -7,7 +7,7 @@ from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory.neighbors import nearest
 from fedneighbors.methods.knnper.personal.mixtures import joined
 from fedneighbors.methods.knnper.settings import MemorySettings
-from fedneighbors.methods.knnper.studies.bootstrap import ENDS, mean_interval
+from fedneighbors.methods.knnper.studies.bootstrap import ENDS, clustered_interval
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, scene
 from fedneighbors.methods.knnper.studies.sweeps import (
     Answer,
@@ -27,6 +27,9 @@ from fedneighbors.records.study import Findings, Progress, Study
 __all__ = ["K", "LAMBDA", "SIGMA"]
 
 Floats = npt.NDArray[np.float64]
+
+Chosen = tuple[str, int, float]
+"""A client, how many of its rows it had, and the weight that it chose."""
 
 WEIGHTS = tuple(round(0.1 * step, 1) for step in range(11))
 NEIGHBORS = (1, 3, 5, 7, 10, 14, 20, 30, 50)
@@ -88,14 +91,14 @@ def _study(
     return Study(name=name, title=title, description=f"{figures} of the paper.", work=work)
 
 
-def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[tuple[int, float]]]:
+def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[Chosen]]:
     """Return accuracy at every weight, and which weight clients of all sizes choose."""
     here = scene(scope, alpha=alpha, seed=seed)
-    return [measured(here, alpha, w, _at_weight) for w in WEIGHTS], _chosen(here, seed)
+    return [measured(here, alpha, w, _at_weight) for w in WEIGHTS], _chosen(here, alpha, seed)
 
 
-def _chosen(here: Scene, seed: int) -> list[tuple[int, float]]:
-    """Return rows and chosen weight of every unseen client, with shares of its rows.
+def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
+    """Return client, rows and chosen weight of every unseen client, with shares of its rows.
 
     The weight is chosen on held-out rows; the paper's Figure 8 chooses it on test rows.
     """
@@ -115,26 +118,30 @@ def _chosen(here: Scene, seed: int) -> list[tuple[int, float]]:
                 pool=None,
                 settings=settings,
             )
-            found.append((len(rows), personal.weight))
+            found.append((f"{name} {alpha} {seed}", len(rows), personal.weight))
     return found
 
 
-def _sizes(chosen: list[tuple[int, float]]) -> Table:
+def _sizes(chosen: list[Chosen]) -> Table:
     """Return the weights that clients choose, by how many rows they have."""
     rows: list[tuple[Scalar, ...]] = []
     for least, beyond in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
-        weights = [weight for n, weight in chosen if least <= n < beyond]
-        if weights:
+        own: dict[str, list[float]] = {}
+        for client, n, weight in chosen:
+            if least <= n < beyond:
+                own.setdefault(client, []).append(weight)
+        if own:
             name = f"{least} to {beyond - 1}" if beyond < 10**9 else f"{least} or more"
-            mean, low, high = mean_interval(weights)
-            rows.append((name, len(weights), mean, low, high, (high - low) / 2))
+            mean, low, high = clustered_interval(own)
+            n_chosen = sum(map(len, own.values()))
+            rows.append((name, n_chosen, mean, low, high, (high - low) / 2))
     return Table(
         name="chosen",
         title="The weight that unseen clients choose, by their rows",
         columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),
         rows=tuple(rows),
         caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows. "
-        "Intervals (95 %): choices drawn anew.",
+        "Intervals (95 %): clients drawn anew, each with all its choices.",
     )
 
 

@@ -28,7 +28,10 @@ Answer = Callable[[Scene, str, Any], Floats]
 """Returns the shares of the classes for the test rows of a client, at one value."""
 
 WHO = ("seen", "unseen")
-DRAWN = "Intervals (95 %): clients drawn anew, the same ones for both where two are compared."
+DRAWN = (
+    "Intervals (95 %): clients drawn anew, the same ones for both where two are compared, given "
+    "these trainings."
+)
 
 FULL = Scope("mnist", 20_000, 100, 60, (0, 1, 2))
 QUICK = Scope("digits", 700, 12, 8, (0,))

@@ -1,0 +1,40 @@
+"""Models that several threads ask, and change, at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper.rivals import DittoClassifier
+from tests.methods.knnper.rivals.clients import NEW_X, NEW_Y, OWNER, QUICK, X, Y
+
+
+@pytest.fixture(params=[KNNPerClassifier, DittoClassifier], ids=lambda method: method.__name__)
+def model(request):
+    return request.param(**QUICK).fit(X, Y, parties=OWNER)
+
+
+def test_threads_that_ask_at_once_get_what_each_would_get_alone(model):
+    parts = [np.arange(first, len(Y), 8) for first in range(8)] * 8
+    alone = [model.predict_proba(X[part], OWNER[part]) for part in parts]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda part: model.predict_proba(X[part], OWNER[part]), parts))
+
+    for each, expected in zip(found, alone, strict=True):
+        assert each.tobytes() == expected.tobytes()
+
+
+def test_no_row_is_lost_where_threads_bring_some_at_once(model):
+    model.add_client("new", NEW_X[:10], NEW_Y[:10])
+    own = NEW_X[10:26], NEW_Y[10:26]
+
+    def bring(place):
+        model.update("new", own[0][place : place + 1], own[1][place : place + 1], [f"t{place}"])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(bring, range(16)))
+
+    ids = model.rows_["new"].ids if hasattr(model, "rows_") else model.clients_["new"].memory.ids
+    assert sorted(ids) == sorted([*map(str, range(10)), *(f"t{place}" for place in range(16))])
