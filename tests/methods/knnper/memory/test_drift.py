@@ -337,10 +337,15 @@ def test_a_memory_from_its_parts_weighs_votes_as_it_did():
     votes = memory.votes(asked, 6, n_neighbors=10)
     assert again.votes(asked, 6, n_neighbors=10).tobytes() == votes.tobytes()
     assert again.state() == memory.state()
-    with pytest.raises(ValueError, match="more keys of the past than it holds"):
-        Datastore(8, n_classes=6).restore(
-            memory.keys, memory.labels, memory.ids, memory.state() | {"past": 119}
-        )
+    for strategy, past, words in (
+        ("drift", 119, "more keys of the past than it holds"),
+        ("fifo", 1, "more keys of the past than it holds"),
+        ("drift", 2.7, "expected the state of a memory"),
+        ("drift", -1, "expected the state of a memory"),
+    ):
+        other = Datastore(8, strategy=strategy, n_classes=6)
+        with pytest.raises(ValueError, match=words):
+            other.restore(memory.keys, memory.labels, memory.ids, memory.state() | {"past": past})
 
 
 def test_rows_that_are_forgotten_leave_no_count_behind():

@@ -238,10 +238,11 @@ class Datastore:
     def _go_on_from(self, state: dict[str, Any]) -> None:
         """Take over what :meth:`state` gave, once the rows are here."""
         try:
-            self._n_seen, self.n_evictions = int(state["seen"]), int(state["evictions"])
-            self._n_named = int(state.get("named", 0))
-            self._n_past = int(state.get("past", 0))
-            self.n_reweighings = int(state.get("reweighings", 0))
+            told = [state["seen"], state["evictions"]]
+            told += [state.get(name, 0) for name in ("named", "past", "reweighings")]
+            if not all(type(n) is int and n >= 0 for n in told):
+                raise TypeError
+            self._n_seen, self.n_evictions, self._n_named, self._n_past, self.n_reweighings = told
             self._random.bit_generator.state = state["random"]
             if self.strategy == "drift":
                 self._watch.restore(state["surprises"])
@@ -249,7 +250,7 @@ class Datastore:
             raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
         if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
             raise ValueError("a memory has more keys than came, or than it holds")
-        if not 0 <= self._n_past <= len(self):
+        if self._n_past > (len(self) if self.strategy == "drift" else 0):
             raise ValueError("a memory has more keys of the past than it holds")
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
