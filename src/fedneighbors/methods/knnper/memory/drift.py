@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaln, gammaln, logsumexp
+from scipy.special import betaln, gammaln
 
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory.neighbors import nearest
@@ -62,17 +62,14 @@ def _log_kinds(counts: Integers, weight: float) -> Floats:
 
 def _log_splits(together: Integers, n_since: int, weight: float) -> float:
     """Return the sum of these contributions over all ways to split the rows of all kinds."""
-    sums = np.full(n_since + 1, -np.inf)  # by how many rows have fallen to the second sample
-    sums[0] = 0.0
+    sums, scale = np.ones(1), 0.0  # by how many rows have fallen to the second sample
     for n in together.tolist():
-        most = min(n, n_since)
-        fallen = np.arange(most + 1)
+        fallen = np.arange(min(n, n_since) + 1)
         part = _log_kinds(fallen, weight) + _log_kinds(n - fallen, weight)
-        shifted = np.full((most + 1, n_since + 1), -np.inf)
-        for k in range(most + 1):
-            shifted[k, k:] = sums[: n_since + 1 - k] + part[k]
-        sums = np.asarray(logsumexp(shifted, axis=0))
-    return float(sums[n_since])
+        sums = np.convolve(sums, np.exp(part - part.max()))[: n_since + 1]
+        scale += part.max() + np.log(sums.max())
+        sums /= sums.max()
+    return float(np.log(sums[n_since]) + scale)
 
 
 def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> float:
