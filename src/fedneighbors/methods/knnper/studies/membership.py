@@ -163,7 +163,9 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
             quality.append((guard, asked, *_right(models, asked, y)))
             for kind in ROWS:
                 for attack, area, hits in _found(models, asked, y, among[kind]):
-                    rows.append((guard, asked, kind, attack, *area, hits, _limit(guard, asked)))
+                    half, panel = (area[2] - area[1]) / 2, f"{kind} rows, {attack}"
+                    limit = _limit(guard, asked)
+                    rows.append((guard, asked, kind, attack, *area, hits, limit, half, panel))
     return Findings(
         parameters={"models": n_models, "rounds": n_rounds, "clients": N_CLIENTS, "delta": DELTA},
         tables=(_attacks(rows), _accuracy(quality)),
@@ -182,6 +184,7 @@ def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
         title="Members told from outsiders by what a model answers",
         columns=(
             "budget", "asked", "rows", "attack", "AUC", *ENDS, "hits at 1 % alarms", "limit",
+            "half the interval", "panel",
         ),
         rows=tuple(rows),
         caption=(
@@ -212,8 +215,9 @@ def _figure() -> Figure:
         x="asked",
         y="AUC",
         hue="budget",
-        facet="rows",
-        caption="One half is chance.",
+        facet="panel",
+        error="half the interval",
+        caption="One half is chance. Lines: as wide as the interval (95 %).",
     )
 
 
