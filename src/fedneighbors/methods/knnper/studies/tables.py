@@ -76,7 +76,7 @@ def _people(plan: Plan, name: str, seed: int) -> Crowd:
     if name == "roles":
         return roles(*((6, 40) if plan.quick else (30, 400)), seed)
     scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
-    return crowd(name, Scope("digits", 400, 10, 4, ()) if plan.quick else scope, seed)
+    return crowd(name, Scope("digits", 240, 6, 4, ()) if plan.quick else scope, seed)
 
 
 def _measured(
