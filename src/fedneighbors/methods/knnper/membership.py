@@ -18,7 +18,7 @@ from fedneighbors.metrics import accuracy
 from fedneighbors.tables.labels import label_index
 from fedneighbors.tables.owners import party_name, rows_by_party
 
-__all__ = ["Classifying", "Owners", "Personalized", "Served", "needs_torch"]
+__all__ = ["Classifying", "Owners", "Personalized", "Served", "needs_torch", "refuse_lengths"]
 
 Floats = npt.NDArray[np.float64]
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -127,6 +127,25 @@ class Served:
             )
         return np.array([index[label] for label in labels.tolist()], np.int64)
 
+    def _known(self, name: object) -> str:
+        """Return the name of a client that is here."""
+        name = party_name(name)
+        if name not in self.clients_:
+            raise ValueError(
+                f"client {name!r} is not known; add_client takes it in. Known are "
+                f"{sorted(self.clients_)[:5]}"
+            )
+        return name
+
+    def _refuse_known(self, names: Iterable[str]) -> None:
+        """Refuse to take in who is here."""
+        taken = sorted(set(names) & set(self.clients_))
+        if taken:
+            raise ValueError(
+                f"client {taken[0]!r} is here already; use update to add rows, or give the new "
+                "one a name of its own"
+            )
+
     def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
         """Return the rows of each known client that asks; warn of all others, ``frames`` up."""
         if parties is None and len(self.clients_) == 1:
@@ -217,11 +236,11 @@ class Personalized(Served):
         """
         check_is_fitted(self)
         name, ids = party_name(name), _listed(ids)
-        if name in self.clients_:
-            raise ValueError(f"client {name!r} is here already; use update to add rows")
+        self._refuse_known([name])
         (keys, scores), labels = self.embed(X), self._values(y)
-        _refuse_lengths(keys, labels)
+        refuse_lengths(keys, labels)
         with self._network.alone():
+            self._refuse_known([name])
             self.clients_[name] = self._joined(
                 name,
                 keys,
@@ -254,9 +273,9 @@ class Personalized(Served):
         ids = _listed(ids)
         keys, _ = self.embed(X)
         labels = self._values(y)
-        _refuse_lengths(keys, labels)
+        refuse_lengths(keys, labels)
         with self._network.alone():
-            self._known(name).add(keys, labels, ids)
+            self.clients_[self._known(name)].add(keys, labels, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -283,24 +302,15 @@ class Personalized(Served):
         """
         check_is_fitted(self)
         with self._network.alone():
-            self._known(name).forget(row_names(ids))
+            self.clients_[self._known(name)].forget(row_names(ids))
         return self
-
-    def _known(self, name: object) -> OwnPart:
-        name = party_name(name)
-        if name not in self.clients_:
-            raise ValueError(
-                f"client {name!r} is not known; add_client takes it in. Known are "
-                f"{sorted(self.clients_)[:5]}"
-            )
-        known: OwnPart = self.clients_[name]
-        return known
 
 
 def _listed(ids: Iterable[object] | None) -> list[str] | None:
     return None if ids is None else row_names(ids)
 
 
-def _refuse_lengths(keys: Floats, labels: npt.NDArray[Any]) -> None:
-    if len(keys) != len(labels):
-        raise ValueError(f"expected one label for each of {len(keys)} rows, got {len(labels)}")
+def refuse_lengths(rows: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
+    """Raise ValueError unless there is one label for each row."""
+    if len(rows) != len(labels):
+        raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

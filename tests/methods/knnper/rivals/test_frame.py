@@ -149,7 +149,8 @@ def test_a_single_class_is_refused(method):
     [
         ("LocalClassifier", {"n_rounds": 0}, "expected n_rounds"),
         ("FedAvgClassifier", {"participation": 0.0}, "expected participation above 0"),
-        ("FedAvgClassifier", {"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
+        ("FedAvgClassifier", {"trainer": "fast"}, "expected trainer 'auto', 'stacked' or 'reuse'"),
+        ("FedAvgClassifier", {"validation": 1.0}, "expected validation between 0 and 1, got 1.0"),
         ("FedAvgClassifier", {"classes": [0, 1]}, "not among classes"),
         ("FedProxClassifier", {"proximal": -1.0}, "expected proximal of 0 or more, got -1.0"),
         ("DittoClassifier", {"proximal": np.nan}, "expected proximal of 0 or more, got nan"),

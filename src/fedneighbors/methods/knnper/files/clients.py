@@ -26,7 +26,7 @@ from fedneighbors.methods.knnper.memory.datastore import Datastore
 from fedneighbors.methods.knnper.personal.own import OwnPart
 from fedneighbors.methods.knnper.settings import MemorySettings
 
-__all__ = ["client_bytes", "read_client", "read_settings", "settings_parts"]
+__all__ = ["client_bytes", "narrowed", "read_client", "read_settings", "settings_parts"]
 
 Scalar = str | int | float | bool | None
 
@@ -120,7 +120,7 @@ def client_bytes(name: str, personal: OwnPart) -> bytes:
         return encode(CompressedParts(name, memory_bytes(memory), weight, settings))
     parts = ClientParts(
         name=name,
-        keys=_narrowed(memory.keys),
+        keys=narrowed(memory.keys),
         labels=memory.labels,
         ids=json.dumps(memory.ids),
         state=json.dumps(memory.state(), sort_keys=True),
@@ -188,7 +188,7 @@ def _exact(
     return memory.restore(parts.keys.astype(np.float64), parts.labels, names, state)
 
 
-def _narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
+def narrowed(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
     """Return keys as float32 where they are such numbers, as a network's embeddings are."""
     with np.errstate(over="ignore"):
         narrow = keys.astype(np.float32)

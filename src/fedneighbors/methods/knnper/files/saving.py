@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper.membership import needs_torch
-from fedneighbors.tables.owners import party_name
 
 __all__ = ["Saved"]
 
@@ -28,6 +27,8 @@ class Saved:
     _read: tuple[Any, str] = (None, "")
     _of_numbers: ClassVar[bool] = False
     _kind: Any
+    _known: Any
+    _names: Any
 
     @property
     def guarantee_(self) -> str:
@@ -60,20 +61,18 @@ class Saved:
         ValueError
             If the client is not known.
         """
+        check_is_fitted(self)
+        with self._network.alone():
+            chosen = sorted(self.clients_) if client is None else [self._known(client)]
+            self._kept(chosen).save(path)
+
+    def _kept(self, chosen: list[str]) -> Any:
+        """Return the model as it stands in a file, with the memories of some clients."""
         from fedneighbors.methods.knnper.files.model import KNNPerModel
 
-        check_is_fitted(self)
-        chosen = sorted(self.clients_) if client is None else [party_name(client)]
-        if unknown := set(chosen) - set(self.clients_):
-            raise ValueError(
-                f"client {min(unknown)!r} is not known; known are {sorted(self.clients_)[:5]}"
-            )
-        names = getattr(self, "feature_names_in_", None)
-        named = replace(
-            self._shared.agreed, feature_names=None if names is None else tuple(map(str, names))
-        )
+        named = replace(self._shared.agreed, feature_names=self._names())
         shared = replace(self._shared, agreed=named)
-        KNNPerModel(
+        return KNNPerModel(
             blueprint=self._blueprint,
             layout=self._layout.digest,
             shared=shared,
@@ -81,7 +80,7 @@ class Saved:
             clients={name: self.clients_[name] for name in chosen},
             guarantee=self.guarantee_,
             flat=getattr(self, "_is_flat", False),
-        ).save(path)
+        )
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
@@ -148,14 +147,11 @@ class Saved:
 
 def _parameters(kept: Any, cls: Any, model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator that a file tells of; the rest are defaults."""
-    settings, blueprint = vars(kept.settings), kept.blueprint
+    settings = vars(kept.settings)
     named = {
         **settings,
         "memory": "exact" if kept.settings.codec is not None else kept.settings.memory,
-        "model": model if model is not None or blueprint.model == "perceptron" else blueprint.model,
-        "embedding": blueprint.embedding,
-        "head": blueprint.head[0] if len(blueprint.head) == 1 else blueprint.head,
-        "hidden": blueprint.hidden,
+        **kept.blueprint.parameters(model),
         "standardize": len(kept.shared.center) > 0,
         "random_state": settings["seed"],
     }

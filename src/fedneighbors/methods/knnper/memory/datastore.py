@@ -162,7 +162,7 @@ class Datastore:
         if self._n_seen == 0:
             self._rows = self._emptied(values)
         if self.strategy == "drift":
-            self._forget_what_drifted(rows, values)
+            self._follow_drift(rows, values)
         taken = self._admitted(len(rows))
         held = self._held(rows[taken])
         self._rows.append(held, values[taken], [names[i] for i in taken])
@@ -335,8 +335,8 @@ class Datastore:
             return range(max(excess - n, 0), n_new)
         return range(free)
 
-    def _forget_what_drifted(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Delete the keys that say what is no longer true of rows like these."""
+    def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
+        """Delete keys that say what is no longer true of such rows, or have all weighed anew."""
         near, new = self._compared(self.keys), self._compared(rows)
         change = self._watch.change(near, self.labels, self._n_past, new, values)
         if change is None:

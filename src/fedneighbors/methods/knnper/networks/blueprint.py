@@ -91,6 +91,22 @@ class Blueprint:
             raise ValueError(f"expected names and sizes of a network, got {words[:80]!r}")
         return made
 
+    def parameters(self, own: Model = None) -> dict[str, Any]:
+        """Return the parameters of an estimator that asks for this network.
+
+        Parameters
+        ----------
+        own : Network, module or callable
+            The user's own, where there is one.
+        """
+        ready = None if self.model == "perceptron" else self.model
+        return {
+            "model": ready if own is None else own,
+            "embedding": self.embedding,
+            "head": self.head[0] if len(self.head) == 1 else self.head,
+            "hidden": self.hidden,
+        }
+
     def network(self, own: Model = None, *, seed: int = 0) -> Network:
         """Return the network.
 

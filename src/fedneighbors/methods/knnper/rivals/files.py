@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ModelFileError, WireError
 from fedneighbors.federation.messages import decode, encode, message
 from fedneighbors.methods.knnper import rivals
+from fedneighbors.methods.knnper.files.clients import narrowed
 from fedneighbors.methods.knnper.files.memories import read_names
 from fedneighbors.methods.knnper.files.model import KNNPerModel
 from fedneighbors.methods.knnper.files.network import kept_network
@@ -162,8 +163,8 @@ def _scalar(value: Any) -> Any:
 
 def _model(found: Any) -> KNNPerModel:
     """Return the model for all, without any memory."""
-    shared, names = found._shared, getattr(found, "feature_names_in_", None)
-    named = replace(shared.agreed, feature_names=None if names is None else tuple(map(str, names)))
+    shared = found._shared
+    named = replace(shared.agreed, feature_names=found._names())
     return KNNPerModel(
         blueprint=found._blueprint,
         layout=found._layout.digest,
@@ -173,17 +174,8 @@ def _model(found: Any) -> KNNPerModel:
 
 
 def _client_bytes(name: str, own: npt.NDArray[Any], rows: OwnRows) -> bytes:
-    ids = json.dumps(rows.ids)
-    return encode(RivalClient(name, own, _narrowed(rows.x), rows.labels, ids, rows.n_named))
-
-
-def _narrowed(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows as float32 where they are such numbers, and whole numbers as they are."""
-    if x.dtype.kind != "f":
-        return x
-    with np.errstate(over="ignore"):
-        narrow = x.astype(np.float32)
-    return narrow if np.array_equal(narrow, x) else np.ascontiguousarray(x, np.float64)
+    x = narrowed(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
+    return encode(RivalClient(name, own, x, rows.labels, json.dumps(rows.ids), rows.n_named))
 
 
 def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> dict[str, Any]:
@@ -191,16 +183,15 @@ def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> d
     expected, told = _own_parameters(cls), dict(parts.parameters)
     if sorted(told) != sorted(expected):
         raise ValueError(f"expected the parameters {sorted(expected)}, got {sorted(told)}")
-    blueprint = kept.blueprint
-    ready = None if blueprint.model == "perceptron" else blueprint.model
-    return told | {
-        "model": ready if model is None else model,
-        "embedding": blueprint.embedding,
-        "head": blueprint.head[0] if len(blueprint.head) == 1 else blueprint.head,
-        "hidden": blueprint.hidden,
-        "standardize": len(kept.shared.center) > 0,
-        "random_state": kept.settings.seed,
-    }
+    network = kept.blueprint.parameters(model)
+    return (
+        told
+        | network
+        | {
+            "standardize": len(kept.shared.center) > 0,
+            "random_state": kept.settings.seed,
+        }
+    )
 
 
 def _become(found: Any, kept: KNNPerModel, ground: Ground, parts: RivalParts) -> None:

@@ -134,7 +134,7 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         x, labels = self._validated(X, y)
         self._rounds = RoundSettings.asked_by(self, public_seed(self.random_state))
-        self._check()
+        self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
         needs_torch()
         from fedneighbors.tables.threads import one_thread
@@ -173,7 +173,9 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from fedneighbors.methods.knnper.rivals.files import write_rival
 
         check_is_fitted(self)
-        write_rival(self, path, sorted(self.clients_) if client is None else [self._known(client)])
+        with self._network.alone():
+            names = sorted(self.clients_) if client is None else [self._known(client)]
+            write_rival(self, path, names)
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:

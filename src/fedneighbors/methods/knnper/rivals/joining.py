@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.methods.knnper.membership import Owners
+from fedneighbors.methods.knnper.membership import Owners, refuse_lengths
 from fedneighbors.methods.knnper.rivals.rows import OwnRows
 from fedneighbors.methods.knnper.rivals.serving import NOTHING, Owns, Serving
 from fedneighbors.tables.owners import Holdings, party_name, rows_by_party
@@ -147,28 +147,12 @@ class Joining(Serving):
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows, and positions of their labels, which all are known."""
         labels, x = self._positions(y), self._rows(X)
-        if len(x) != len(labels):
-            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(labels)}")
+        refuse_lengths(x, labels)
         return x, labels
-
-    def _known(self, name: object) -> str:
-        """Return the name of a client that is here."""
-        name = party_name(name)
-        if name not in self.clients_:
-            raise ValueError(
-                f"client {name!r} is not known; add_client takes it in. Known are "
-                f"{sorted(self.clients_)[:5]}"
-            )
-        return name
 
     def _take_in(self, coming: Mapping[str, OwnRows]) -> None:
         with self._network.alone():
-            taken = sorted(set(coming) & set(self.clients_))
-            if taken:
-                raise ValueError(
-                    f"client {taken[0]!r} is here already; use update to add rows, or give the new "
-                    "one a name of its own"
-                )
+            self._refuse_known(coming)
             self._adapt(coming)
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:

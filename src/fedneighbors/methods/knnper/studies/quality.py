@@ -15,6 +15,7 @@ from fedneighbors.methods.knnper.studies.bootstrap import (
 from fedneighbors.methods.knnper.studies.crowds import crowd
 from fedneighbors.methods.knnper.studies.scenes import Scene, Scope, seen_through, trained
 from fedneighbors.methods.knnper.studies.sweeps import DRAWN, WHO, jobs_of, label
+from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Scalar, Table
 from fedneighbors.records.jobs import run_each
 from fedneighbors.records.study import Findings, Progress, Study
@@ -97,7 +98,8 @@ def _table(cells: Cells, who: str) -> Table:
 
 
 def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
-    return accuracy_interval([each.right[part][who] for each in stages])[0]
+    each = [stage.right[part][who] for stage in stages]
+    return float(np.mean([average_accuracy(right, list(right)) for right in each]))
 
 
 def _intervals(cells: Cells, who: str) -> Table:

@@ -194,7 +194,8 @@ def _right(
 def _told(here: Scene, stream: Stream, course: Course, shift: str) -> Floats:
     """Return the accuracy of a memory that is told of the change, and of the new shares.
 
-    All that a strategy can hope for: it forgets in time, and weighs votes without an estimate.
+    It forgets at the first step after a change of meaning, and weighs votes by the true shares
+    after one of shares: what strategies have to find out.
     """
     memory = Datastore(here.bank.embeddings.shape[1], n_classes=N_CLASSES)
     memory.add(here.keys(course.first), course.labels(here, course.first, late=False))
