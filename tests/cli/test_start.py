@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import typer
-from click import Group
+from typer.core import TyperGroup as Group
 from typer.testing import CliRunner
 
 from fedneighbors import __version__

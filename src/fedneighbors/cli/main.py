@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -33,7 +32,7 @@ __all__ = ["app", "main"]
 class OneLineFailures(TyperGroup):
     """Turns what a user can mend into one line: a warning, or a failure with exit code 1."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command; let every failure through if tracebacks are wanted."""
         try:
             with warnings.catch_warnings():
