@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from fedneighbors.kernels.bitonic import Entries, _exchange, _padded, _table, merge_sorted, trace
+from fedneighbors.kernels._bitonic import Entries, _exchange, _padded, _table, merge_sorted, trace
 
 REPEATS = 51
 TARGET_MS = 0.1  # of 1,024 entries

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedneighbors.methods.knnper.networks.network import state_of
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.tasks import LocalTask
-from fedneighbors.methods.knnper.training.trainer import Trainer
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._network import state_of
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._tasks import LocalTask
+from fedneighbors.neural._trainer import Trainer
 
 N_CLIENTS, WANTED = 80, 3.0
 SHAPES = {

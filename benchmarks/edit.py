@@ -18,7 +18,7 @@ import numpy as np
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from fedneighbors.methods.fedknn.metrics.strings import EditMetric
+from fedneighbors.methods.fedknn.metrics._strings import EditMetric
 
 REPEATS = 3
 WINDOW = 1000

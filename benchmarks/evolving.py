@@ -23,7 +23,7 @@ from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
 from fedneighbors import EvolvingClustering
-from fedneighbors.kernels.evolving import evolve, nearest
+from fedneighbors.kernels.clustering._evolving import evolve, nearest
 
 N_ROWS, N_COLUMNS, N_GROUPS = 400_000, 29, 200
 OVER_LOOP, OVER_KMEANS, OVER_ONE_THREAD = 9.0, 10.0, 1.6

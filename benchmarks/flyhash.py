@@ -23,10 +23,10 @@ from numba import njit
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
-from fedneighbors.kernels import flylanes
-from fedneighbors.kernels.bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash import winners
-from fedneighbors.kernels.wiring import wiring
+from fedneighbors.kernels.flyhash import _flylanes as flylanes
+from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
+from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._wiring import wiring
 
 DATA = Path(os.environ.get("FEDNEIGHBORS_DATA", "data"))
 MEASURE_MEMORY = "--measure-memory"

@@ -20,10 +20,10 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from fedneighbors.datasets.graphs_text import read_graphs
-from fedneighbors.kernels.gedsearch import new_search, verify_many
-from fedneighbors.methods.fedknn.metrics.graphs import GraphEdit
-from fedneighbors.methods.fedknn.metrics.graphs_packing import Alphabet, pack
+from fedneighbors.datasets._graphs_text import read_graphs
+from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
+from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
+from fedneighbors.methods.fedknn.metrics._graphs_packing import Alphabet, pack
 
 K = 8
 BOUNDS_TARGET_MS = 5.0

@@ -13,13 +13,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedneighbors.privacy.guarantees import Sensitivity
-from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
-from fedneighbors.privacy.noise import table
-from fedneighbors.privacy.noise_laws import GaussianLaw, LaplaceLaw, Law, NegativeBinomialLaw
-from fedneighbors.privacy.noise_opendp import opendp_gaussian, opendp_laplace
-from fedneighbors.privacy.picks import TopPicks
-from fedneighbors.privacy.shares import LaplaceShares
+from fedneighbors.privacy._guarantees import Sensitivity
+from fedneighbors.privacy.noise._distributed import LaplaceShares
+from fedneighbors.privacy.noise._distributions import (
+    GaussianLaw,
+    LaplaceLaw,
+    Law,
+    NegativeBinomialLaw,
+)
+from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._opendp import opendp_gaussian, opendp_laplace
+from fedneighbors.privacy.noise._samplers import table
+from fedneighbors.privacy.noise._top_picks import TopPicks
 
 N_OURS = 4_000_000
 N_THEIRS = 100_000

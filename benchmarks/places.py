@@ -13,9 +13,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 from sklearn.neighbors import BallTree
 
-from fedneighbors.datasets.objects import read_objects
-from fedneighbors.kernels.greatcircle import EARTH_RADIUS_M
-from fedneighbors.methods.fedknn.metrics.places import HaversineMetric
+from fedneighbors.datasets._objects import read_objects
+from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M
+from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 
 REPEATS = 5
 N_QUERIES = 100

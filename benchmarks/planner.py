@@ -27,19 +27,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.datasets.graphs_text import read_graphs
-from fedneighbors.datasets.objects import read_objects
-from fedneighbors.federation.inprocess import connected
-from fedneighbors.federation.links import Link
-from fedneighbors.methods.fedknn.answers import farewell
+from fedneighbors.datasets._graphs_text import read_graphs
+from fedneighbors.datasets._objects import read_objects
+from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import connected
+from fedneighbors.methods.fedknn._answers import farewell
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.planner.costs import LinkCost
-from fedneighbors.methods.fedknn.planner.plan import make_plan, measure, star_candidate
-from fedneighbors.methods.fedknn.private.noise import CountNoise
+from fedneighbors.methods.fedknn.planner._costs import LinkCost, measure
+from fedneighbors.methods.fedknn.planner._plan import make_plan, star_candidate
+from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from fedneighbors.methods.fedknn.protocol import baseline, dann
-from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.queries import decode_query, encode_query
 from fedneighbors.partition import quantity_skew
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)

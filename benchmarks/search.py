@@ -72,7 +72,7 @@ def main():
 
 
 def _wiring(params):
-    from fedneighbors.methods.flynn.candidates import Candidate
+    from fedneighbors.methods.flynn._candidates import Candidate
 
     return Candidate(params["standardize"], params["expand"], params["n_units"], params["n_inputs"])
 

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedparty import MaskedParty
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import MaskInput
-from fedneighbors.federation.maskstore import MemoryStore
-from fedneighbors.federation.messages import message
-from fedneighbors.federation.roles import serve, total
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_party import MaskedParty
+from fedneighbors.federation._masked_state import MemoryStore
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import MaskInput
+from fedneighbors.federation._messages import message
+from fedneighbors.federation._roles import serve, total
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 N_PARTIES = 8
 SHAPE = (170_128, 10)

@@ -12,8 +12,8 @@ import time
 import numpy as np
 from scipy.sparse import csr_array
 
-from fedneighbors.datasets.objects import read_objects
-from fedneighbors.methods.fedknn.metrics.sets import JaccardMetric
+from fedneighbors.datasets._objects import read_objects
+from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
 REPEATS = 3
 N_QUERIES = 60

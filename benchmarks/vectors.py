@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets.objects import read_objects
-from fedneighbors.methods.fedknn.metrics.vectors import VectorMetric
+from fedneighbors.datasets._objects import read_objects
+from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
 
 REPEATS = 3
 N_QUERIES = 20

@@ -11,15 +11,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
+from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
+from experiments.attacks.evidence import gaussian_evidence
+from experiments.attacks.limits import largest_auc
+from experiments.attacks.scores import auc
+from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
-from fedneighbors.methods.flynn.attacks import alikeness, rebuild, record_evidence, sum_evidence
-from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.privacy.accounting import largest_zcdp
-from fedneighbors.privacy.attacks.evidence import gaussian_evidence
-from fedneighbors.privacy.attacks.limits import largest_auc
-from fedneighbors.privacy.attacks.scores import auc
-from fedneighbors.privacy.guarantees import ApproxDP, Sensitivity
-from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy._accounting import largest_zcdp
+from fedneighbors.privacy._guarantees import ApproxDP, Sensitivity
+from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
 
 X, y = load_digits(return_X_y=True)
 N_UNITS, N_INPUTS, N_ACTIVE = default_sizes(len(X), 2 * X.shape[1])  # as FlyNN chooses them

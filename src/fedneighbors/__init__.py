@@ -3,12 +3,10 @@
 Names resolve on first use, so that ``import fedneighbors`` loads neither numba nor scikit-learn.
 """
 
-import importlib
-from typing import Any
-
+from fedneighbors._lazy import lazy_names
 from fedneighbors._version import __version__
 
-_HOME = {
+_HOMES = {
     "EvolvingClustering": "fedneighbors.methods.fedpnn",
     "FedPNNClassifier": "fedneighbors.methods.fedpnn",
     "FederatedNeighbors": "fedneighbors.methods.fedknn",
@@ -18,9 +16,9 @@ _HOME = {
     "FlyNNSearchCV": "fedneighbors.methods.flynn",
     "KNNPerClassifier": "fedneighbors.methods.knnper",
     "KNNPerRegressor": "fedneighbors.methods.knnper",
-    "Privacy": "fedneighbors.privacy.policy",
+    "Privacy": "fedneighbors.privacy._policy",
     "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn",
-    "SimHashBloomClassifier": "fedneighbors.methods.flynn",
+    "SimHashBloomClassifier": "fedneighbors.baselines",
     "TabularSynthesizer": "fedneighbors.methods.fedpnn",
 }
 
@@ -41,12 +39,4 @@ __all__ = [
     "TabularSynthesizer",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedneighbors' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

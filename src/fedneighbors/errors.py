@@ -28,29 +28,6 @@ import copyreg
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "FedneighborsError",
-    "DataError",
-    "MissingDataError",
-    "ModelFileError",
-    "RecordError",
-    "PartitionError",
-    "MissingExtraError",
-    "MissingDeviceError",
-    "RebuildNeeded",
-    "PrivacyError",
-    "BudgetExceeded",
-    "LedgerError",
-    "FederationError",
-    "WireError",
-    "SchemaMismatch",
-    "PartyMissing",
-    "PartyRefused",
-    "PortInUse",
-    "AggregationError",
-    "ProtocolError",
-]
-
 
 class FedneighborsError(Exception):
     """Base of every error that is not a plain bad argument."""

@@ -8,8 +8,8 @@ import pytest
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
-from fedneighbors.cli.splits import read_data
+from fedneighbors.cli._main import app
+from fedneighbors.cli._splits import read_data
 from fedneighbors.datasets import TableEncoder, load, read_features
 from fedneighbors.methods.flynn import FlyNNClassifier
 from fedneighbors.partition import Manifest, describe, dirichlet

@@ -1,8 +1,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.cli._main import app
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 from fedneighbors.errors import LedgerError
-from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 
 def call(*arguments):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerRegressor
 

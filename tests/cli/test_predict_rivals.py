@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors import baselines as rivals
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
-from fedneighbors.methods.knnper import rivals
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -35,9 +35,9 @@ def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
 
 
 def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
-    from fedneighbors.federation.messages import decode
-    from fedneighbors.methods.knnper.rivals.files import MAGIC, RivalParts
-    from fedneighbors.tables.modelfile import sealed_model
+    from fedneighbors.baselines._files import MAGIC, RivalParts
+    from fedneighbors.federation._messages import decode
+    from fedneighbors.tabular._model_file import sealed_model
 
     path = tmp_path / "model.fnk"
     rivals.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)

@@ -4,7 +4,7 @@ import socket
 
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 
 
 def call(*arguments):

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors import FedPNNClassifier
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import TableEncoder
 from fedneighbors.records import read_record
 

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors import FedPNNClassifier
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 from fedneighbors.records import read_record
 
 TERMS = ["--epsilon", "2", "--public", "classes", "--bounds", "[[0, -5], [10, 5]]"]

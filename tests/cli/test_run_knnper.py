@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors.baselines import TITLES
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files.model import KNNPerModel
-from fedneighbors.methods.knnper.rivals import TITLES
+from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.partition import Manifest, describe, row_roles
 from fedneighbors.records import read_record
 
@@ -168,8 +168,8 @@ def test_predict_takes_one_way_to_say_who_asks(trained, visits):
 
 KILLED = """
     import os, signal, sys
-    from fedneighbors.cli.main import app
-    from fedneighbors.methods.knnper.files.checkpoint import Checkpoint
+    from fedneighbors.cli._main import app
+    from fedneighbors.methods.knnper.files._checkpoint import Checkpoint
 
     keep, kept = Checkpoint.keep, []
 

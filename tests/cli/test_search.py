@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 from fedneighbors.records import read_record
 
 TITLES = ["graph search", "graph similarity search", "deep learning", "federated learning"] * 3

@@ -9,7 +9,7 @@ from typer.core import TyperGroup as Group
 from typer.testing import CliRunner
 
 from fedneighbors import __version__
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 
 HEAVY = ("numba", "sklearn", "torch", "flwr", "matplotlib", "scipy", "numpy", "pandas")
 COMMANDS = [
@@ -21,7 +21,6 @@ COMMANDS = [
     ["explain"],
     ["predict"],
     ["synthesize"],
-    ["experiment"],
     ["report"],
     ["data", "list"],
     ["data", "describe"],
@@ -56,7 +55,7 @@ def call(*arguments, **environment):
 def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\n"
-        "from fedneighbors.cli.main import main\n"
+        "from fedneighbors.cli._main import main\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code == 0\n"
         f"print('loaded:', [name for name in {HEAVY} if name in sys.modules])"
@@ -132,7 +131,7 @@ def test_a_traceback_is_shown_to_those_who_ask(arguments, environment, tmp_path)
 
 
 def test_the_process_exits_with_1_and_without_a_traceback(tmp_path):
-    program = [sys.executable, "-c", "from fedneighbors.cli.main import main; main()"]
+    program = [sys.executable, "-c", "from fedneighbors.cli._main import main; main()"]
 
     done = subprocess.run(
         [*program, "report", str(tmp_path / "none.jsonl")],

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors import TabularSynthesizer
-from fedneighbors.cli.main import app
+from fedneighbors.cli._main import app
 
 HEADER = ["income", "age", "home", "default"]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.datasets import read_columns, read_table
-from fedneighbors.datasets.arff import _cells
+from fedneighbors.datasets._arff import _cells
 from fedneighbors.errors import DataError, MissingDataError
 
 GENES = """% OpenML writes such lines

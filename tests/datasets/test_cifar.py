@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import available, load
-from fedneighbors.datasets.cifar import CIFAR_FOLDERS, coarse_labels
-from fedneighbors.datasets.clients import IMAGE_SHAPES
+from fedneighbors.datasets._cifar import CIFAR_FOLDERS, coarse_labels
+from fedneighbors.datasets._clients import IMAGE_SHAPES
 from fedneighbors.errors import DataError, MissingDataError
 
 FILES = {

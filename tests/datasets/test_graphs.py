@@ -3,7 +3,7 @@ import copy
 import numpy as np
 import pytest
 
-from fedneighbors.datasets.graphs import Graph, GraphSet
+from fedneighbors.datasets._graphs import Graph, GraphSet
 
 
 def test_equal_graphs_are_equal_in_whatever_order_their_edges_are_named():

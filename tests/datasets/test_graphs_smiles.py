@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from fedneighbors.datasets.graphs import Graph, GraphSet
-from fedneighbors.datasets.graphs_smiles import (
+from fedneighbors.datasets._graphs import Graph, GraphSet
+from fedneighbors.datasets._graphs_smiles import (
     graph_from_smiles,
     graph_to_smiles,
     read_smiles,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.datasets.graphs import Graph, GraphSet
-from fedneighbors.datasets.graphs_text import read_graphs, write_graphs
+from fedneighbors.datasets._graphs import Graph, GraphSet
+from fedneighbors.datasets._graphs_text import read_graphs, write_graphs
 from fedneighbors.errors import DataError, MissingDataError
 
 GOOD = "t # 0 CI\nv 0 C\nv 1 O\n\ne 0 1 2\nt # 1\nt # x\nv 0 Na\n"

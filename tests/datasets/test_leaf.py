@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import available, load
-from fedneighbors.datasets.leaf import FEMNIST_FOLDER
+from fedneighbors.datasets._leaf import FEMNIST_FOLDER
 from fedneighbors.errors import DataError, MissingDataError
 
 INK = np.random.default_rng(0).integers(256, size=(9, 784))

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets.graphs_smiles import graph_from_smiles
-from fedneighbors.datasets.lines import read_lines
-from fedneighbors.datasets.objects import parse_object, read_objects
+from fedneighbors.datasets._graphs_smiles import graph_from_smiles
+from fedneighbors.datasets._objects import parse_object, read_lines, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 
 PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"

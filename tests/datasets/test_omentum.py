@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load_omentum, omentum_surrogate
-from fedneighbors.datasets.omentum import OMENTUM_FEATURES
+from fedneighbors.datasets._omentum import OMENTUM_FEATURES
 from fedneighbors.errors import DataError
 
 FILE = """@relation OVA_Omentum

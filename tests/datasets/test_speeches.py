@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets.speeches import (
+from fedneighbors.datasets._speeches import (
     ALPHABET,
     SPEECHES_FILE,
     decoded,

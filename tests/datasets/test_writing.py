@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import Table, read_columns
-from fedneighbors.datasets.writing import delimited, table_cells
+from fedneighbors.datasets._writing import delimited, table_cells
 
 
 def test_a_table_that_was_written_is_read_as_it_was(tmp_path):

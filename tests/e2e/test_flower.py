@@ -5,13 +5,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
 from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
 pytestmark = pytest.mark.e2e

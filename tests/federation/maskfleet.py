@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedparty import MaskedParty
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import (
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_party import MaskedParty
+from fedneighbors.federation._masked_state import MemoryStore
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import (
     Advert,
     Confirm,
     Confirmation,
@@ -22,10 +23,9 @@ from fedneighbors.federation.masking import (
     SealedShares,
     Unmask,
 )
-from fedneighbors.federation.maskstore import MemoryStore
-from fedneighbors.federation.messages import decode, encode, message
-from fedneighbors.federation.roles import Refusal, serve, total
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.federation._roles import Refusal, serve, total
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 REPLIES = (Advert, SealedShares, MaskedInput, Confirmation, Revealed, Refusal)

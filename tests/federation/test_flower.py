@@ -14,9 +14,10 @@ from fedneighbors.errors import (
     ProtocolError,
     WireError,
 )
-from fedneighbors.federation import flower, inprocess
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import Refusal, Refuse, gather
+from fedneighbors.federation import _flower as flower
+from fedneighbors.federation import _inprocess as inprocess
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refusal, Refuse, gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
 from tests.federation.grid import ProcessGrid
 
@@ -355,10 +356,10 @@ def test_without_flwr_the_rest_works_and_the_error_names_the_extra():
     code = """
 import sys
 sys.modules["flwr"] = None
-import fedneighbors.federation, fedneighbors.federation.inprocess
+import fedneighbors.federation, fedneighbors.federation._inprocess
 from fedneighbors.errors import MissingExtraError
 try:
-    import fedneighbors.federation.flower
+    import fedneighbors.federation._flower
 except MissingExtraError as error:
     print(error)
 """
@@ -373,7 +374,7 @@ except MissingExtraError as error:
 def test_federation_does_not_load_flwr_by_itself():
     code = """
 import sys
-import fedneighbors.federation, fedneighbors.federation.inprocess
+import fedneighbors.federation, fedneighbors.federation._inprocess
 print("flwr" in sys.modules)
 """
 

@@ -11,11 +11,12 @@ from flwr.app import Context, RecordDict
 
 from fedneighbors.datasets import read_table
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"

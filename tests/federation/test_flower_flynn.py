@@ -8,11 +8,11 @@ from flwr.app import Context, RecordDict
 
 from fedneighbors.datasets import read_table
 from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"

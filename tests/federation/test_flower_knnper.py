@@ -11,12 +11,12 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
 from fedneighbors.errors import ModelFileError, PartyMissing, PartyRefused
-from fedneighbors.federation.roles import Refuse
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
-from fedneighbors.methods.knnper.messages import PoolRequest
-from fedneighbors.methods.knnper.node import NodeParty
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.methods.knnper._messages import PoolRequest
+from fedneighbors.methods.knnper._node import NodeParty
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"

@@ -4,12 +4,12 @@ import pytest
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.flynn import flower_app
-from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.privacy.configuration import privacy_from
-from fedneighbors.privacy.guarantees import ApproxDP, PureDP
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.privacy.secagg.identity import Identity, Roster
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.privacy._configuration import privacy_from
+from fedneighbors.privacy._guarantees import ApproxDP, PureDP
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, train
 

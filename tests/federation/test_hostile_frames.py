@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import WireError
-from fedneighbors.federation import wire
-from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation import _messages as wire
+from fedneighbors.federation._messages import decode, encode
 from tests.federation.fleet import Everything, Integers, Nested, Share
 from tests.federation.samples import SAMPLE, everything
 

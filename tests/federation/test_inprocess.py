@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.federation.lines import Threads
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import gather
+from fedneighbors.federation._connections import Threads
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
 
 WAYS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]

@@ -11,10 +11,10 @@ from typing import ClassVar
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation.inprocess import connected, run
-from fedneighbors.federation.links import Link
-from fedneighbors.federation.messages import message
-from fedneighbors.federation.roles import gather
+from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._messages import message
+from fedneighbors.federation._roles import gather
 from tests.architecture.tree import ROOT
 from tests.federation.fleet import Counter, CountRequest, NameReply, NameRequest, count
 
@@ -216,7 +216,7 @@ def test_a_request_for_which_nobody_waits_any_longer_is_not_begun():
 def test_parties_that_hang_in_threads_keep_no_program_from_ending():
     program = """
 from fedneighbors.errors import PartyMissing
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
 from tests.federation.fleet import Counter, count
 try:
     run(count(3), [Counter("ann", (), trouble="block")], deadline_s=0.05)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import (
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import (
     Ask,
     Refusal,
     Refuse,

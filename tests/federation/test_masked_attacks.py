@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation.masking import (
+from fedneighbors.federation._masked_state import Opened
+from fedneighbors.federation._masking import (
     Confirm,
     DealShares,
     MaskedInput,
@@ -19,11 +20,10 @@ from fedneighbors.federation.masking import (
     sum_context,
     survivors_digest,
 )
-from fedneighbors.federation.masksteps import Opened
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import Refuse
-from fedneighbors.privacy.secagg.identity import Identity
-from fedneighbors.privacy.secagg.masks import new_private, public_of
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.secure_sum._key_agreement import Identity
+from fedneighbors.secure_sum._masks import new_private, public_of
 from tests.federation.maskfleet import (
     NoisedRequest,
     StopError,

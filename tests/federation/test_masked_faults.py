@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError, WireError
-from fedneighbors.federation.masking import (
+from fedneighbors.federation._masked_state import Opened
+from fedneighbors.federation._masking import (
     Advert,
     Confirmation,
     MaskedInput,
@@ -16,10 +17,9 @@ from fedneighbors.federation.masking import (
     advert_digest,
     sealed_digest,
 )
-from fedneighbors.federation.masksteps import Opened
-from fedneighbors.federation.sums import add_up
-from fedneighbors.privacy.secagg.identity import Identity, Roster
-from fedneighbors.privacy.secagg.masks import new_private
+from fedneighbors.federation._sums import add_up
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._masks import new_private
 from tests.federation.maskfleet import (
     Wire,
     enroll,

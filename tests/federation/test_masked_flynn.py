@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 
 

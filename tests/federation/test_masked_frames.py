@@ -4,12 +4,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, FederationError, WireError
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import OpenSum
-from fedneighbors.federation.messages import decode, encode
-from fedneighbors.federation.roles import Refusal, serve
-from fedneighbors.federation.sums import add_up
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import OpenSum
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refusal, serve
+from fedneighbors.federation._sums import add_up
 from tests.federation.maskfleet import (
     REPLIES,
     REQUESTS,

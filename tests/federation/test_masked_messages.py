@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import WireError
-from fedneighbors.federation.masking import (
+from fedneighbors.federation._masking import (
     Advert,
     Confirm,
     Confirmation,
@@ -16,7 +16,7 @@ from fedneighbors.federation.masking import (
     SealedShares,
     Unmask,
 )
-from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation._messages import decode, encode
 
 ID = "0123456789abcdef" * 2
 ENTRY = (bytes(112), bytes(32), bytes(32), bytes(64))

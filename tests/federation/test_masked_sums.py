@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
-from fedneighbors.federation import inprocess
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import (
+from fedneighbors.federation import _inprocess as inprocess
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import (
     Confirm,
     DealShares,
     MaskedInput,
@@ -15,9 +15,9 @@ from fedneighbors.federation.masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation.roles import MaskedRound, Refuse, gather, total
-from fedneighbors.federation.sums import add_up
-from fedneighbors.privacy.secagg.thresholds import default_threshold
+from fedneighbors.federation._roles import MaskedRound, Refuse, gather, total
+from fedneighbors.federation._sums import add_up
+from fedneighbors.secure_sum._shares import default_threshold
 from tests.federation.fleet import Counter, NameReply, count
 from tests.federation.maskfleet import (
     Holder,

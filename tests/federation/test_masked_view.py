@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fedneighbors.federation.masking import (
+from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
@@ -17,8 +17,8 @@ from fedneighbors.federation.masking import (
     dealt_context,
     sum_context,
 )
-from fedneighbors.privacy.secagg.masks import lift
-from fedneighbors.privacy.secagg.shares import combine
+from fedneighbors.secure_sum._masks import lift
+from fedneighbors.secure_sum._shares import combine
 from tests.federation.maskfleet import Holder, NoisedRequest, Wire, enroll, masked_sum
 
 ALARM = 1e-9

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
-from fedneighbors.federation.messages import decode, encode, message
+from fedneighbors.federation._messages import decode, encode, message
 from tests.federation.fleet import Everything, Integers, Nested, Share
 from tests.federation.samples import SAMPLE, everything
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from fedneighbors.cli._preflight import check_port
 from fedneighbors.errors import FederationError, PortInUse
-from fedneighbors.federation.ports import check_port
 
 
 @pytest.fixture

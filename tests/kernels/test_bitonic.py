@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from fedneighbors.kernels import bitonic
-from fedneighbors.kernels.bitonic import (
+from fedneighbors.kernels import _bitonic as bitonic
+from fedneighbors.kernels._bitonic import (
     LOAD_WORDS,
     PADDING_RANK,
     Entries,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.bloom import accumulate, novelty
+from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
 from tests.naive import bloom as naive
 
 CASES = 10_000

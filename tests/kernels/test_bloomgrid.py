@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.bloomgrid import grid_hits
+from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
 from tests.naive import bloomgrid as naive
 
 

@@ -2,14 +2,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.editbands import (
+from fedneighbors.kernels.edit._editbands import (
     PIECE,
     Strings,
     bound_bands,
     count_pieces,
     verify_bands,
 )
-from fedneighbors.kernels.edittally import LIMIT, begin
+from fedneighbors.kernels.edit._edittally import LIMIT, begin
 from tests.naive import editbands as naive
 
 UNKNOWN = np.iinfo(np.int32).max

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from fedneighbors.kernels.editlanes import N_LANES, N_WORDS, fill, load, store
+from fedneighbors.kernels.edit._editlanes import N_LANES, N_WORDS, fill, load, store
 from tests.naive import editlanes as naive
 
 WORD = st.integers(0, 2**64 - 1)

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.editslices import cut_slices, scan_slices
-from fedneighbors.kernels.edittally import LIMIT, begin
+from fedneighbors.kernels.edit._editslices import cut_slices, scan_slices
+from fedneighbors.kernels.edit._edittally import LIMIT, begin
 from tests.naive import editslices as naive
 
 UNKNOWN = np.iinfo(np.int32).max

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.edittally import LIMIT, WITHIN, admit, begin
+from fedneighbors.kernels.edit._edittally import LIMIT, WITHIN, admit, begin
 from tests.naive import edittally as naive
 
 VALUES = st.lists(st.integers(0, 12), max_size=40)

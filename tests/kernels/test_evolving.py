@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels import evolving
-from fedneighbors.kernels.evolving import evolve, nearest
+from fedneighbors.kernels.clustering import _evolving as evolving
+from fedneighbors.kernels.clustering._evolving import evolve, nearest
 from tests.naive import evolving as naive
 
 CASES = 10_000

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedneighbors.kernels.exactsum import exact_moments
+from fedneighbors.kernels._exactsum import exact_moments
 from tests.naive import exactsum as naive
 
 HOSTILE = st.floats(-1e60, 1e60, allow_nan=False) | st.sampled_from(

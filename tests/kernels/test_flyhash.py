@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels import flyhash, flylanes
-from fedneighbors.kernels.flyhash import winners
-from fedneighbors.kernels.wiring import wiring
+from fedneighbors.kernels.flyhash import _flyhash as flyhash
+from fedneighbors.kernels.flyhash import _flylanes as flylanes
+from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._wiring import wiring
 from tests.naive import flyhash as naive
 
 CASES = 10_000  # for each type: small rows, cheap to draw

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.gedsearch import new_search, verify_many
+from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
 from tests.naive import gedsearch as naive
 from tests.naive.ged_graphs import graphs, table_of
 

@@ -1,6 +1,6 @@
 from hypothesis import given, settings
 
-from fedneighbors.kernels.gedtwins import find_twins
+from fedneighbors.kernels.graph_edit._gedtwins import find_twins
 from tests.naive import gedtwins as naive
 from tests.naive.ged_graphs import graphs, table_of
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.graphbounds import table_bounds
+from fedneighbors.kernels.graph_edit._graphbounds import table_bounds
 from tests.naive import gedsearch as naive_distance
 from tests.naive import graphbounds as naive
 from tests.naive.ged_graphs import graphs

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.greatcircle import EARTH_RADIUS_M, great_circle_m
+from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M, great_circle_m
 from tests.naive import greatcircle as naive
 
 LONGITUDES = st.floats(-360, 360) | st.sampled_from([0.0, -0.0, 180.0, -180.0, 5e-324, 360.0])

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.inversion import UNDECIDED, invert_words
+from fedneighbors.kernels._inversion import UNDECIDED, invert_words
 from tests.naive import inversion as naive
 
 N_BITS = 10

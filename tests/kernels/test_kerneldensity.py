@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.kerneldensity import ACTIVATIONS, log_sums
+from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS, log_sums
 from tests.naive import kerneldensity as naive
 
 CASES = 1_500  # for each kernel

@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.bitonic``: sorting, and a heap whose accesses tell tales."""
+"""Slow twin of ``fedneighbors.kernels._bitonic``: sorting, and a heap whose accesses tell tales."""
 
 import heapq
 

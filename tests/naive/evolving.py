@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.evolving``."""
+"""Slow twin of ``fedneighbors.kernels.clustering._evolving``."""
 
 import math
 

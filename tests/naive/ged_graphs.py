@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.gedsearch import GraphTable
+from fedneighbors.kernels.graph_edit._gedsearch import GraphTable
 from tests.naive import gedtwins
 
 

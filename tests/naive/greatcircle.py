@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.greatcircle``."""
+"""Slow twin of ``fedneighbors.kernels.vectors._greatcircle``."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.kerneldensity``."""
+"""Slow twin of ``fedneighbors.kernels.clustering._kerneldensity``."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.rowdistance``."""
+"""Slow twin of ``fedneighbors.kernels.vectors._rowdistance``."""
 
 
 def _in_lanes(terms):

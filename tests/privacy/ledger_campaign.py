@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-from fedneighbors.privacy.guarantees import ZCDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy._guarantees import ZCDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records import RunRecord, Table, environment, write_record
 from tests.privacy.ledger_worker import KINDS, N_IDS
 

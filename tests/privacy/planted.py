@@ -5,12 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedneighbors.privacy.audit.campaign import neighboring_pairs
-from fedneighbors.privacy.guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, NoisyTopK
-from fedneighbors.privacy.picks import TopPicks
-from fedneighbors.privacy.picks_weights import CellWeights
-from fedneighbors.privacy.shares import GaussianShares, LaplaceShares
+from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
+from fedneighbors.privacy.audit._campaign import neighboring_pairs
+from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
+from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace, NoisyTopK
+from fedneighbors.privacy.noise._top_picks import CellWeights, TopPicks
 
 N_CELLS = 6
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=3, l2_squared=3, linf=1)

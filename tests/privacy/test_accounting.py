@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.privacy.accounting import (
+from fedneighbors.privacy._accounting import (
     difference,
     fits,
     largest_zcdp,
@@ -18,7 +18,7 @@ from fedneighbors.privacy.accounting import (
     within,
     zcdp_to_approx,
 )
-from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 
 fractions = st.fractions(min_value=0, max_value=10, max_denominator=1000)
 deltas = st.sampled_from(["1e-12", "1e-9", "1e-6", "1e-3", "0.1"]).map(Fraction)

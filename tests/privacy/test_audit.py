@@ -4,12 +4,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedneighbors.privacy.audit.campaign import audit_release, neighboring_pairs
-from fedneighbors.privacy.audit.certificates import certified_epsilon, certified_rho
-from fedneighbors.privacy.audit.enumeration import enumerate_law, exact_delta, exact_epsilon
-from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
-from fedneighbors.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
-from fedneighbors.privacy.picks import TopPicks
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
+from fedneighbors.privacy.audit._campaign import audit_release, neighboring_pairs
+from fedneighbors.privacy.audit._certificates import certified_epsilon, certified_rho
+from fedneighbors.privacy.audit._enumeration import enumerate_law, exact_delta, exact_epsilon
+from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._top_picks import TopPicks
 from tests.privacy import planted
 from tests.privacy.campaign import (
     PICKS_EPSILON,

@@ -11,9 +11,9 @@ from fractions import Fraction
 import pytest
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
-from fedneighbors.privacy.accounting import zcdp_to_approx
-from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
-from fedneighbors.privacy.ledger import MAX_ANSWER_BYTES, Ledger
+from fedneighbors.privacy._accounting import zcdp_to_approx
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
+from fedneighbors.privacy.ledger._ledger import MAX_ANSWER_BYTES, Ledger
 
 TENTH = PureDP("0.1")
 
@@ -358,8 +358,8 @@ def test_processes_that_ask_at_once_spend_the_budget_and_no_more(ledger, path):
     code = (
         "import sys\n"
         "from fedneighbors.errors import BudgetExceeded\n"
-        "from fedneighbors.privacy.guarantees import PureDP\n"
-        "from fedneighbors.privacy.ledger import Ledger\n"
+        "from fedneighbors.privacy._guarantees import PureDP\n"
+        "from fedneighbors.privacy.ledger._ledger import Ledger\n"
         "ask = dict(dataset='visits', user='study', cost=PureDP('0.01'), draw=lambda: b'noised')\n"
         "sys.stdin.read(1)\n"
         "with Ledger(sys.argv[1]) as ledger:\n"

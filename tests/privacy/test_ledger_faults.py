@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fedneighbors.errors import FedneighborsError, LedgerError
-from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 ASK = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
 
@@ -347,8 +347,8 @@ def test_processes_that_make_a_ledger_at_once_share_it(tmp_path):
     path = tmp_path / "north.ledger"
     code = (
         "import sys\n"
-        "from fedneighbors.privacy.guarantees import PureDP\n"
-        "from fedneighbors.privacy.ledger import Ledger\n"
+        "from fedneighbors.privacy._guarantees import PureDP\n"
+        "from fedneighbors.privacy.ledger._ledger import Ledger\n"
         "sys.stdin.read(1)\n"
         "with Ledger(sys.argv[1], party='north') as ledger:\n"
         "    ledger.set_budget('visits', PureDP(1), user='user-' + sys.argv[2])\n"

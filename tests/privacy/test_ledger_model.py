@@ -16,9 +16,9 @@ from hypothesis.stateful import (
 )
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
-from fedneighbors.privacy.accounting import zcdp_to_approx
-from fedneighbors.privacy.guarantees import ZCDP, ApproxDP, PureDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy._accounting import zcdp_to_approx
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 N_WRITERS = 3
 N_STEPS = 50  # of one sequence

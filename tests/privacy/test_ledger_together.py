@@ -3,9 +3,9 @@
 import pytest
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
-from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.ledger_entries import Terms
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy.ledger._entries import Terms
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 TENTH = PureDP("0.1")
 

@@ -6,9 +6,8 @@ import opendp.prelude as dp
 import pytest
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.privacy import noise_opendp
-from fedneighbors.privacy.guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.mechanisms import (
+from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
+from fedneighbors.privacy.noise._mechanisms import (
     LARGEST_SCALE,
     LARGEST_VALUE,
     LARGEST_VARIANCE,
@@ -16,6 +15,7 @@ from fedneighbors.privacy.mechanisms import (
     DiscreteLaplace,
     NoisyTopK,
 )
+from fedneighbors.privacy.noise._opendp import _opendp as noise_opendp
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=9, l2_squared=9, linf=1)
 EXCHANGED = Sensitivity(unit="row", neighbors="replace_one", l1=18, l2_squared=18, linf=1)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
-from fedneighbors.kernels.inversion import UNDECIDED, invert_words
-from fedneighbors.privacy.noise import CHUNK, WORD_BITS, locate, sample, table
-from fedneighbors.privacy.noise_enclosures import exp_minus
-from fedneighbors.privacy.noise_laws import (
+from fedneighbors.kernels._inversion import UNDECIDED, invert_words
+from fedneighbors.privacy.noise._distributions import (
     GaussianLaw,
     LaplaceLaw,
     NegativeBinomialLaw,
+    exp_minus,
     probability,
 )
-from fedneighbors.privacy.noise_opendp import opendp_gaussian, opendp_laplace
+from fedneighbors.privacy.noise._opendp import opendp_gaussian, opendp_laplace
+from fedneighbors.privacy.noise._samplers import CHUNK, WORD_BITS, locate, sample, table
 
 LAWS = [
     LaplaceLaw(Fraction(1, 3)),

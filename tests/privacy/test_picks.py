@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedneighbors.privacy.audit.enumeration import enumerate_law
-from fedneighbors.privacy.guarantees import PureDP, Sensitivity
-from fedneighbors.privacy.picks import BitDraws, TopPicks
-from fedneighbors.privacy.picks_weights import CellWeights
+from fedneighbors.privacy._guarantees import PureDP, Sensitivity
+from fedneighbors.privacy.audit._enumeration import enumerate_law
+from fedneighbors.privacy.noise._top_picks import BitDraws, CellWeights, TopPicks
 from tests.naive import picks as naive
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=4, l2_squared=4, linf=1)

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedneighbors.privacy.guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.mechanisms import LARGEST_SCALE, DiscreteGaussian, DiscreteLaplace
-from fedneighbors.privacy.noise_laws import LaplaceLaw, NegativeBinomialLaw, cumulative, probability
-from fedneighbors.privacy.shares import GaussianShares, LaplaceShares, sum_excess
+from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
+from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares, sum_excess
+from fedneighbors.privacy.noise._distributions import (
+    LaplaceLaw,
+    NegativeBinomialLaw,
+    cumulative,
+    probability,
+)
+from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, DiscreteGaussian, DiscreteLaplace
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=4, l2_squared=4, linf=1)
 FALSE_ALARM = 1e-4  # the seeds are fixed

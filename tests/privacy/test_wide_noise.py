@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedneighbors.privacy.mechanisms import WIDEST_SCALE, DiscreteGaussian, DiscreteLaplace
-from fedneighbors.privacy.picks import TopPicks
+from fedneighbors.privacy.noise._mechanisms import WIDEST_SCALE, DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._top_picks import TopPicks
 
 N = 2_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedneighbors.reports.axes import Ticks
+from fedneighbors.reports._axes import Ticks
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,19 @@
 """Data sets: bundled, local or generated; nothing is downloaded unless the user asks."""
 
-from fedneighbors.datasets.catalog import Entry, available, load, load_columns
-from fedneighbors.datasets.dataset import Dataset
-from fedneighbors.datasets.encoder import NominalColumn, NumericColumn, TableEncoder
-from fedneighbors.datasets.graphs_generator import synthetic_graphs
-from fedneighbors.datasets.omentum import load_omentum, omentum_surrogate
-from fedneighbors.datasets.openml import fetch_openml
-from fedneighbors.datasets.reading import (
+from fedneighbors.datasets._catalog import Entry, available, load, load_columns
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._encoder import NominalColumn, NumericColumn, TableEncoder
+from fedneighbors.datasets._graphs_generator import synthetic_graphs
+from fedneighbors.datasets._omentum import load_omentum, omentum_surrogate
+from fedneighbors.datasets._openml import fetch_openml
+from fedneighbors.datasets._reading import (
     dataset_from_table,
     read_columns,
     read_features,
     read_table,
 )
-from fedneighbors.datasets.synthetic import synthetic_binary, synthetic_private, synthetic_real
-from fedneighbors.datasets.table import Table
+from fedneighbors.datasets._synthetic import synthetic_binary, synthetic_private, synthetic_real
+from fedneighbors.datasets._table import Table
 
 __all__ = [
     "Dataset",

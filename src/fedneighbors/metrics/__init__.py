@@ -1,15 +1,15 @@
 """Measures of a result: accuracy and its relatives."""
 
-from fedneighbors.metrics.clients import average_accuracy, bottom_decile
-from fedneighbors.metrics.comparison import PairedComparison, compare_paired
-from fedneighbors.metrics.labels import (
+from fedneighbors.metrics._clients import average_accuracy, bottom_decile
+from fedneighbors.metrics._comparison import PairedComparison, compare_paired
+from fedneighbors.metrics._labels import (
     accuracy,
     agreement,
     balanced_accuracy,
     confusion,
     normalized_accuracy,
 )
-from fedneighbors.metrics.probabilities import Reliability, brier_score, reliability
+from fedneighbors.metrics._probabilities import Reliability, brier_score, reliability
 
 __all__ = [
     "PairedComparison",

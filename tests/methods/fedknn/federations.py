@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.sessions import Found
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._sessions import Found
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 
 KEY = b"tests"
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.roles import serve
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedknn.algorithm import expected_counts
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
 from tests.methods.fedknn.federations import KEY, random_federation

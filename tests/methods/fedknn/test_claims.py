@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import ProtocolError, WireError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedknn.algorithm import Merged, Part, certified, merge
-from fedneighbors.methods.fedknn.answers import finished
-from fedneighbors.methods.fedknn.claims import (
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._answers import finished
+from fedneighbors.methods.fedknn._claims import (
     require_bounds_kept,
     require_known_ids,
     require_true_distances,
 )
-from fedneighbors.methods.fedknn.messages import BoundReply, CountReply, NearestReply
+from fedneighbors.methods.fedknn._messages import BoundReply, CountReply, NearestReply
+from fedneighbors.methods.fedknn.algorithm import Merged, Part, certified, merge
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
 from tests.methods.fedknn.federations import BoundedLine, Federation

@@ -17,7 +17,7 @@ from fedneighbors import (
     FederatedNeighborsRegressor,
     Privacy,
 )
-from fedneighbors.datasets.graphs import Graph
+from fedneighbors.datasets._graphs import Graph
 
 # Checks that cannot hold, each with its reason. There is none.
 CANNOT_HOLD: dict[str, str] = {}

@@ -5,8 +5,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fedneighbors.datasets.graphs import Graph
-from fedneighbors.methods.fedknn.metrics import metric_of, vectors
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.methods.fedknn.metrics import _vectors as vectors
+from fedneighbors.methods.fedknn.metrics import metric_of
 
 RNG = np.random.default_rng(5)
 

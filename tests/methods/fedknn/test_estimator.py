@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
+from experiments.fedknn.catalog import compare
 from fedneighbors import FederatedNeighbors
-from fedneighbors.datasets.graphs import Graph
+from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import PartyRefused
-from fedneighbors.methods.fedknn.estimator import ALGORITHMS
-from fedneighbors.methods.fedknn.experiment import compare
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._settings import ALGORITHMS
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.queries import decode_query, encode_query
 
 RNG = np.random.default_rng(5)
 WORDS = ["bank", "blank", "tank", "thank", "think", "ink", "", "bonk", "banks", "tanks"]

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.datasets.graphs import Graph
-from fedneighbors.methods.fedknn.metrics.graphs import GraphEdit
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
 from tests.methods.fedknn.engine_law import searches
 from tests.naive import ged_graphs, gedsearch, graphbounds
 

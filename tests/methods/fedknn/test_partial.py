@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyMissing
-from fedneighbors.federation.roles import Replies
+from fedneighbors.federation._roles import Replies
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest

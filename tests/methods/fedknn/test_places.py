@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.greatcircle import EARTH_RADIUS_M
-from fedneighbors.methods.fedknn.metrics import places, vectors_search
-from fedneighbors.methods.fedknn.metrics.places import HaversineMetric
+from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M
+from fedneighbors.methods.fedknn.metrics import _places as places
+from fedneighbors.methods.fedknn.metrics import _vectors_search as vectors_search
+from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 from tests.methods.fedknn.engine_law import Search, Step, searches
 
 # Poles, both sides of the date line, places a nanometre and a hemisphere apart.

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn._sessions import next_until
 from fedneighbors.methods.fedknn.algorithm import ranks_of
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann
-from fedneighbors.methods.fedknn.sessions import next_until
 from tests.methods.fedknn.federations import BoundedLine, Federation
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from tests.methods.fedknn.engine_law import searches
 
 

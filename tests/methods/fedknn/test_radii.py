@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn._messages import CountRequest
 from fedneighbors.methods.fedknn.algorithm import halfway, next_radius
-from fedneighbors.methods.fedknn.messages import CountRequest
 from fedneighbors.methods.fedknn.protocol import baseline, hufu, hufu_plus
 from tests.methods.fedknn.federations import BoundedLine, Federation
 

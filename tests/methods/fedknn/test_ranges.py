@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fedneighbors import FederatedNeighbors
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedknn.messages import CountReply
-from fedneighbors.methods.fedknn.ranges import within
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._messages import CountReply
+from fedneighbors.methods.fedknn._ranges import within
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 

@@ -4,10 +4,10 @@ import sys
 import numpy as np
 import pytest
 
+from fedneighbors.methods.fedknn._sessions import Metric
 from fedneighbors.methods.fedknn.metrics import METRIC_NAMES, metric_of
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.metrics.sets import JaccardMetric
-from fedneighbors.methods.fedknn.sessions import Metric
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
 
 @pytest.mark.parametrize("name", METRIC_NAMES)

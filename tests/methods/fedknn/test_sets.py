@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics.sets import JaccardMetric
+from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 from tests.methods.fedknn.engine_law import Search, Step, searches
 
 WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.metrics.strings import EditMetric, StringIndex
-from fedneighbors.methods.fedknn.metrics.strings_table import lay_out
-from fedneighbors.methods.fedknn.sessions import Metric
+from fedneighbors.methods.fedknn._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex
+from fedneighbors.methods.fedknn.metrics._strings_table import lay_out
 from tests.methods.fedknn.engine_law import searches
 from tests.naive.editslices import distance
 

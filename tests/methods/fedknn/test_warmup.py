@@ -9,8 +9,8 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 import fedneighbors.kernels
 from fedneighbors import FederatedNeighbors
-from fedneighbors.datasets.graphs import Graph
-from fedneighbors.methods.fedknn.warmup import warmup
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.methods.fedknn._warmup import warmup
 
 def compiled():
     modules = [

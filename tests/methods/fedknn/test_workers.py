@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation.inprocess import connected, run
-from fedneighbors.federation.links import Link
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
+from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.protocol import baseline, dann
-from fedneighbors.methods.fedknn.provider import Provider
 
 HANGS, RAISES, DIES = -1.0, -2.0, -3.0
 """Objects whose distance cannot be had."""

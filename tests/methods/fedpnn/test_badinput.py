@@ -12,18 +12,19 @@ from sklearn.datasets import load_wine
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, WireError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.federation.messages import decode, encode
-from fedneighbors.federation.roles import Refuse, serve
-from fedneighbors.methods.fedpnn.messages import (
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refuse, serve
+from fedneighbors.methods.fedpnn._messages import (
     CentersReply,
     CentersRequest,
     ConstantsReply,
     ConstantsRequest,
     MomentsRequest,
 )
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.protocol import coordinate
 
 X, Y = load_wine(return_X_y=True)
 OWNER = np.arange(len(Y)) % 2

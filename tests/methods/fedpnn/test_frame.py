@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from fedneighbors.methods.fedpnn.frame import FARTHEST, Constants, column_constants, make_frame
+from fedneighbors.methods.fedpnn._frame import FARTHEST, Constants, column_constants, make_frame
 
 
 def columns(seed, n=300, missing=0.1):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedpnn.metric import (
+from fedneighbors.methods.fedpnn._metric import (
     ClassMoments,
     class_moments,
     covariance_within,

@@ -10,7 +10,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import ProbabilisticNeuralNetwork
-from fedneighbors.methods.fedpnn import network
+from fedneighbors.methods.fedpnn import _network as network
 
 ACTIVATIONS = ["gaussian", "logistic", "cauchy"]
 # Checks that cannot hold, each with its reason. There is none.

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
-from fedneighbors.federation.inprocess import run
-from fedneighbors.federation.roles import Refuse
-from fedneighbors.methods.fedpnn.algorithm import SIGMAS
-from fedneighbors.methods.fedpnn.frame import column_constants, make_frame
-from fedneighbors.methods.fedpnn.messages import (
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.fedpnn._frame import column_constants, make_frame
+from fedneighbors.methods.fedpnn._messages import (
     CentersReply,
     CentersRequest,
     ConstantsReply,
@@ -22,14 +21,11 @@ from fedneighbors.methods.fedpnn.messages import (
     frame_bytes,
     read_frame,
 )
-from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.protocol import (
-    DEFAULT_SIGMA,
-    FedPNNParty,
-    chosen_sigma,
-    coordinate,
-)
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS
+from fedneighbors.methods.fedpnn.protocol import DEFAULT_SIGMA, chosen_sigma, coordinate
 
 KINDS = [
     FedPNNSettings(),

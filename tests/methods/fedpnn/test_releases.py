@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedpnn._releases import merge_small, release_centers
+from fedneighbors.methods.fedpnn._thresholds import CENTERS_PER_ROOT, chosen_threshold
 from fedneighbors.methods.fedpnn.algorithm import evolve_rows
-from fedneighbors.methods.fedpnn.releases import merge_small, release_centers
-from fedneighbors.methods.fedpnn.thresholds import CENTERS_PER_ROOT, chosen_threshold
 
 
 def slowly_merged(centers, counts, min_count):

@@ -14,17 +14,18 @@ from sklearn.datasets import load_wine
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedpnn.messages import SelectionReply, SelectionRequest
-from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.selection import (
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedpnn._messages import SelectionReply, SelectionRequest
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._selection import (
     ClassSums,
     class_sums,
     most_telling,
     welch_statistics,
 )
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.protocol import coordinate
 from tests.naive import selection as naive
 
 X, Y = load_wine(return_X_y=True)

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
-from fedneighbors.methods.fedpnn.smoothing import (
+from fedneighbors.methods.fedpnn._smoothing import (
     WORST_LOSS,
     best_sigma,
     leave_one_out_losses,
     own_centers,
 )
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
 from tests.naive.kerneldensity import log_kernel, log_sum_exp
 
 

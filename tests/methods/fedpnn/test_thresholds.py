@@ -8,8 +8,8 @@ import pytest
 from sklearn.datasets import load_wine
 
 from fedneighbors import FedPNNClassifier
+from fedneighbors.methods.fedpnn._thresholds import advice_on, chosen_threshold
 from fedneighbors.methods.fedpnn.algorithm import evolve_rows
-from fedneighbors.methods.fedpnn.thresholds import advice_on, chosen_threshold
 
 X, Y = load_wine(return_X_y=True)
 OWNER = np.arange(len(Y)) % 2

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import DataError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.federation.messages import encode
-from fedneighbors.methods.fedpnn.frame import column_constants, make_frame
-from fedneighbors.methods.fedpnn.messages import (
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedpnn._frame import column_constants, make_frame
+from fedneighbors.methods.fedpnn._messages import (
     CentersReply,
     CentersRequest,
     ConstantsReply,
@@ -21,15 +21,16 @@ from fedneighbors.methods.fedpnn.messages import (
     SelectionReply,
     frame_bytes,
 )
-from fedneighbors.methods.fedpnn.metric import class_moments, without_few_pairs
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.withholding import (
+from fedneighbors.methods.fedpnn._metric import class_moments, without_few_pairs
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._withholding import (
     cells_left_out,
     without_few_cells,
     without_few_told,
 )
-from fedneighbors.tables.schema import Schema
+from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.tabular._schema import Schema
 
 QUANTUM = 1 << 16
 KINDS = [

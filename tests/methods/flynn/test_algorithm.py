@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors import FlyNNClassifier
+from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
     count_rows,
@@ -16,7 +17,6 @@ from fedneighbors.methods.flynn.algorithm import (
     score_rows,
     warmup,
 )
-from fedneighbors.methods.flynn.features import FeatureMap
 from tests.naive import flynn as naive
 
 PAPER = {"standardize": False, "expand": None, "class_normalized": False}

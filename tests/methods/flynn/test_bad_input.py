@@ -5,7 +5,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors import FlyNNClassifier
 from fedneighbors.errors import DataError, FederationError, PartyRefused
-from fedneighbors.methods.flynn.features import hashable_numbers
+from fedneighbors.methods.flynn._features import hashable_numbers
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedneighbors.methods.flynn.expansion import EXPANSIONS, choose_expansion, expand, n_expanded
-from fedneighbors.methods.flynn.features import FeatureMap, check_scaling, standardizer
-from fedneighbors.tables.moments import column_moments
+from fedneighbors.methods.flynn._expansion import EXPANSIONS, choose_expansion, expand, n_expanded
+from fedneighbors.methods.flynn._features import FeatureMap, check_scaling, standardizer
+from fedneighbors.tabular._moments import column_moments
 
 # Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.
 VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 1e-40 else 0.0)

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from fedneighbors import FlyNNClassifier
-from fedneighbors.methods.flynn.algorithm import decay_table, hash_table, score_rows
-from fedneighbors.methods.flynn.calibration import (
+from fedneighbors.methods.flynn._calibration import (
     SHARPNESS,
     calibration_rows,
     choose_sharpness,
@@ -14,6 +13,7 @@ from fedneighbors.methods.flynn.calibration import (
     log_losses,
     probabilities,
 )
+from fedneighbors.methods.flynn.algorithm import decay_table, hash_table, score_rows
 
 
 def table(n_rows, seed=0, n_classes=3):

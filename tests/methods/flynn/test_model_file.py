@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedneighbors import FlyNNClassifier
 from fedneighbors.errors import ModelFileError
-from fedneighbors.federation.messages import encode
-from fedneighbors.methods.flynn.calibration import SHARPNESS
-from fedneighbors.methods.flynn.model import FlyNNModel, ModelFrame
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.flynn._calibration import SHARPNESS
+from fedneighbors.methods.flynn._model import FlyNNModel, ModelFrame
 
 FRAME = ModelFrame(
     classes=("a", "b"),

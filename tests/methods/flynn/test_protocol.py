@@ -15,11 +15,11 @@ from fedneighbors.errors import (
     SchemaMismatch,
     WireError,
 )
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.messages import decode, encode
-from fedneighbors.federation.roles import Refuse, serve
-from fedneighbors.methods.flynn.calibration import SHARPNESS
-from fedneighbors.methods.flynn.messages import (
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refuse, serve
+from fedneighbors.methods.flynn._calibration import SHARPNESS
+from fedneighbors.methods.flynn._messages import (
     CalibrationReply,
     CountReply,
     CountRequest,
@@ -30,9 +30,9 @@ from fedneighbors.methods.flynn.messages import (
     Receipt,
     SchemaRequest,
 )
-from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.tables.schema import Schema
+from fedneighbors.tabular._schema import Schema
 from tests.methods.flynn.federations import train
 
 HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)

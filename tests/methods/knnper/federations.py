@@ -3,12 +3,12 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fedneighbors.methods.knnper.client import KNNPerParty
-from fedneighbors.methods.knnper.networks.flat import Layout
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.protocol import coordinate
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._regime import Regime
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)

@@ -10,12 +10,13 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import DataError, MissingExtraError, PartyRefused, SchemaMismatch
-from fedneighbors.federation.roles import Refuse
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.messages import SchemaRequest
-from fedneighbors.methods.knnper.plan import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper.simulation import Cohort, simulate
-from tests.methods.knnper.federations import KNNPerParty, members, network, training
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._messages import SchemaRequest
+from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from tests.methods.knnper.federations import members, network, training
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -65,7 +66,7 @@ def test_a_client_of_one_row_holds_none_out_and_its_memory_weighs_half():
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 def test_a_client_without_rows_changes_nothing_for_the_others(combine):
-    from fedneighbors.methods.knnper.settings import MemorySettings
+    from fedneighbors.methods.knnper._settings import MemorySettings
 
     settings = MemorySettings(combine=combine)
     alone, with_it = members(settings=settings), members(settings=settings)
@@ -100,7 +101,7 @@ def test_a_client_whose_rows_have_another_shape_is_named():
 
 
 def test_a_client_with_another_network_is_named():
-    from fedneighbors.methods.knnper.networks.perceptron import perceptron
+    from fedneighbors.neural._architectures import perceptron
 
     other = perceptron(64, 10, hidden=(16, 9), seed=1)
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
@@ -346,16 +347,16 @@ def test_all_that_comes_after_the_embeddings_loads_without_torch():
 
 
 def on_node(folder, x=None, **more):
-    from fedneighbors.methods.knnper.node import NodeParty
+    from fedneighbors.methods.knnper._node import NodeParty
 
     x = X if x is None else x
     return NodeParty("ann", x, Y[: len(x)], model_path=folder / "m", **more)
 
 
 def plan(**changed):
-    from fedneighbors.methods.knnper.networks.blueprint import Blueprint
-    from fedneighbors.methods.knnper.networks.flat import Layout
-    from fedneighbors.methods.knnper.settings import MemorySettings
+    from fedneighbors.methods.knnper._settings import MemorySettings
+    from fedneighbors.neural._blueprint import Blueprint
+    from fedneighbors.neural._layout import Layout
 
     blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
     made = PlanRequest.of(blueprint, Layout(blueprint.network()).digest, MemorySettings())
@@ -388,7 +389,7 @@ def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
 
 
 def test_a_node_asks_for_the_plan_first(tmp_path):
-    from fedneighbors.methods.knnper.messages import CountsRequest, ReleaseRequest
+    from fedneighbors.methods.knnper._messages import CountsRequest, ReleaseRequest
 
     party, none = on_node(tmp_path), np.empty(0)
     counts = CountsRequest((0, 1, 2), True, none, none)

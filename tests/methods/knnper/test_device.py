@@ -5,14 +5,13 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from fedneighbors.baselines import APFLClassifier, DittoClassifier
 from fedneighbors.errors import FedneighborsError, MissingDeviceError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.client import KNNPerParty
-from fedneighbors.methods.knnper.networks.device import chosen_device
-from fedneighbors.methods.knnper.networks.network import state_of
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.rivals import APFLClassifier, DittoClassifier
-from fedneighbors.methods.knnper.training.trainer import Trainer
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._network import chosen_device, state_of
+from fedneighbors.neural._trainer import Trainer
 
 X, Y = (part[:60] for part in load_digits(return_X_y=True))
 

@@ -5,10 +5,10 @@ import pytest
 from sklearn.datasets import load_wine
 
 from fedneighbors.errors import AggregationError, PartyMissing
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
-from fedneighbors.federation.roles import serve
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.federation.maskfleet import enroll
 from tests.methods.knnper.federations import members, training

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_wine
 
+from experiments.knnper.bank import EmbeddingBank
+from fedneighbors.baselines import FedAvgClassifier, LocalClassifier
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.memory.bank import EmbeddingBank
-from fedneighbors.methods.knnper.rivals import FedAvgClassifier, LocalClassifier
 
 WINE, KIND = load_wine(return_X_y=True)
 SICK, COURSE = (part[:120] for part in load_diabetes(return_X_y=True))

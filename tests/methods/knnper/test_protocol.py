@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.knnper.client import KNNPerParty
-from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.simulation import Cohort, simulate
-from fedneighbors.methods.knnper.training.regime import Regime
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._regime import Regime
 from tests.methods.knnper.federations import DIGITS, ROWS, members, network, training
 
 

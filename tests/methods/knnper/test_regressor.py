@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.personal.regression import NUMBER_EXPERTS
+from fedneighbors.methods.knnper.personal._regression import NUMBER_EXPERTS
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -305,7 +305,7 @@ def test_embeddings_that_are_not_finite_stay_out(fitted):
 
 
 def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
-    import fedneighbors.methods.knnper.files.checkpoint as on_disk
+    import fedneighbors.methods.knnper.files._checkpoint as on_disk
 
     whole = KNNPerRegressor(**QUICK).fit(X, Y, parties=CLINIC)
     keep, kept = on_disk.Checkpoint.keep, []

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from fedneighbors.baselines import DittoClassifier
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.rivals import DittoClassifier
-from tests.methods.knnper.rivals.clients import NEW_X, NEW_Y, OWNER, QUICK, X, Y
+from tests.baselines.clients import NEW_X, NEW_Y, QUICK, X, Y
+from tests.baselines.test_tabular import OWNER
 
 
 @pytest.fixture(params=[KNNPerClassifier, DittoClassifier], ids=lambda method: method.__name__)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets.speeches import load_roles
+from fedneighbors.datasets._speeches import load_roles
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.networks.lstm import lstm
+from fedneighbors.neural._architectures import lstm
 from fedneighbors.partition import ordered_roles
 
 LENGTH, STRIDE = 20, 5

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors.methods.knnper.networks.network import Network, copied, state_of
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.training.batches import batch_plan, row_order
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.tasks import LocalTask
-from fedneighbors.methods.knnper.training.trainer import Trainer
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._batches import batch_plan, row_order
+from fedneighbors.neural._network import Network, copied, state_of
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._tasks import LocalTask
+from fedneighbors.neural._trainer import Trainer
 
 RANDOM = np.random.default_rng(0)
 SIZES = (7, 0, 33, 1, 16)
@@ -71,7 +71,7 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 
 @pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
 def test_no_more_clients_train_side_by_side_than_stay_in_the_cache(n_bytes, monkeypatch):
-    monkeypatch.setattr("fedneighbors.methods.knnper.training.trainer.STACKED_BYTES", n_bytes)
+    monkeypatch.setattr("fedneighbors.neural._trainer.STACKED_BYTES", n_bytes)
     stacked, net = [], network()  # of 79 weights
     together = Trainer._together
     monkeypatch.setattr(

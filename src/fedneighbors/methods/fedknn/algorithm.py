@@ -12,24 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = [
-    "LAST_TIE",
-    "Merged",
-    "Part",
-    "certified",
-    "expected_counts",
-    "halfway",
-    "merge",
-    "next_radius",
-    "ranks_of",
-    "remaining_counts",
-    "tie_keys",
-]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from fedneighbors._typing import Floats, Integers
 
 LAST_TIE = 2**63 - 1
 """Comes after every tie key."""

@@ -11,25 +11,23 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation.inprocess import Connected, connected
-from fedneighbors.federation.links import Link
-from fedneighbors.federation.roles import Coordinator
-from fedneighbors.methods.fedknn.answers import Answer
-from fedneighbors.methods.fedknn.claims import require_known_ids, require_true_distances
-from fedneighbors.methods.fedknn.membership import members_of
+from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import Connected, connected
+from fedneighbors.federation._roles import Coordinator
+from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn._claims import require_known_ids, require_true_distances
+from fedneighbors.methods.fedknn._membership import members_of
+from fedneighbors.methods.fedknn._openqueries import OpenQueries
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import EncodedQuery, decode_query, encoded
+from fedneighbors.methods.fedknn._queryrecord import QueryRecord
+from fedneighbors.methods.fedknn._ranges import within
+from fedneighbors.methods.fedknn._settings import SearchSettings, whole_neighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.openqueries import OpenQueries
-from fedneighbors.methods.fedknn.planner.choice import Chooser
-from fedneighbors.methods.fedknn.planner.plan import Plan
-from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.queries import EncodedQuery, decode_query, encoded
-from fedneighbors.methods.fedknn.queryrecord import QueryRecord
-from fedneighbors.methods.fedknn.ranges import within
-from fedneighbors.methods.fedknn.settings import ALGORITHMS, SearchSettings, whole_neighbors
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
-
-__all__ = ["ALGORITHMS", "FederatedNeighbors", "QueryRecord"]
+from fedneighbors.methods.fedknn.planner._choice import Chooser
+from fedneighbors.methods.fedknn.planner._plan import Plan
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 
 class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]

@@ -3,17 +3,26 @@
 Each is sent the query as bytes and returns an :class:`Answer`. The order of objects is total, so
 that every one of them gives the same answer to the last tie. All take ``allow_partial``: whether to
 go on without a provider that is missing. Queries stay open at the providers until they are told
-:func:`~fedneighbors.methods.fedknn.answers.farewell`, for which no answer has to wait.
+:func:`~fedneighbors.methods.fedknn._answers.farewell`, for which no answer has to wait.
 """
 
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Floats
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.roles import Coordinator, gather
+from fedneighbors.federation._roles import Coordinator, gather
+from fedneighbors.methods.fedknn._answers import Answer, Roll, finished, joined, read_parts
+from fedneighbors.methods.fedknn._claims import (
+    require_bounds,
+    require_bounds_kept,
+    require_count_kept,
+    require_objects_of_bounds,
+)
+from fedneighbors.methods.fedknn._estimates import shared_counts
+from fedneighbors.methods.fedknn._messages import BoundRequest, CountRequest, NearestRequest
 from fedneighbors.methods.fedknn.algorithm import (
     Part,
     halfway,
@@ -21,19 +30,7 @@ from fedneighbors.methods.fedknn.algorithm import (
     next_radius,
     remaining_counts,
 )
-from fedneighbors.methods.fedknn.answers import Answer, Roll, finished, joined, read_parts
-from fedneighbors.methods.fedknn.claims import (
-    require_bounds,
-    require_bounds_kept,
-    require_count_kept,
-    require_objects_of_bounds,
-)
-from fedneighbors.methods.fedknn.estimates import shared_counts
-from fedneighbors.methods.fedknn.messages import BoundRequest, CountRequest, NearestRequest
 
-__all__ = ["Answer", "Estimate", "baseline", "dann", "hufu", "hufu_plus"]
-
-Floats = npt.NDArray[np.float64]
 Returned = tuple[dict[str, Part], dict[str, int]]
 
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]

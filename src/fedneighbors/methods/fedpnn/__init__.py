@@ -1,12 +1,11 @@
 """FedPNN: one-round classification with evolving clusters and probabilistic networks."""
 
-import importlib
-from typing import Any
+from fedneighbors._lazy import lazy_names
 
-_HOME = {
-    "EvolvingClustering": "fedneighbors.methods.fedpnn.clustering",
+_HOMES = {
+    "EvolvingClustering": "fedneighbors.methods.fedpnn._clustering",
     "FedPNNClassifier": "fedneighbors.methods.fedpnn.estimator",
-    "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn.network",
+    "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn._network",
     "TabularSynthesizer": "fedneighbors.methods.fedpnn.synthesis",
 }
 
@@ -17,12 +16,4 @@ __all__ = [
     "TabularSynthesizer",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedneighbors.methods.fedpnn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

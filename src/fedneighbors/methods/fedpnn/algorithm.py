@@ -9,28 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors.kernels.evolving import evolve, nearest
-from fedneighbors.kernels.kerneldensity import ACTIVATIONS, log_sums
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.clustering._evolving import evolve, nearest
+from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS, log_sums
 
-__all__ = [
-    "ACTIVATIONS",
-    "SIGMAS",
-    "Clusters",
-    "Grown",
-    "canonical_order",
-    "class_log_densities",
-    "evolve_rows",
-    "log_posteriors",
-    "majority",
-    "merge_centers",
-    "nearest_centers",
-    "warmup",
-]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Rule = Literal["modified", "original"]
 
 SIGMAS: Floats = np.geomspace(1e-3, 10.0, 20)

@@ -15,25 +15,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._sharing import dealt
 from fedneighbors.methods.fedpnn.algorithm import log_posteriors
-from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.private.model import MAGIC, PrivateFedPNNModel
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.sharing import dealt
+from fedneighbors.methods.fedpnn.private._model import MAGIC, PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.protocol import coordinate
 from fedneighbors.metrics import balanced_accuracy
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tables.labels import label_array, reserved_labels
-from fedneighbors.tables.modelfile import read_model_file
-from fedneighbors.tables.owners import Holdings, rows_by_party
-from fedneighbors.tables.seeds import public_seed
-
-__all__ = ["FedPNNClassifier"]
-
-Floats = npt.NDArray[np.float64]
+from fedneighbors.tabular._model_file import read_model_file
+from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
+from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
 class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,7 +85,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Threads for prediction, and for training where there is one party; results do not depend on
         it. -1 means all processors.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.policy.Privacy`. In
+        Train under differential privacy, see :class:`~fedneighbors.privacy._policy.Privacy`. In
         place of clusters, noised sums are exchanged, so that of the other parameters ``bounds``,
         ``share``, ``random_state`` and ``n_jobs`` alone apply.
     bounds : float64 array of shape (n_features, 2), optional
@@ -353,7 +350,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_privately(
         self, x: Floats, labels: npt.NDArray[Any], parties: Any, privacy: Privacy
     ) -> Self:
-        from fedneighbors.methods.fedpnn.private import training
+        from fedneighbors.methods.fedpnn.private import _training as training
 
         training.refuse_beside_privacy(self.get_params(deep=False), type(self)().get_params(False))
         seed = public_seed(self.random_state)

@@ -11,14 +11,15 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from fedneighbors.federation.flower import Config, client_app, server_app
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, Party, Refuse
-from fedneighbors.methods.fedpnn.protocol import FedPNNParty, coordinate
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
-from fedneighbors.privacy.configuration import privacy_from
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.tables.appconfig import (
+from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, Party, Refuse
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.privacy._configuration import privacy_from
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._app_config import (
     check_masked,
     check_model_path,
     keep_model,
@@ -28,8 +29,6 @@ from fedneighbors.tables.appconfig import (
     typed,
     unless,
 )
-
-__all__ = ["client", "server", "settings_from"]
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ def _party(node: Config) -> Party:
 
 
 def _private_party(table: dict[str, Any], privacy: Privacy, node: Config) -> Party:
-    from fedneighbors.methods.fedpnn.private.party import PrivateFedPNNParty
+    from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 
     account = party_account(node)
     try:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn.algorithm import SIGMAS, Clusters, majority, merge_centers
-from fedneighbors.methods.fedpnn.frame import Constants, Frame, make_frame
-from fedneighbors.methods.fedpnn.messages import (
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, gather, total
+from fedneighbors.methods.fedpnn._frame import Constants, Frame, make_frame
+from fedneighbors.methods.fedpnn._messages import (
     CentersRequest,
     ConstantsRequest,
     ModelRelease,
@@ -28,22 +28,18 @@ from fedneighbors.methods.fedpnn.messages import (
     SelectionRequest,
     frame_bytes,
 )
-from fedneighbors.methods.fedpnn.metric import ClassMoments, supervised_metric
-from fedneighbors.methods.fedpnn.model import FedPNNModel
-from fedneighbors.methods.fedpnn.party import FedPNNParty
-from fedneighbors.methods.fedpnn.selection import (
+from fedneighbors.methods.fedpnn._metric import ClassMoments, supervised_metric
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._selection import (
     ClassSums,
     Selection,
     most_telling,
     welch_statistics,
 )
-from fedneighbors.methods.fedpnn.settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.thresholds import advice_on
-from fedneighbors.tables.schema import Agreed, Schema, agree
-
-__all__ = ["FedPNNParty", "chosen_sigma", "coordinate"]
-
-Floats = npt.NDArray[np.float64]
+from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._thresholds import advice_on
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS, Clusters, majority, merge_centers
+from fedneighbors.tabular._schema import Agreed, Schema, agree
 
 DEFAULT_SIGMA = 0.5
 """Where no party has rows of two classes, so that none can tell."""

@@ -3,23 +3,13 @@
 The estimators resolve on first use, so that a party that only counts does not load scikit-learn.
 """
 
-import importlib
-from typing import Any
+from fedneighbors._lazy import lazy_names
 
-_HOME = {
+_HOMES = {
     "FlyNNClassifier": "fedneighbors.methods.flynn.estimator",
-    "FlyNNSearchCV": "fedneighbors.methods.flynn.selection",
-    "SimHashBloomClassifier": "fedneighbors.methods.flynn.simhash",
+    "FlyNNSearchCV": "fedneighbors.methods.flynn._selection",
 }
 
-__all__ = ["FlyNNClassifier", "FlyNNSearchCV", "SimHashBloomClassifier"]
+__all__ = ["FlyNNClassifier", "FlyNNSearchCV"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedneighbors.methods.flynn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -13,28 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.kernels.bloom import accumulate, novelty
-from fedneighbors.kernels.bloomgrid import grid_hits
-from fedneighbors.kernels.exactsum import exact_moments
-from fedneighbors.kernels.flyhash import winners
-from fedneighbors.kernels.wiring import wiring as _wiring
-from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.tables.moments import blocks
-
-__all__ = [
-    "DecayTable",
-    "HashPlan",
-    "class_sizes",
-    "count_rows",
-    "decay_table",
-    "default_decay",
-    "default_sizes",
-    "draw_wiring",
-    "hash_rows",
-    "hash_table",
-    "score_rows",
-    "warmup",
-]
+from fedneighbors._typing import Floats
+from fedneighbors.kernels._exactsum import exact_moments
+from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
+from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
+from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._wiring import wiring as _wiring
+from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.tabular._moments import blocks
 
 # Decay by default: a class as frequent as the mean meets, on a unit of mean load, the weight
 # exp(-KAPPA). Only this product of decay and load matters, see ``default_decay``.
@@ -43,7 +29,6 @@ MAX_UNITS = 1 << 24
 
 Active = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 
 
 def draw_wiring(

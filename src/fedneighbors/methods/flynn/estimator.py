@@ -12,26 +12,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
-from fedneighbors.methods.flynn.algorithm import count_rows, hash_table
-from fedneighbors.methods.flynn.calibration import (
+from fedneighbors.methods.flynn._calibration import (
     calibration_rows,
     leave_one_out,
     log_losses,
 )
-from fedneighbors.methods.flynn.features import hashable_numbers
-from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.methods.flynn._features import hashable_numbers
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._training import fit
+from fedneighbors.methods.flynn.algorithm import count_rows, hash_table
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
-from fedneighbors.methods.flynn.training import fit
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord
-from fedneighbors.tables.labels import label_array, label_index, reserved_labels
-from fedneighbors.tables.owners import Holdings, rows_by_party
-from fedneighbors.tables.seeds import public_seed
-
-__all__ = ["FlyNNClassifier"]
-
-Floats = npt.NDArray[np.float64]
+from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
+from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -66,7 +62,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs : int, optional
         Threads. The result does not depend on it.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.policy.Privacy`. What
+        Train under differential privacy, see :class:`~fedneighbors.privacy._policy.Privacy`. What
         is derived from the rows is then paid for or was declared public; with ``decay=None`` rows
         get a score that suits noised counts.
 

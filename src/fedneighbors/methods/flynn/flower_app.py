@@ -6,13 +6,13 @@ party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. A n
 ``dataset``.
 """
 
-from fedneighbors.federation.flower import Config, client_app, server_app
-from fedneighbors.federation.roles import Coordinator
-from fedneighbors.methods.flynn.model import FlyNNModel
+from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._roles import Coordinator
+from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.privacy.configuration import privacy_from
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.tables.appconfig import (
+from fedneighbors.privacy._configuration import privacy_from
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._app_config import (
     check_masked,
     check_model_path,
     declared_rows,
@@ -23,8 +23,6 @@ from fedneighbors.tables.appconfig import (
     typed,
     unless,
 )
-
-__all__ = ["client", "server", "settings_from"]
 
 
 def settings_from(config: Config) -> FlyNNSettings:
@@ -78,7 +76,7 @@ def _party(node: Config) -> FlyNNParty:
     privacy = _privacy(node)
     if privacy is None:
         return FlyNNParty(**table)
-    from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
+    from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 
     return PrivateFlyNNParty(**table, privacy=privacy, **party_account(node))
 

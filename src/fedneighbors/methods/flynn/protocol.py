@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError, ProtocolError
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, Refuse, gather, total
-from fedneighbors.kernels.exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
-from fedneighbors.methods.flynn.calibration import calibration_rows, leave_one_out, log_losses
-from fedneighbors.methods.flynn.expansion import choose_expansion
-from fedneighbors.methods.flynn.features import FeatureMap, check_scaling, standardizer
-from fedneighbors.methods.flynn.messages import (
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
+from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
+from fedneighbors.methods.flynn._calibration import calibration_rows, leave_one_out, log_losses
+from fedneighbors.methods.flynn._expansion import choose_expansion
+from fedneighbors.methods.flynn._features import FeatureMap, check_scaling, standardizer
+from fedneighbors.methods.flynn._messages import (
     CalibrationReply,
     CountReply,
     CountRequest,
@@ -33,12 +32,10 @@ from fedneighbors.methods.flynn.messages import (
     Receipt,
     SchemaRequest,
 )
-from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.tables.labels import Label, label_positions
-from fedneighbors.tables.moments import Moments, blocks, column_moments
-from fedneighbors.tables.schema import agree, describe
-
-__all__ = ["FlyNNParty", "FlyNNSettings", "checked_moments", "coordinate"]
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
+from fedneighbors.tabular._moments import Moments, blocks, column_moments
+from fedneighbors.tabular._schema import Label, agree, describe, label_positions
 
 
 @dataclass(frozen=True)

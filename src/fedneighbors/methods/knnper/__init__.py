@@ -3,22 +3,13 @@
 The estimators resolve on first use; what trains networks needs the extra ``torch``.
 """
 
-import importlib
-from typing import Any
+from fedneighbors._lazy import lazy_names
 
-_HOME = {
+_HOMES = {
     "KNNPerClassifier": "fedneighbors.methods.knnper.estimator",
-    "KNNPerRegressor": "fedneighbors.methods.knnper.regressor",
+    "KNNPerRegressor": "fedneighbors.methods.knnper._regressor",
 }
 
 __all__ = ["KNNPerClassifier", "KNNPerRegressor"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedneighbors.methods.knnper' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

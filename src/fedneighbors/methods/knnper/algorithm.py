@@ -10,25 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.knnper.memory.compression.codes import refuse_foreign
-from fedneighbors.methods.knnper.memory.neighbors import Neighbors
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
 
-__all__ = [
-    "GRID",
-    "KERNELS",
-    "averaged",
-    "best_mixture",
-    "closeness",
-    "least_mixture",
-    "local_means",
-    "local_votes",
-    "mixed",
-    "scale_bits",
-    "weighted_change",
-]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Kernel = Literal["paper", "gaussian", "uniform"]
 
 KERNELS: tuple[Kernel, ...] = ("paper", "gaussian", "uniform")

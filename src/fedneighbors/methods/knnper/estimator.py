@@ -9,20 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from fedneighbors.methods.knnper.compressing import Compressing
-from fedneighbors.methods.knnper.files.saving import Saved
-from fedneighbors.methods.knnper.fitting import fit_clients
-from fedneighbors.methods.knnper.membership import Classifying, Owners
-from fedneighbors.methods.knnper.personal.mixtures import Personal
-from fedneighbors.methods.knnper.private.spending import spending, spent_by
-from fedneighbors.methods.knnper.settings import Metric
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors._typing import Floats
+from fedneighbors.methods.knnper._compressing import Compressing
+from fedneighbors.methods.knnper._fitting import fit_clients
+from fedneighbors.methods.knnper._membership import Classifying, Owners
+from fedneighbors.methods.knnper._settings import Metric
+from fedneighbors.methods.knnper.files._saving import Saved
+from fedneighbors.methods.knnper.personal._mixtures import Personal
+from fedneighbors.methods.knnper.private._spending import spending, spent_by
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord
-from fedneighbors.tables.labels import label_array, reserved_labels
-
-__all__ = ["KNNPerClassifier"]
-
-Floats = npt.NDArray[np.float64]
+from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
 class KNNPerClassifier(

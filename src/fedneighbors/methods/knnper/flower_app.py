@@ -15,21 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from fedneighbors.federation.flower import Config, client_app, server_app
-from fedneighbors.federation.loop import Outcome
-from fedneighbors.federation.roles import Coordinator, Refuse, gather
-from fedneighbors.methods.knnper.files.checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper.files.model import KNNPerModel
-from fedneighbors.methods.knnper.networks.blueprint import OWN, Blueprint
-from fedneighbors.methods.knnper.networks.choice import Model
-from fedneighbors.methods.knnper.networks.flat import Layout
-from fedneighbors.methods.knnper.node import NodeParty
-from fedneighbors.methods.knnper.plan import OpeningRequest, PlanRequest, planned
+from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._roles import Coordinator, Refuse, gather
+from fedneighbors.methods.knnper._node import NodeParty
+from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest, planned
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
+from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import coordinate
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.trial import probe, refuse_unsuited
-from fedneighbors.tables.appconfig import (
+from fedneighbors.neural._blueprint import OWN, Blueprint
+from fedneighbors.neural._choice import Model
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._regime import Regime
+from fedneighbors.tabular._app_config import (
     check_model_path,
     keep_model,
     node_value,
@@ -38,9 +38,7 @@ from fedneighbors.tables.appconfig import (
     typed,
     unless,
 )
-from fedneighbors.tables.schema import agree
-
-__all__ = ["client", "memories_from", "rounds_from", "server"]
+from fedneighbors.tabular._schema import agree
 
 log = logging.getLogger(__name__)
 

@@ -12,26 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
-from fedneighbors.methods.knnper.client import FIXED_POINT, KNNPerParty
-from fedneighbors.methods.knnper.messages import (
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
+from fedneighbors.methods.knnper._client import FIXED_POINT
+from fedneighbors.methods.knnper._messages import (
     PoolRequest,
     ReleaseRequest,
     SchemaRequest,
     TrainRequest,
 )
-from fedneighbors.methods.knnper.personal.discriminants import Discriminants
-from fedneighbors.methods.knnper.personal.pool import PoolTerms
-from fedneighbors.methods.knnper.settings import RoundSettings
-from fedneighbors.methods.knnper.targets.classes import CLASSES
-from fedneighbors.methods.knnper.targets.kind import Kind
-from fedneighbors.methods.knnper.views import Frame, discriminants, framed
-from fedneighbors.tables.labels import Label
-from fedneighbors.tables.schema import Agreed
-
-__all__ = ["KNNPerParty", "Shared", "Stage", "coordinate", "train_rounds"]
+from fedneighbors.methods.knnper._settings import RoundSettings
+from fedneighbors.methods.knnper._views import Frame, discriminants, framed
+from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.personal._discriminants import Discriminants
+from fedneighbors.methods.knnper.personal._pool import PoolTerms
+from fedneighbors.methods.knnper.targets._classes import CLASSES
+from fedneighbors.methods.knnper.targets._kind import Kind
+from fedneighbors.tabular._schema import Agreed, Label
 
 Weights = npt.NDArray[np.floating[Any]]
 Steps = Generator[Ask, Replies, Weights]

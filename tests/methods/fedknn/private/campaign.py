@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation
 from tests.naive.fedknn import nearest

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedneighbors.methods.fedknn.private.padding import PaddedBoundReply, PaddedNearestReply
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundReply, PaddedNearestReply
 
 
 class Liar:

@@ -6,15 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedneighbors.datasets.graphs import Graph
+from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.private.padding import PaddedBoundRequest
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.provider import Provider
-from fedneighbors.methods.fedknn.queries import decode_query, encode_query
 
 RNG, PLAIN = np.random.default_rng(0), random.Random(0)
 ROWS = RNG.normal(size=(4200, 64))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import BudgetExceeded
-from fedneighbors.methods.fedknn.private.ledger import charged_noise
-from fedneighbors.methods.fedknn.private.noise import CountNoise, PaperNoise
-from fedneighbors.privacy.guarantees import ApproxDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.methods.fedknn.private._ledger import charged_noise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
+from fedneighbors.privacy._guarantees import ApproxDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 PROVIDERS = ("north", "south", "west")
 EPOCH = b"first"

@@ -7,8 +7,8 @@ import pytest
 
 from fedneighbors import FederatedNeighbors, Privacy
 from fedneighbors.errors import BudgetExceeded
-from fedneighbors.privacy.guarantees import ApproxDP, PureDP
-from fedneighbors.privacy.ledger import Ledger
+from fedneighbors.privacy._guarantees import ApproxDP, PureDP
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 RNG = np.random.default_rng(8)
 POINTS = RNG.normal(size=(300, 4))

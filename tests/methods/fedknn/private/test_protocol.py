@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
-from fedneighbors.federation.inprocess import run
-from fedneighbors.federation.messages import encode
-from fedneighbors.methods.fedknn.metrics.plain import PlainMetric
-from fedneighbors.methods.fedknn.private.noise import CountNoise
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedknn._provider import Provider, on_grid
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.provider import Provider, on_grid
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.methods.fedknn.private.liars import LIES, Liar, bounds_only, cut_short, forged
 from tests.naive.fedknn import nearest

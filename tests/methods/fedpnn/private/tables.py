@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.fedpnn.private.party import PrivateFedPNNParty
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 BOUNDS = (-4.0, 4.0)
 LOCAL = Privacy(epsilon=1, public=("classes",), bounds=BOUNDS)

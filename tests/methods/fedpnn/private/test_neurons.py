@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.fedpnn.private.neurons import (
+from fedneighbors.methods.fedpnn.private._neurons import (
     CELL_SIGMA,
     ClassMeans,
     axis_between,
@@ -12,7 +12,7 @@ from fedneighbors.methods.fedpnn.private.neurons import (
     noised_means,
     noised_origin,
 )
-from fedneighbors.methods.fedpnn.private.release import N_CELLS, class_sums, origin_sums
+from fedneighbors.methods.fedpnn.private._release import N_CELLS, class_sums, origin_sums
 
 
 def naive_log_densities(neurons, units, *, floor_of_noise=0.5):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import WireError
-from fedneighbors.federation.messages import decode, encode
-from fedneighbors.federation.roles import MaskedRound, Refusal, Refuse, serve
-from fedneighbors.methods.fedpnn.messages import ConstantsRequest, ModelRelease, SchemaRequest
-from fedneighbors.methods.fedpnn.private import party as party_module
-from fedneighbors.methods.fedpnn.private.messages import (
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.methods.fedpnn._messages import ConstantsRequest, ModelRelease, SchemaRequest
+from fedneighbors.methods.fedpnn.private import _party as party_module
+from fedneighbors.methods.fedpnn.private._messages import (
     CellsRequest,
     ClassSumsRequest,
     MaskedClassSumsRequest,
@@ -20,13 +20,13 @@ from fedneighbors.methods.fedpnn.private.messages import (
     OriginRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.fedpnn.private.plan import class_sums_of
-from fedneighbors.methods.fedpnn.private.release import class_sums, directions, in_cube
-from fedneighbors.privacy.audit.certificates import certified_epsilon
-from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.noising import noising, shares
-from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.methods.fedpnn.private._plan import class_sums_of
+from fedneighbors.methods.fedpnn.private._release import class_sums, directions, in_cube
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.audit._certificates import certified_epsilon
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.noise._calibration import noising, shares
 from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
 
 PLACE = np.array([0.25, 0.0, -0.25, 0.0])

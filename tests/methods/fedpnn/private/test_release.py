@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PrivacyError
-from fedneighbors.methods.fedpnn.private.plan import cells, class_sums_of, origin
-from fedneighbors.methods.fedpnn.private.release import (
+from fedneighbors.methods.fedpnn.private._plan import cells, class_sums_of, origin
+from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     along,
     cell_counts,
@@ -25,10 +25,10 @@ from fedneighbors.methods.fedpnn.private.release import (
     part,
     public_bounds,
 )
-from fedneighbors.privacy.accounting import fits
-from fedneighbors.privacy.guarantees import ApproxDP, PureDP
-from fedneighbors.privacy.noising import mechanism, shares
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import ApproxDP, PureDP
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.noise._calibration import mechanism, shares
 
 RELATIONS = st.sampled_from(["add_remove", "replace_one"])
 SEEDS = st.integers(0, 2**32 - 1)

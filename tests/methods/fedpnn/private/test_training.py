@@ -13,15 +13,14 @@ from fedneighbors.errors import (
     ProtocolError,
     SchemaMismatch,
 )
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
-from fedneighbors.federation.roles import serve
-from fedneighbors.methods.fedpnn.private.messages import CellsRequest, NoisyReply
-from fedneighbors.methods.fedpnn.private.neurons import axis_between, noised_means, noised_origin
-from fedneighbors.methods.fedpnn.private.plan import class_sums_of, origin
-from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
-from fedneighbors.methods.fedpnn.private.release import (
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._roles import serve
+from fedneighbors.methods.fedpnn.private._messages import CellsRequest, NoisyReply
+from fedneighbors.methods.fedpnn.private._neurons import axis_between, noised_means, noised_origin
+from fedneighbors.methods.fedpnn.private._plan import class_sums_of, origin
+from fedneighbors.methods.fedpnn.private._release import (
     cell_counts,
     class_sums,
     directions,
@@ -29,7 +28,8 @@ from fedneighbors.methods.fedpnn.private.release import (
     origin_sums,
     public_bounds,
 )
-from fedneighbors.privacy.accounting import fits
+from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+from fedneighbors.privacy._accounting import fits
 from tests.federation.maskfleet import enroll
 from tests.methods.fedpnn.private.tables import (
     CENTRAL,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedneighbors.methods.fedpnn.synthesis.mixture import fit_modes
+from fedneighbors.methods.fedpnn.synthesis._mixture import fit_modes
 
 
 def three_hills(n=3_000, seed=0):

@@ -4,7 +4,7 @@ import pytest
 
 from fedneighbors.methods.fedpnn.synthesis import quality_record
 from fedneighbors.records import read_record, write_record
-from fedneighbors.reports.html import write_report
+from fedneighbors.reports._html import write_report
 
 
 def rows(seed, n=80):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.flynn.private.party import PrivateFlyNNParty
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 PUBLIC = ("classes", "n_rows", "scaling")
 HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)

@@ -6,18 +6,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedneighbors.federation.messages import decode, encode
-from fedneighbors.federation.roles import MaskedRound, Refusal, Refuse, serve
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.methods.flynn.messages import (
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._messages import (
     CountRequest,
     Finish,
     ModelRelease,
     MomentsRequest,
     SchemaRequest,
 )
-from fedneighbors.methods.flynn.private.messages import (
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.private._messages import (
     ConstantsRequest,
     MaskedConstantsRequest,
     MaskedNoisyCountRequest,
@@ -27,16 +27,16 @@ from fedneighbors.methods.flynn.private.messages import (
     PublicMomentsRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.flynn.private.release import (
+from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
     part,
 )
-from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.noising import shares
-from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.noise._calibration import shares
 from tests.methods.flynn.private.tables import CENTRAL, LOCAL, PAPER, ledger_of, party, table
 
 PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PrivacyError
+from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.methods.flynn.private.release import (
+from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
@@ -19,10 +19,10 @@ from fedneighbors.methods.flynn.private.release import (
     picks,
     quantized_moments,
 )
-from fedneighbors.privacy.accounting import fits, largest_zcdp
-from fedneighbors.privacy.guarantees import ApproxDP, PureDP
-from fedneighbors.privacy.noising import mechanism, shares, variance
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.privacy._accounting import fits, largest_zcdp
+from fedneighbors.privacy._guarantees import ApproxDP, PureDP
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.noise._calibration import mechanism, shares, variance
 
 EPSILONS = st.fractions(Fraction(1, 50), 8, max_denominator=100)
 

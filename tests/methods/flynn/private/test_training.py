@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import DataError, PartyMissing, PartyRefused, PrivacyError, ProtocolError
-from fedneighbors.federation.loop import run_rounds
-from fedneighbors.federation.maskedsums import MaskedSums
-from fedneighbors.federation.masking import MaskInput, OpenSum, Unmask
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import serve
+from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._masked_sums import MaskedSums
+from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import serve
+from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._messages import CountRequest
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.features import FeatureMap
-from fedneighbors.methods.flynn.messages import CountRequest
-from fedneighbors.methods.flynn.private.messages import (
+from fedneighbors.methods.flynn.private._messages import (
     ConstantsReply,
     NoisyCountReply,
     NoisyCountRequest,
@@ -23,10 +23,10 @@ from fedneighbors.methods.flynn.private.messages import (
 )
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
-from fedneighbors.privacy.accounting import fits
-from fedneighbors.privacy.audit.certificates import certified_epsilon
-from fedneighbors.privacy.guarantees import PureDP
-from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.audit._certificates import certified_epsilon
 from tests.federation.maskfleet import enroll
 from tests.methods.flynn.private.tables import (
     CENTRAL,

@@ -5,9 +5,9 @@ import pytest
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files.discriminants import SeenParts, read_seen, seen_bytes
-from fedneighbors.methods.knnper.files.model import KNNPerModel
-from fedneighbors.methods.knnper.personal.discriminants import Discriminants, RandomFeatures
+from fedneighbors.methods.knnper.files._discriminants import SeenParts, read_seen, seen_bytes
+from fedneighbors.methods.knnper.files._model import KNNPerModel
+from fedneighbors.methods.knnper.personal._discriminants import Discriminants, RandomFeatures
 
 SEEN = Discriminants(RandomFeatures(5, 0.25, 3), np.array([[1.0, 0.0], [0.5, 2.0], [0.0, -1.0]]))
 
@@ -45,7 +45,7 @@ def test_a_file_whose_discriminants_are_damaged_is_refused(tmp_path, monkeypatch
     y, owner = np.arange(40) % 3, np.repeat(["a", "b"], 20)
     model = KNNPerClassifier(hidden=(4,), n_rounds=1, combine="pool").fit(x, y, parties=owner)
     monkeypatch.setattr(
-        "fedneighbors.methods.knnper.files.model.seen_bytes", lambda seen: seen_bytes(seen)[:-9]
+        "fedneighbors.methods.knnper.files._model.seen_bytes", lambda seen: seen_bytes(seen)[:-9]
     )
     model.save(tmp_path / "model")
 

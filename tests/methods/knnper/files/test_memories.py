@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_wine
 
 from fedneighbors.errors import ModelFileError, RebuildNeeded, WireError
-from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files.clients import CompressedParts
-from fedneighbors.methods.knnper.files.memories import (
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.files._clients import CompressedParts
+from fedneighbors.methods.knnper.files._memories import (
     CenterParts,
     CodedParts,
     PrototypeParts,
     memory_bytes,
     read_memory,
 )
-from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts, SharingParts
-from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, new_memory
-from fedneighbors.methods.knnper.personal.mixtures import EXPERTS
-from fedneighbors.methods.knnper.settings import MemorySettings
-from fedneighbors.tables.modelfile import sealed_model
+from fedneighbors.methods.knnper.files._model import MAGIC, ModelParts, SharingParts
+from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
+from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
+from fedneighbors.tabular._model_file import sealed_model
 from tests.methods.knnper.memory.compression.tables import tables
 
 X, Y = load_wine(return_X_y=True)
@@ -371,6 +371,6 @@ def test_a_shared_codec_goes_with_product_codes_alone():
 
 
 def codec_of_nothing():
-    from fedneighbors.methods.knnper.memory.compression.product import ProductCodec
+    from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
 
     return ProductCodec(8, 8)

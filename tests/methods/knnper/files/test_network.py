@@ -9,13 +9,13 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files.clients import ClientParts
-from fedneighbors.methods.knnper.files.model import MAGIC, ModelParts, SeeingParts
-from fedneighbors.methods.knnper.networks.flat import Layout
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.tables.modelfile import sealed_model
+from fedneighbors.methods.knnper.files._clients import ClientParts
+from fedneighbors.methods.knnper.files._model import MAGIC, ModelParts, SeeingParts
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._layout import Layout
+from fedneighbors.tabular._model_file import sealed_model
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

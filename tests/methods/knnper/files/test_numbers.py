@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes
 
 from fedneighbors.errors import DataError, ModelFileError
-from fedneighbors.federation.messages import decode, encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.files.clients import ClientParts, CompressedParts
-from fedneighbors.methods.knnper.files.memories import CodedParts
-from fedneighbors.methods.knnper.files.model import (
+from fedneighbors.methods.knnper.files._clients import ClientParts, CompressedParts
+from fedneighbors.methods.knnper.files._memories import CodedParts
+from fedneighbors.methods.knnper.files._model import (
     MAGIC,
     NUMBERS_MAGIC,
     ModelParts,
     NumberParts,
 )
-from fedneighbors.methods.knnper.personal.regression import NUMBER_EXPERTS
-from fedneighbors.tables.modelfile import sealed_model
+from fedneighbors.methods.knnper.personal._regression import NUMBER_EXPERTS
+from fedneighbors.tabular._model_file import sealed_model
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y, OTHERS = X[:120], Y[:120], X[120:]

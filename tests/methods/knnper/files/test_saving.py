@@ -9,14 +9,14 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.federation.messages import encode
+from fedneighbors.federation._messages import encode
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files.clients import ClientParts, read_settings, settings_parts
-from fedneighbors.methods.knnper.files.model import MAGIC
-from fedneighbors.methods.knnper.personal.own import OwnPart
-from fedneighbors.methods.knnper.settings import MemorySettings
-from fedneighbors.privacy.policy import Privacy
-from fedneighbors.tables.modelfile import sealed_model
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.files._clients import ClientParts, read_settings, settings_parts
+from fedneighbors.methods.knnper.files._model import MAGIC
+from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._model_file import sealed_model
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -155,8 +155,8 @@ def settings_message():
 
 def sealed_client(raw, **changed):
     """Return the bytes of a model whose first client is changed, and sealed anew."""
-    from fedneighbors.federation.messages import decode
-    from fedneighbors.methods.knnper.files.model import ModelParts
+    from fedneighbors.federation._messages import decode
+    from fedneighbors.methods.knnper.files._model import ModelParts
 
     parts = decode(raw[len(MAGIC) + 32 :], (ModelParts,))
     client = decode(parts.clients[0], (ClientParts,))

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.memory.compression.kinds import new_memory
-from fedneighbors.methods.knnper.memory.datastore import Datastore
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory.compression._kinds import new_memory
 
 
 def filled(strategy, capacity, batches, seed=0):

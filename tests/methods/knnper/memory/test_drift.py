@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.memory.drift import (
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._drift import (
     DriftWatch,
     error_doubt,
     error_evidence,
     label_evidence,
 )
-from fedneighbors.methods.knnper.personal.mixtures import Personal
-from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.personal._mixtures import Personal
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.knnper.memory.rows import RowWindow
+from fedneighbors.methods.knnper.memory._rows import RowWindow
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["append", "drop", "keep", "vacate"]), st.integers(0, 9)),

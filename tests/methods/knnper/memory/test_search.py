@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.methods.knnper.memory import search
-from fedneighbors.methods.knnper.memory.datastore import Datastore
-from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.memory.search import nearest_by_faiss, searched
+from fedneighbors.methods.knnper.memory import _search as search
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.memory._search import nearest_by_faiss, searched
 
 
 @st.composite

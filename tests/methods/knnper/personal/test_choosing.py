@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_wine
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
+from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     GRID,
     best_mixture,
@@ -15,12 +16,11 @@ from fedneighbors.methods.knnper.algorithm import (
     local_votes,
     mixed,
 )
-from fedneighbors.methods.knnper.files.clients import read_settings, settings_parts
-from fedneighbors.methods.knnper.memory.neighbors import nearest
-from fedneighbors.methods.knnper.personal.choosing import choice, in_metric
-from fedneighbors.methods.knnper.personal.mixtures import HeldOut, held_out_rows
-from fedneighbors.methods.knnper.personal.regression import HeldOutNumbers
-from fedneighbors.methods.knnper.settings import MemorySettings
+from fedneighbors.methods.knnper.files._clients import read_settings, settings_parts
+from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.personal._choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal._mixtures import HeldOut, held_out_rows
+from fedneighbors.methods.knnper.personal._regression import HeldOutNumbers
 from tests.naive import knnper as naive
 
 X, Y = load_wine(return_X_y=True)

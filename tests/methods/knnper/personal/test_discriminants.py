@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.messages import CountsRequest, ReleaseRequest, ScatterRequest
-from fedneighbors.methods.knnper.personal import discriminants
-from fedneighbors.methods.knnper.personal.discriminants import (
+from fedneighbors.methods.knnper._messages import CountsRequest, ReleaseRequest, ScatterRequest
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper.personal import _discriminants as discriminants
+from fedneighbors.methods.knnper.personal._discriminants import (
     RIDGE,
     Discriminants,
     RandomFeatures,
@@ -22,8 +24,6 @@ from fedneighbors.methods.knnper.personal.discriminants import (
     feature_rate,
     n_features_for,
 )
-from fedneighbors.methods.knnper.settings import MemorySettings
-from fedneighbors.methods.knnper.simulation import Cohort, simulate
 from tests.methods.knnper.federations import members, training
 from tests.naive.discriminants import scatter as naive_scatter
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedneighbors.methods.knnper.personal.pool import (
+from fedneighbors.methods.knnper.personal._pool import (
     fit_pool,
     local_prior,
     pool_terms,

@@ -7,19 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyRefused, ProtocolError, SchemaMismatch
-from fedneighbors.federation.inprocess import run
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._messages import CountsRequest, UnitsRequest
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._simulation import Cohort, simulate
 from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_means
-from fedneighbors.methods.knnper.client import KNNPerParty
-from fedneighbors.methods.knnper.memory.neighbors import Neighbors
-from fedneighbors.methods.knnper.messages import CountsRequest, UnitsRequest
-from fedneighbors.methods.knnper.networks.network import Network, state_of
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.personal.regression import FIRST_WEIGHTS, linear_pool, linear_terms
-from fedneighbors.methods.knnper.settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.simulation import Cohort, simulate
-from fedneighbors.methods.knnper.targets.numbers import NUMBERS
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.methods.knnper.training.trainer import squared_error
+from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.personal._regression import (
+    FIRST_WEIGHTS,
+    linear_pool,
+    linear_terms,
+)
+from fedneighbors.methods.knnper.targets._numbers import NUMBERS
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._network import Network, state_of
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._trainer import squared_error
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, training
 from tests.naive import knnper as naive
 

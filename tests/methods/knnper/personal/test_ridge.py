@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.knnper.personal.ridge import (
+from fedneighbors.methods.knnper.personal._ridge import (
     PENALTIES,
     Head,
     head_held_out,

@@ -4,16 +4,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedneighbors.federation.inprocess import run
-from fedneighbors.methods.knnper.networks.flat import Layout
-from fedneighbors.methods.knnper.networks.network import Network
-from fedneighbors.methods.knnper.networks.perceptron import perceptron
-from fedneighbors.methods.knnper.private.party import PrivateKNNPerParty
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.knnper._settings import RoundSettings
+from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import PrivateRounds, coordinate_private
-from fedneighbors.methods.knnper.settings import RoundSettings
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.privacy.ledger import Ledger
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Network
+from fedneighbors.neural._regime import Regime
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 
 PRIVACY = Privacy(epsilon=2, delta=1e-5, classes=(0, 1, 2))
 ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=10))

@@ -13,20 +13,20 @@ import torch
 from torch import nn
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation.roles import Refuse
-from fedneighbors.methods.knnper.messages import SchemaRequest, TrainRequest
-from fedneighbors.methods.knnper.networks.flat import Layout
-from fedneighbors.methods.knnper.networks.network import Network
-from fedneighbors.methods.knnper.private.accounting import ORDERS, accountant
-from fedneighbors.methods.knnper.private.messages import (
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper.private._messages import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.privacy.accounting import fits
-from fedneighbors.privacy.guarantees import ApproxDP
-from fedneighbors.privacy.policy import Privacy, terms
+from fedneighbors.neural._accounting import ORDERS, accountant
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Network
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import ApproxDP
+from fedneighbors.privacy._policy import Privacy, terms
 from tests.methods.knnper.private.clients import PRIVACY, client, clients, ledger_of, rows, train
 
 EMPTY = np.empty(0)

@@ -10,12 +10,12 @@ from torch import nn
 
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.private.protocol import check_payable, frame_of
-from fedneighbors.methods.knnper.settings import RoundSettings
-from fedneighbors.methods.knnper.training.regime import Regime
-from fedneighbors.privacy.accounting import fits
-from fedneighbors.privacy.guarantees import ApproxDP
-from fedneighbors.privacy.policy import Privacy
+from fedneighbors.neural._regime import Regime
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import ApproxDP
+from fedneighbors.privacy._policy import Privacy
 from tests.methods.knnper.private.clients import PRIVACY, clients, rows, train
 
 LAVISH = Privacy(epsilon=2000, delta=1e-5, classes=(0, 1, 2), bounds=(-6, 6))

@@ -13,19 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, gather
-from fedneighbors.methods.fedknn.answers import Answer
-from fedneighbors.methods.fedknn.private.oblivious import Shelf, counts_of_bounds
-from fedneighbors.methods.fedknn.private.padding import (
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, gather
+from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.private._padding import (
     MOST_BYTES_OF_A_NAME,
     PaddedBoundReply,
     PaddedBoundRequest,
     PaddedNearestReply,
     PaddedNearestRequest,
 )
-
-__all__ = ["NoiseOf", "dann_star", "dann_star_as_printed", "first_asked", "second_asked"]
 
 Flags = npt.NDArray[np.bool_]
 

@@ -7,13 +7,11 @@ function of what was released, so that it costs nothing to hand it out.
 import secrets
 from dataclasses import dataclass, fields
 
-import numpy as np
-import numpy.typing as npt
-
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.messages import Message
-from fedneighbors.federation.roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn.private.messages import (
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, gather, total
+from fedneighbors.methods.fedpnn.private._messages import (
     CellsRequest,
     ClassSumsRequest,
     MaskedCellsRequest,
@@ -23,8 +21,8 @@ from fedneighbors.methods.fedpnn.private.messages import (
     PrivateModelRelease,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.fedpnn.private.model import PrivateFedPNNModel
-from fedneighbors.methods.fedpnn.private.neurons import (
+from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.private._neurons import (
     Neurons,
     axis_between,
     cell_neurons,
@@ -32,17 +30,12 @@ from fedneighbors.methods.fedpnn.private.neurons import (
     noised_means,
     noised_origin,
 )
-from fedneighbors.methods.fedpnn.private.plan import Release, cells, class_sums_of, origin
-from fedneighbors.methods.fedpnn.private.release import public_bounds
-from fedneighbors.privacy.noising import mechanism, shares, shares_counted_on, variance
-from fedneighbors.privacy.policy import Privacy, terms
-from fedneighbors.privacy.secagg.thresholds import default_threshold
-from fedneighbors.tables.schema import Agreed, agree
-
-__all__ = ["check_payable", "coordinate_private"]
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from fedneighbors.methods.fedpnn.private._plan import Release, cells, class_sums_of, origin
+from fedneighbors.methods.fedpnn.private._release import public_bounds
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
+from fedneighbors.secure_sum._shares import default_threshold
+from fedneighbors.tabular._schema import Agreed, agree
 
 _IDLE = ("n_picks", "accounting", "constants_share")
 """What a promise may say that other methods alone know."""

@@ -1,16 +1,15 @@
 """Synthetic tables from conditional generative networks, and how good they are."""
 
-import importlib
-from typing import Any
+from fedneighbors._lazy import lazy_names
 
-_HOME = {
-    "TabularSynthesizer": "fedneighbors.methods.fedpnn.synthesis.synthesizer",
-    "category_coverage": "fedneighbors.methods.fedpnn.synthesis.quality",
-    "correlation_similarity": "fedneighbors.methods.fedpnn.synthesis.quality",
-    "ks_complement": "fedneighbors.methods.fedpnn.synthesis.quality",
-    "nearest_records": "fedneighbors.methods.fedpnn.synthesis.quality",
-    "quality_record": "fedneighbors.methods.fedpnn.synthesis.report",
-    "utility": "fedneighbors.methods.fedpnn.synthesis.worth",
+_HOMES = {
+    "TabularSynthesizer": "fedneighbors.methods.fedpnn.synthesis._synthesizer",
+    "category_coverage": "fedneighbors.methods.fedpnn.synthesis._quality",
+    "correlation_similarity": "fedneighbors.methods.fedpnn.synthesis._quality",
+    "ks_complement": "fedneighbors.methods.fedpnn.synthesis._quality",
+    "nearest_records": "fedneighbors.methods.fedpnn.synthesis._quality",
+    "quality_record": "fedneighbors.methods.fedpnn.synthesis._report",
+    "utility": "fedneighbors.methods.fedpnn.synthesis._worth",
 }
 
 __all__ = [
@@ -23,12 +22,4 @@ __all__ = [
     "utility",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

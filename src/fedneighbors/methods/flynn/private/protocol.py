@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation.messages import encode
-from fedneighbors.federation.roles import Coordinator, Replies, gather, total
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Coordinator, Replies, gather, total
+from fedneighbors.methods.flynn._expansion import choose_expansion
+from fedneighbors.methods.flynn._features import FeatureMap, scales, standardizer
+from fedneighbors.methods.flynn._messages import CountRequest
+from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
-from fedneighbors.methods.flynn.expansion import choose_expansion
-from fedneighbors.methods.flynn.features import FeatureMap, scales, standardizer
-from fedneighbors.methods.flynn.messages import CountRequest
-from fedneighbors.methods.flynn.model import FlyNNModel
-from fedneighbors.methods.flynn.private.messages import (
+from fedneighbors.methods.flynn.private._messages import (
     ConstantsRequest,
     MaskedConstantsRequest,
     MaskedNoisyCountRequest,
@@ -29,7 +29,7 @@ from fedneighbors.methods.flynn.private.messages import (
     PublicMomentsRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.flynn.private.release import (
+from fedneighbors.methods.flynn.private._release import (
     active_units,
     constants_levels,
     count_sensitivity,
@@ -39,13 +39,11 @@ from fedneighbors.methods.flynn.private.release import (
     sizes_of_the_paper,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNSettings, checked_moments
-from fedneighbors.privacy.guarantees import Sensitivity
-from fedneighbors.privacy.noising import mechanism, shares, shares_counted_on, variance
-from fedneighbors.privacy.policy import Privacy, terms
-from fedneighbors.privacy.secagg.thresholds import default_threshold
-from fedneighbors.tables.schema import Agreed, agree
-
-__all__ = ["coordinate_private"]
+from fedneighbors.privacy._guarantees import Sensitivity
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
+from fedneighbors.secure_sum._shares import default_threshold
+from fedneighbors.tabular._schema import Agreed, agree
 
 _CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
 _PAIR = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]

@@ -13,23 +13,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation.roles import Ask, Coordinator, Replies, gather, total
+from fedneighbors._typing import Floats
+from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
+from fedneighbors.methods.knnper._messages import ReleaseRequest
+from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
-from fedneighbors.methods.knnper.messages import ReleaseRequest
-from fedneighbors.methods.knnper.private.messages import (
+from fedneighbors.methods.knnper.private._messages import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.methods.knnper.settings import RoundSettings
-from fedneighbors.privacy.policy import Privacy, terms
-from fedneighbors.tables.schema import agree
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.tabular._schema import agree
 
-__all__ = ["PrivateRounds", "check_payable", "coordinate_private", "frame_of"]
-
-Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.floating[Any]]
 
 _IDLE = ("n_picks", "n_parties", "accounting", "colluders")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
+from experiments.knnper.catalog import EXPERIMENTS
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.experiment import EXPERIMENTS
-from fedneighbors.methods.knnper.memory.compression.kinds import KINDS, new_memory
+from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

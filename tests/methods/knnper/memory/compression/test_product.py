@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, RebuildNeeded
-from fedneighbors.methods.knnper.memory.compression.coded import CodedDatastore
-from fedneighbors.methods.knnper.memory.compression.product import (
+from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
+from fedneighbors.methods.knnper.memory.compression._product import (
     Codebook,
     ProductCodec,
     learned_codebook,
@@ -71,7 +71,7 @@ def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
     codec = ProductCodec(3, 4).fitted(rows)
     at_once = codec.nearest(codec.encode(rows), rows, 5)
 
-    monkeypatch.setattr("fedneighbors.methods.knnper.memory.compression.product._BLOCK", 90)
+    monkeypatch.setattr("fedneighbors.methods.knnper.memory.compression._product._BLOCK", 90)
     in_blocks = codec.nearest(codec.encode(rows), rows, 5)
 
     assert in_blocks.positions.tolist() == at_once.positions.tolist()

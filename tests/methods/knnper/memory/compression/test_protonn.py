@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 
 from fedneighbors.errors import DataError, RebuildNeeded
-from fedneighbors.methods.knnper.memory.compression.protonn import PrototypeMemory
-from fedneighbors.methods.knnper.memory.compression.prototypes import (
+from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
+from fedneighbors.methods.knnper.memory.compression._prototypes import (
     Prototypes,
     loss_and_gradient,
     trained,

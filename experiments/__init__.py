@@ -1,0 +1,1 @@
+"""The papers' experiments, attacks and data sets; not installed."""

@@ -1,0 +1,1 @@
+"""Membership inference attacks and their evaluation."""

@@ -1,0 +1,73 @@
+"""What one released cell says on whether a record added its step to it, by the law of its noise.
+
+All evidence is a log-likelihood ratio in nats of "a step more" against "none". Cells are noised
+independently, so that a record's evidence is the sum over the cells that it would have raised; no
+test does better than a threshold on it (Neyman and Pearson).
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats
+
+Cells = npt.NDArray[Any]
+
+
+def exact_evidence(excess: Cells) -> Floats:
+    """Return the evidence of cells without noise, where a cell that lacks its one excludes.
+
+    Parameters
+    ----------
+    excess : array
+        Released cells, less what the attacker knows to come from others.
+
+    Returns
+    -------
+    float64 array of the same shape
+        0 where the record is possible, minus infinity where it is not.
+    """
+    return np.where(np.asarray(excess) >= 1, 0.0, -np.inf)
+
+
+def laplace_evidence(excess: Cells, scale: float, step: int = 1) -> Floats:
+    """Return the evidence of cells under discrete Laplace noise.
+
+    Parameters
+    ----------
+    excess : array
+        Released cells, less what the attacker knows to come from others.
+    scale : float
+        Of the noise.
+    step : int
+        What the record would add; 1 for a count.
+
+    Examples
+    --------
+    >>> laplace_evidence(np.array([-7, 0, 1, 9]), scale=2.0).tolist()
+    [-0.5, -0.5, 0.5, 0.5]
+    """
+    excess = np.asarray(excess, np.float64)
+    return np.asarray((np.abs(excess) - np.abs(excess - step)) / scale)
+
+
+def gaussian_evidence(excess: Cells, variance: float | Floats, step: int = 1) -> Floats:
+    """Return the evidence of cells under Gaussian noise, discrete or not.
+
+    Parameters
+    ----------
+    excess : array
+        Released cells, less what the attacker knows or expects to come from others.
+    variance : float or array that broadcasts
+        Of the noise, together with what the attacker does not know of the others.
+    step : int
+        What the record would add; 1 for a count.
+
+    Examples
+    --------
+    >>> gaussian_evidence(np.array([0, 1, 3]), variance=2.0).tolist()
+    [-0.25, 0.25, 1.25]
+    """
+    excess = np.asarray(excess, np.float64)
+    return np.asarray(step * (2 * excess - step) / (2 * np.asarray(variance)))

@@ -1,0 +1,165 @@
+"""What is searched: molecules, generated graphs, titles, pieces of genomes, and places."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.datasets._catalog import find_file
+from fedneighbors.datasets._graphs_generator import synthetic_graphs
+from fedneighbors.datasets._objects import read_lines, read_objects
+
+WINDOW = 1000
+"""Bases of a piece of a genome."""
+
+
+@dataclass(frozen=True)
+class SynSettings:
+    """How the generated graphs stand for the paper's SYN.
+
+    Parameters
+    ----------
+    n_graphs : int
+        All of them, which is the paper's 100 %.
+    mean_edges, density : float
+        Of a graph.
+    n_node_labels, n_edge_labels, n_patterns : int
+        Kinds of labels, and substructures that graphs share.
+    """
+
+    n_graphs: int = 20_000
+    mean_edges: float = 18.0
+    density: float = 0.2
+    n_node_labels: int = 20
+    n_edge_labels: int = 4
+    n_patterns: int = 40
+
+
+SYN = SynSettings()
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Objects of one kind.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    metric : str
+        How it is searched.
+    objects : sequence
+        All of them.
+    paper : str
+        The data set of the paper that it stands for.
+    step : float
+        Distances are multiples of it; 0 if they may be any number.
+    is_costly : bool
+        Whether a search may take seconds, so that it is recorded once and replayed.
+    is_shuffled : bool
+        Whether the objects stand in random order.
+    """
+
+    name: str
+    metric: str
+    objects: Sequence[Any]
+    paper: str
+    step: float
+    is_costly: bool = False
+    is_shuffled: bool = False
+
+    def part(self, n_objects: int, *, seed: int) -> "Collection":
+        """Return so many of the objects in random order; all if there are fewer.
+
+        A smaller part is the beginning of a larger one, and has the same queries.
+        """
+        rng = np.random.Generator(np.random.PCG64(seed))
+        rows = rng.permutation(len(self.objects))[:n_objects]
+        kept = (
+            self.objects[rows]
+            if isinstance(self.objects, np.ndarray)
+            else [self.objects[row] for row in rows.tolist()]
+        )
+        return replace(self, objects=kept, is_shuffled=True)
+
+    def queries(self, n_queries: int, *, seed: int) -> list[int]:
+        """Return the rows of objects that are queries, drawn at random as in the paper.
+
+        A shorter list is the beginning of a longer one.
+        """
+        if self.is_shuffled:
+            return list(range(n_queries))
+        rng = np.random.Generator(np.random.PCG64([seed, 1]))
+        chosen: list[int] = rng.permutation(len(self.objects))[:n_queries].tolist()
+        return chosen
+
+
+def _molecules() -> Collection:
+    graphs = read_objects("aids_hiv_ged", "graphs").items
+    return Collection("molecules", "graph_edit", graphs, "AIDS", 1.0, is_costly=True)
+
+
+def _syn() -> Collection:
+    graphs = synthetic_graphs(
+        SYN.n_graphs,
+        mean_edges=SYN.mean_edges,
+        density=SYN.density,
+        n_node_labels=SYN.n_node_labels,
+        n_edge_labels=SYN.n_edge_labels,
+        n_patterns=SYN.n_patterns,
+        seed=0,
+    ).graphs
+    return Collection("SYN", "graph_edit", graphs, "SYN", 1.0, is_costly=True)
+
+
+def _titles() -> Collection:
+    titles = read_objects("dblp_titles_14k", "strings").items
+    return Collection("titles", "edit", titles, "DBLP", 1.0)
+
+
+def _genomes() -> Collection:
+    genomes: list[list[str]] = []
+    for line in read_lines(find_file("sarscov2_genomes")):
+        if line.startswith(">"):
+            genomes.append([])
+        else:
+            genomes[-1].append(line)
+    windows = [
+        whole[start : start + WINDOW]
+        for whole in map("".join, genomes)
+        for start in range(0, len(whole) - WINDOW + 1, WINDOW)
+    ]
+    return Collection("genomes", "edit", windows, "GENOME", 1.0)
+
+
+def _places() -> Collection:
+    places = read_objects("geonames_west_africa", "places").items
+    return Collection("places", "haversine", places, "OSM", 0.0)
+
+
+COLLECTIONS: Mapping[str, Callable[[], Collection]] = {
+    "molecules": _molecules,
+    "SYN": _syn,
+    "titles": _titles,
+    "genomes": _genomes,
+    "places": _places,
+}
+"""What reads or generates each collection."""
+
+
+def load_collection(name: str) -> Collection:
+    """Return a collection.
+
+    Parameters
+    ----------
+    name : str
+        One of ``COLLECTIONS``. All but SYN are read from the folder that ``FEDNEIGHBORS_DATA``
+        names.
+
+    Raises
+    ------
+    MissingDataError
+        If the variable is not set, or the folder lacks the file.
+    """
+    return COLLECTIONS[name]()

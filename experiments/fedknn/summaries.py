@@ -1,0 +1,153 @@
+"""Turns trials to tables and pictures: what each algorithm takes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.fedknn.trials import DELAY_S, Trial
+from fedneighbors.records import Figure, Scalar, Table
+
+Key = tuple[Scalar, ...]
+
+LATE_NOTE = (
+    "A search that keeps a provider at work longer than the limit is late and counts at the limit, "
+    "for every algorithm alike. Work, objects and verifications are medians over the queries that "
+    "no algorithm of the line's group was late with."
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What varies in an experiment.
+
+    Parameters
+    ----------
+    name : str
+        Column and label.
+    of : callable
+        Its value for a trial.
+    """
+
+    name: str
+    of: Callable[[Trial], Scalar]
+
+
+def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | None:
+    """Return the median of a number over the trials; None if there is none."""
+    values = [what(trial) for trial in trials]
+    return float(np.median(values)) if values else None
+
+
+def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> Table:
+    """Return a line for each collection, split, value of the axis and algorithm."""
+    rows = []
+    for (collection, split, value), group in grouped(trials, axis).items():
+        late = {trial.query for trial in group if trial.late}
+        for algorithm, own in by_algorithm(group).items():
+            common = [trial for trial in own if trial.query not in late]
+            latencies = [trial.latency_s(delay_s) for trial in own]
+            rows.append(
+                (
+                    collection,
+                    split,
+                    value,
+                    algorithm,
+                    len(own),
+                    sum(trial.late for trial in own),
+                    float(np.mean(latencies)),
+                    float(np.median(latencies)),
+                    middle(common, lambda trial: trial.local_sum_s),
+                    middle(common, lambda trial: trial.local_most_s),
+                    middle(common, lambda trial: trial.asked),
+                    middle([t for t in common if t.verified], _over_possible),
+                    middle(common, lambda trial: trial.n_exchanges),
+                )
+            )
+    return Table(
+        name="overview",
+        title="What a search takes",
+        columns=(
+            "collection", "split", axis.name, "algorithm", "queries", "late", "mean_latency_s",
+            "median_latency_s", "local_sum_s", "local_most_s", "objects asked",
+            "verified / possible", "exchanges",
+        ),
+        rows=tuple(rows),
+        caption=LATE_NOTE
+        + f" Round trip {1e3 * delay_s:g} ms. Possible: objects whose bound is at most the k-th "
+        "distance.",
+    )  # fmt: skip
+
+
+def _over_possible(trial: Trial) -> float:
+    return trial.verified / max(trial.possible, 1)
+
+
+def bars(*, title: str, caption: str) -> Figure:
+    """Return the picture of an overview in which the collections alone vary."""
+    return Figure(
+        name="latency",
+        kind="bar",
+        title=title,
+        table="overview",
+        x="collection",
+        y="mean_latency_s",
+        hue="algorithm",
+        log_y=True,
+        caption=caption,
+    )
+
+
+def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
+    """Return the pictures of an overview, two for each split."""
+    return tuple(
+        Figure(
+            name=f"{what}-{split}",
+            kind="line",
+            title=f"{title}, {split}",
+            table=f"curves-{split}",
+            x=axis.name,
+            y=column,
+            hue="algorithm",
+            facet="collection",
+            log_x=True,
+            log_y=True,
+            caption=caption,
+        )
+        for split in ("uniform", "skewed")
+        for what, column in (("latency", "mean_latency_s"), ("work", "local_sum_s"))
+    )
+
+
+def curve_tables(table: Table, axis: Axis) -> tuple[Table, ...]:
+    """Return what the pictures of an overview show, one table for each split."""
+    wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
+    places = [table.columns.index(name) for name in wanted]
+    split = table.columns.index("split")
+    return tuple(
+        Table(
+            name=f"curves-{name}",
+            title=f"Curves, {name} split",
+            columns=wanted,
+            rows=tuple(
+                tuple(row[place] for place in places) for row in table.rows if row[split] == name
+            ),
+        )
+        for name in ("uniform", "skewed")
+    )
+
+
+def grouped(trials: Iterable[Trial], axis: Axis) -> dict[Key, list[Trial]]:
+    """Return the trials by collection, split and value of the axis."""
+    groups: dict[Key, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.collection, trial.split, axis.of(trial)), []).append(trial)
+    return groups
+
+
+def by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials by algorithm."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.algorithm, []).append(trial)
+    return groups

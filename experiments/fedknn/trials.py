@@ -1,0 +1,85 @@
+"""What one search took, as numbers that travel between processes and add up to tables."""
+
+import json
+from dataclasses import asdict, dataclass
+
+BYTES_PER_S = 12.5e6
+"""Bandwidth of every link, 100 Mbit/s; the paper names none."""
+
+DELAY_S = 0.064
+"""Round trip between broker and providers; the paper's average latency."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One search.
+
+    Parameters
+    ----------
+    collection, split, algorithm : str
+        What was searched, how it was dealt out, and how it was searched.
+    n_objects, n_parties, k, query : int
+        Objects of all providers, providers, neighbors, and the row of the query.
+    late : bool
+        Whether a provider reached the limit; the numbers below are 0 then.
+    limit_s : float
+        CPU seconds that a provider may spend.
+    n_exchanges : int
+        How often providers were asked.
+    way_s : float
+        Sum over the exchanges of the slowest provider's seconds of work and of sending.
+    search_s, bounds_s : float
+        The same for work alone, and for the work on lower bounds alone.
+    broker_s, carrying_s : float
+        CPU seconds of the coordinator, and of packing and unpacking its messages.
+    local_sum_s, local_most_s : float
+        CPU seconds of all providers, and of the busiest.
+    asked, verified : int
+        Objects that all providers returned, and whose distance they looked at; the latter is 0
+        where it was not seen.
+    wanted_first, wanted_second : int
+        Objects that all providers were asked for in the first round and in the second.
+    possible : int
+        Objects whose bound is at most the k-th distance: any search by bounds looks at them.
+    farthest : float
+        The k-th distance.
+    """
+
+    collection: str
+    split: str
+    n_objects: int
+    n_parties: int
+    k: int
+    algorithm: str
+    query: int
+    late: bool
+    limit_s: float
+    n_exchanges: int = 0
+    way_s: float = 0.0
+    search_s: float = 0.0
+    bounds_s: float = 0.0
+    broker_s: float = 0.0
+    carrying_s: float = 0.0
+    local_sum_s: float = 0.0
+    local_most_s: float = 0.0
+    asked: int = 0
+    wanted_first: int = 0
+    wanted_second: int = 0
+    verified: int = 0
+    possible: int = 0
+    farthest: float = 0.0
+
+    def latency_s(self, delay_s: float = DELAY_S) -> float:
+        """Return the seconds from query to answer; the limit if a provider was late."""
+        if self.late:
+            return self.limit_s
+        return self.way_s + self.broker_s + self.carrying_s + self.n_exchanges * delay_s
+
+    def to_bytes(self) -> bytes:
+        """Return the trial as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "Trial":
+        """Return the trial that was written."""
+        return cls(**json.loads(raw))

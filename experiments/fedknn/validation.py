@@ -1,0 +1,154 @@
+"""Whether replays tell the truth: the same searches in real threads over emulated links."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.fedknn.cells import Cell, Place
+from experiments.fedknn.collections import load_collection
+from experiments.fedknn.contenders import contender
+from experiments.fedknn.trials import BYTES_PER_S, DELAY_S
+from experiments.harness import Findings, Progress, Study
+from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import connected
+from fedneighbors.methods.fedknn._answers import farewell
+from fedneighbors.records import Scalar, Table
+
+ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")
+N_PARTIES = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run measures.
+
+    Parameters
+    ----------
+    collections : tuple of str
+        Where.
+    ks : tuple of int
+        Neighbours.
+    n_queries : int
+        Of each collection.
+    most_objects : int
+        Kept of a larger collection.
+    limit_s : float
+        CPU seconds that a provider may spend; queries that are late are left out.
+    delay_s : float
+        Round trip of every link.
+    """
+
+    collections: tuple[str, ...]
+    ks: tuple[int, ...] = (16, 128)
+    n_queries: int = 6
+    most_objects: int = 20_000
+    limit_s: float = 2.0
+    delay_s: float = DELAY_S
+
+
+FULL = Plan(("titles", "genomes", "places", "SYN"))
+QUICK = Plan(("titles",), (16,), 2)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One search, replayed and run.
+
+    Parameters
+    ----------
+    linked_s, linked_real_s : float
+        Seconds over links, providers side by side: replayed, and by the clock.
+    chained_s, chained_real_s : float
+        Seconds without links, providers one after another: replayed, and CPU seconds of the thread.
+    """
+
+    linked_s: float
+    linked_real_s: float
+    chained_s: float
+    chained_real_s: float
+
+
+def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
+    """Return what replays say, over what real runs take."""
+    rows: list[tuple[Scalar, ...]] = []
+    for name in plan.collections:
+        collection = load_collection(name).part(plan.most_objects, seed=seed)
+        cell = Cell(collection, Place("uniform", N_PARTIES), seed=seed, limit_s=plan.limit_s)
+        queries = collection.queries(plan.n_queries, seed=seed)
+        for algorithm in ALGORITHMS:
+            for k in plan.ks:
+                found = [_pair(cell, row, k, algorithm, plan.delay_s) for row in queries]
+                pairs = [pair for pair in found if pair is not None]
+                rows.append((name, k, algorithm, len(pairs), *_ratios(pairs)))
+            progress(len(rows), len(plan.collections) * len(ALGORITHMS) * len(plan.ks), name)
+    return Findings(
+        parameters={
+            "parties": N_PARTIES,
+            "queries": plan.n_queries,
+            "delay_s": plan.delay_s,
+            "k": list(plan.ks),
+        },
+        tables=(
+            Table(
+                name="ratios",
+                title="Replayed over real seconds",
+                columns=(
+                    "collection", "k", "algorithm", "queries", "linked_s", "linked, real_s",
+                    "linked, ratio", "chained_s", "chained, real_s", "chained, ratio",
+                ),
+                rows=tuple(rows),
+                caption="Medians over the queries. Linked: threads over links that sleep, by the "
+                "clock. Chained: one thread without links, CPU seconds.",
+            ),
+        ),
+        notes=(
+            "Linked runs share one machine's cores and its interpreter's lock, which replays do "
+            "not have: what they add is what the ratio lacks to one.",
+        ),
+    )  # fmt: skip
+
+
+def _pair(cell: Cell, row: int, k: int, algorithm: str, delay_s: float) -> Pair | None:
+    course = cell.course(row, k, algorithm)
+    if course.answer is None:
+        return None
+    link = Link(delay_s, BYTES_PER_S)
+    chained_s = course.broker_s + course.carrying_s + sum(course.local_s.values())
+    linked_real_s = _run(cell, row, k, algorithm, link=link)
+    chained_real_s = _run(cell, row, k, algorithm, link=None)
+    return Pair(course.seconds(link), linked_real_s, chained_s, chained_real_s)
+
+
+def _run(cell: Cell, row: int, k: int, algorithm: str, *, link: Link | None) -> float:
+    """Return the seconds of a real run: by the clock over links, of the CPU without."""
+    with connected(cell.providers, link=link) as federation:
+        question = cell.question(row, k)
+        clock = time.perf_counter if link else time.process_time
+        start = clock()
+        federation.run(contender(algorithm)(question))
+        spent = clock() - start
+        federation.run(farewell([question.name]))
+        return spent
+
+
+def _ratios(pairs: Sequence[Pair]) -> tuple[Scalar, ...]:
+    if not pairs:
+        return (None,) * 6
+    values = [list(column) for column in zip(*(vars(pair).values() for pair in pairs), strict=True)]
+    linked, linked_real, chained, chained_real = (sorted(each)[len(each) // 2] for each in values)
+    return (
+        linked, linked_real, linked / linked_real, chained, chained_real, chained / chained_real,
+    )  # fmt: skip
+
+
+def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:  # noqa: ARG001
+    # one process: the real runs need the machine for themselves
+    return examine(QUICK if quick else FULL, seed=seed, progress=progress)
+
+
+STUDY = Study(
+    name="fedknn.replay",
+    title="Replays beside real runs",
+    description="The seconds that replays tell, over those of threads with links that sleep.",
+    work=_work,
+)

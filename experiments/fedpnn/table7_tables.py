@@ -1,0 +1,265 @@
+"""Tables and figures of ``fedpnn.table7``, the paper's figures beside ours."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, NodeScore
+from experiments.fedpnn.printed import PRINTED
+from fedneighbors.methods.fedpnn.synthesis._worth import Score, Utility
+from fedneighbors.records import Figure, Scalar, Table
+
+Rows = tuple[tuple[Scalar, ...], ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one generator on one draw of a set.
+
+    Parameters
+    ----------
+    name, generator : str
+        Names in :data:`~.printed.PRINTED` and :data:`~.generated.GENERATORS`.
+    title : str
+        What the rows are called.
+    n_real, n_features, n_made : int
+        Rows and columns; features after the selection, where there is one.
+    positive_share : float
+        Of the synthetic rows.
+    similarity : tuple of tuple of float
+        Mean KSComplement and correlation similarity, each of the negative and positive class.
+    nodes : tuple of NodeScore
+        FedPNN trained on synthetic rows.
+    trained_on_real : NodeScore
+        FedPNN trained and tested on real rows.
+    boosting : Utility
+        Gradient boosting instead of FedPNN.
+    """
+
+    name: str
+    generator: str
+    title: str
+    n_real: int
+    n_features: int
+    n_made: int
+    positive_share: float
+    similarity: tuple[tuple[float, float], tuple[float, float]]
+    nodes: tuple[NodeScore, ...]
+    trained_on_real: NodeScore
+    boosting: Utility
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the trial that ``dataclasses.asdict`` has taken apart."""
+        shapes, pairs = raw["similarity"]
+        parts = {
+            "similarity": (tuple(shapes), tuple(pairs)),
+            "nodes": tuple(NodeScore.from_dict(node) for node in raw["nodes"]),
+            "trained_on_real": NodeScore.from_dict(raw["trained_on_real"]),
+            "boosting": Utility(**{key: Score(**own) for key, own in raw["boosting"].items()}),
+        }
+        return cls(**(dict(raw) | parts))
+
+
+Groups = Mapping[tuple[str, str], Sequence[Trial]]
+
+
+def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
+    """Return the tables of all trials, means over the draws of a set and generator."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.name, trial.generator), []).append(trial)
+    worth = tuple(_worth(groups))
+    names = {trial.title: trial.name for trial in trials}
+    return (
+        Table(
+            name="sets",
+            title="Sets, and how many rows generators make",
+            columns=(
+                "set", "rows", "features", "synthetic rows", "positive share",
+                "rows (paper)", "features (paper)", "synthetic rows (paper)",
+            ),
+            rows=tuple(_sets(trials)),
+            caption="Tables 2 and 3 of the paper. Seven tenths of the rows are what generators "
+            "see. omentum_surrogate is generated and has only the shape of OVA Omentum; 500 of its "
+            "10,936 columns are kept. The credit card rows are a subset, the Polish ones of "
+            "another year than the paper's.",
+        ),
+        Table(
+            name="similarity",
+            title="How like real rows synthetic ones are",
+            columns=("set", "generator", "measure", "class", "ours", "paper"),
+            rows=tuple(_similarity(groups)),
+            caption="Tables 5 and 6 of the paper: means over columns and over pairs of columns, "
+            "against the rows that generators see.",
+        ),
+        Table(
+            name="clients",
+            title="FedPNN at its clients, at the server, and on real rows",
+            columns=(
+                "set", "generator", "node", "centers are", "balanced accuracy", "deviation",
+                "ROC-AUC", "negative centers", "positive centers", "AUC (paper)",
+                "negative centers (paper)", "positive centers (paper)",
+            ),
+            rows=tuple(_clients(groups)),
+            caption="Table 7 of the paper, whose AUC is balanced accuracy. Means and standard "
+            "deviations over draws. Real rows are those that the generator has not seen.",
+        ),
+        Table(
+            name="worth",
+            title="By what a classifier is trained and tested on",
+            columns=(
+                "set", "generator", "classifier", "real on real", "synthetic on real",
+                "synthetic on synthetic", "gap", "real on real (ROC)", "synthetic on real (ROC)",
+                "synthetic on synthetic (ROC)", "gap (ROC)",
+            ),
+            rows=worth,
+            caption="Balanced accuracy, then ROC-AUC. Gap: what a test on synthetic rows promises "
+            "more than real rows keep. FedPNN with the paper's settings.",
+        ),
+        _promises("promises", "FedPNN", worth, names),
+        _promises("boosting", "gradient boosting", worth, {}),
+    )  # fmt: skip
+
+
+def _sets(trials: Sequence[Trial]) -> Iterator[tuple[Scalar, ...]]:
+    for trial in {trial.name: trial for trial in trials}.values():
+        paper = PRINTED[trial.name]
+        yield (
+            trial.title, trial.n_real, trial.n_features, trial.n_made, trial.positive_share,
+            paper.n_rows, paper.n_features, paper.n_synthetic,
+        )  # fmt: skip
+
+
+def _similarity(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+    for (name, generator), trials in groups.items():
+        paper = PRINTED[name].similarity.get(generator)
+        printed = (None, None) if paper is None else (paper.shape, paper.correlation)
+        for place, measure in enumerate(("KSComplement", "correlation similarity")):
+            ours = np.mean([trial.similarity[place] for trial in trials], axis=0).tolist()
+            theirs = printed[place]
+            for at, label in enumerate(("negative", "positive")):
+                told = None if theirs is None else theirs[at]
+                yield trials[0].title, generator, measure, label, ours[at], told
+            both = None if theirs is None else sum(theirs) / 2
+            yield trials[0].title, generator, measure, "mean", sum(ours) / 2, both
+
+
+def _clients(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+    for (name, generator), trials in groups.items():
+        for place, node in enumerate(trials[0].nodes):
+            own = [trial.nodes[place] for trial in trials]
+            scores = [score.balanced_accuracy for score in own]
+            centers = np.mean([score.centers for score in own], axis=0).tolist()
+            yield (
+                trials[0].title,
+                generator,
+                node.node,
+                node.stage,
+                float(np.mean(scores)),
+                float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+                float(np.mean([score.roc_auc for score in own])),
+                *centers,
+                *_printed(name, generator, node),
+            )
+
+
+def _printed(name: str, generator: str, node: NodeScore) -> tuple[Scalar, Scalar, Scalar]:
+    """Return "AUC" and centers that the paper prints for a node, None where it does not."""
+    paper = PRINTED[name].clients.get(generator)
+    if paper is None or node.node == REAL:
+        return None, None, None
+    if node.node == SERVER:
+        return paper.server, *paper.merged_centers
+    client = int(node.node.removeprefix("client ")) - 1
+    if node.stage == LOCAL:
+        return paper.local[client], *paper.local_centers[client]
+    return paper.merged[client], *paper.merged_centers
+
+
+def _worth(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+    for (_, generator), trials in groups.items():
+        of_boosting = [
+            (trial.boosting.real_on_real, trial.boosting.synthetic_on_real,
+             trial.boosting.synthetic_on_synthetic)
+            for trial in trials
+        ]  # fmt: skip
+        of_fedpnn = [
+            (trial.trained_on_real, _at(trial, REAL), _at(trial, SERVER)) for trial in trials
+        ]
+        for classifier, each in (("FedPNN", of_fedpnn), ("gradient boosting", of_boosting)):
+            cells: list[Scalar] = []
+            for measure in ("balanced_accuracy", "roc_auc"):
+                scores = [[getattr(score, measure) for score in trial] for trial in each]
+                real, kept, promised = np.mean(scores, axis=0).tolist()
+                cells += [real, kept, promised, promised - kept]
+            yield trials[0].title, generator, classifier, *cells
+
+
+def _at(trial: Trial, node: str) -> NodeScore:
+    return next(score for score in trial.nodes if score.node == node and score.stage == MERGED)
+
+
+def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str]) -> Table:
+    """Scores of one classifier in a row each, and the paper's of the sets that have a name."""
+    rows: list[tuple[Scalar, ...]] = []
+    for title, generator, other, _, kept, promised, *_ in worth:
+        if other != classifier:
+            continue
+        paper = None
+        if str(title) in names:
+            paper = PRINTED[names[str(title)]].clients.get(str(generator))
+        if paper is not None:
+            rows.append((title, generator, "synthetic rows, paper", paper.server))
+        rows.append((title, generator, "synthetic rows, ours", promised))
+        rows.append((title, generator, "real rows, ours", kept))
+    return Table(
+        name=name,
+        title=f"What {classifier} promises on synthetic rows and keeps on real ones",
+        columns=("set", "generator", "tested on", "balanced accuracy"),
+        rows=tuple(rows),
+        caption="Trained on synthetic rows. Real rows are those that the generator has not seen.",
+    )
+
+
+def _pictured(table: str, classifier: str) -> Figure:
+    return Figure(
+        name=table,
+        kind="bar",
+        title=f"{classifier} trained on synthetic rows",
+        table=table,
+        x="set",
+        y="balanced accuracy",
+        hue="tested on",
+        facet="generator",
+        caption="Real rows are those that the generator has not seen. omentum_surrogate is "
+        "generated and has only the shape of OVA Omentum.",
+    )
+
+
+FIGURES = (
+    _pictured("promises", "FedPNN"),
+    _pictured("boosting", "Gradient boosting"),
+    Figure(
+        name="similarity",
+        kind="scatter",
+        title="Quality of synthetic rows, the paper's and ours",
+        table="similarity",
+        x="paper",
+        y="ours",
+        hue="measure",
+        diagonal=True,
+        caption="A point for each set, generator of the paper and class, and for the mean of both.",
+    ),
+)
+
+NOTES = (
+    "Table 7 of the paper tests on rows of the same generators that made the training rows, one "
+    "generator for each class. It measures how well two generators can be told apart; how much of "
+    "that holds on real rows is another question, which the rows 'real rows' and the table of "
+    "promises answer.",
+    "Scores of a generator that was trained for a single epoch are there to show how much of that "
+    "lies in the codings of columns, which are fitted to each class, before anything is learned.",
+)

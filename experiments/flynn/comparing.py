@@ -1,0 +1,254 @@
+"""One real table, one split: every method tuned on the training part, scored on the rest."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from experiments.flynn.tuning import (
+    Split,
+    Tuned,
+    fit_quietly,
+    tune_logistic,
+    tune_neighbors,
+    tune_network,
+    tune_simhash,
+)
+from fedneighbors._typing import Array
+from fedneighbors.datasets import Dataset
+from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._selection import FlyNNSearchCV
+from fedneighbors.metrics import accuracy
+
+METHODS = (
+    "kNN",
+    "1NN",
+    "SBFC",
+    "SBFC, matched decay",
+    "LR",
+    "MLP",
+    "kNN, scaling tuned",
+    "FlyNN",
+)
+FEWEST_OF_A_CLASS = 10
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on tuning.
+
+    Parameters
+    ----------
+    n_folds : int
+        Folds of the cross-validation on the training part.
+    most_rows : int
+        Rows kept of larger tables.
+    test_size : float
+        Share of rows held out.
+    screen_units : int
+        Units per wiring when all kinds of wirings are tried.
+    units, units_per_row : int
+        Units when the best kinds are tried again: at most ``units``, and so many for each
+        training row.
+    n_finalists : int
+        Kinds of wirings that are tried again.
+    densities : tuple of float
+        Shares of the hashed features that a unit sums, to try with mirrored features beside the
+        fixed numbers (the paper's Table 6 uses .3 for digits).
+    """
+
+    n_folds: int = 5
+    most_rows: int = 4000
+    test_size: float = 0.3
+    screen_units: int = 20_000
+    units: int = 120_000
+    units_per_row: int = 40
+    n_finalists: int = 2
+    densities: tuple[float, ...] = ()
+
+    def units_for(self, n_rows: int) -> int:
+        """Return how many units the best kinds get for so many training rows."""
+        return min(max(self.screen_units, self.units_per_row * n_rows), self.units)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a method reached on one split.
+
+    Parameters
+    ----------
+    tuned, held_out : float
+        Best cross-validated accuracy on the training part; accuracy on the held-out part.
+    cpu : float
+        CPU seconds of tuning, fitting and predicting.
+    chosen : str
+        Its best setting.
+    """
+
+    tuned: float
+    held_out: float
+    cpu: float
+    chosen: str
+
+
+def part_of(data: Dataset, most_rows: int, seed: int) -> Dataset:
+    """Return at most so many rows, drawn class by class, of the classes with ten or more."""
+    kept = np.arange(data.n_rows)
+    if data.n_rows > most_rows:
+        enough = _frequent(data.y, kept)
+        kept, _ = train_test_split(
+            enough, train_size=most_rows, stratify=data.y[enough], random_state=seed
+        )
+    return data.take(np.sort(_frequent(data.y, kept)))
+
+
+def _frequent(y: Array, rows: Array) -> Array:
+    labels, counts = np.unique(y[rows], return_counts=True)
+    return np.asarray(rows[np.isin(y[rows], labels[counts >= FEWEST_OF_A_CLASS])])
+
+
+def score_split(data: Dataset, effort: Effort, seed: int) -> dict[str, Score]:
+    """Return the score of every method on one stratified split.
+
+    Scalings, numbers of neighbours, sizes and decays are chosen by cross-validation on the
+    training part; the held-out part is predicted once, by the setting that was chosen.
+    """
+    x_train, x_test, y_train, y_test = train_test_split(
+        data.x.astype(np.float64),
+        data.y,
+        test_size=effort.test_size,
+        stratify=data.y,
+        random_state=seed,
+    )
+    dealt = StratifiedKFold(effort.n_folds, shuffle=True, random_state=seed).split(x_train, y_train)
+    folds = list(dealt)
+    scaler = StandardScaler().fit(x_train)
+    z_train, z_test = scaler.transform(x_train), scaler.transform(x_test)
+    result = {}
+    for method, tune in _tuners(seed).items():
+        clock = time.process_time()
+        tuned = tune(z_train, y_train, folds)
+        model = fit_quietly(clone(tuned.model), z_train, y_train)
+        held_out = accuracy(y_test, model.predict(z_test))
+        result[method] = Score(
+            tuned.score, held_out, time.process_time() - clock, _chosen(tuned.model)
+        )
+    rows = (x_train, y_train, x_test, y_test)
+    result["kNN, scaling tuned"] = _neighbors_any_scaling(rows, folds)
+    result["FlyNN"] = _flynn(rows, folds, effort, seed)
+    return {method: result[method] for method in METHODS}
+
+
+def _tuners(seed: int) -> dict[str, Callable[[Array, Array, list[Split]], Tuned]]:
+    return {
+        "kNN": tune_neighbors,
+        "1NN": lambda x, y, folds: tune_neighbors(x, y, folds, most=1),
+        "SBFC": lambda x, y, folds: tune_simhash(x, y, folds, matched=False, seed=seed),
+        "SBFC, matched decay": lambda x, y, folds: tune_simhash(
+            x, y, folds, matched=True, seed=seed
+        ),
+        "LR": lambda x, y, folds: tune_logistic(x, y, folds, seed=seed),
+        "MLP": lambda x, y, folds: tune_network(x, y, folds, seed=seed),
+    }
+
+
+def _chosen(model: Any) -> str:
+    named = ("n_neighbors", "n_bits", "decay", "C", "class_weight", "hidden_layer_sizes")
+    settings = model.get_params()
+    return " ".join(f"{key}={settings[key]}" for key in named if key in settings)
+
+
+def _neighbors_any_scaling(rows: tuple[Array, Array, Array, Array], folds: list[Split]) -> Score:
+    """Return nearest neighbours that choose between standardized and raw features too."""
+    x_train, y_train, x_test, y_test = rows
+    clock = time.process_time()
+    best = Tuned(-1.0, None)
+    for scaler in (StandardScaler(), StandardScaler(with_mean=False, with_std=False)):
+        tuned = tune_neighbors(scaler.fit_transform(x_train), y_train, folds)
+        if tuned.score > best.score:
+            best = Tuned(tuned.score, make_pipeline(scaler, tuned.model))
+    held_out = accuracy(y_test, best.model.fit(x_train, y_train).predict(x_test))
+    chosen = f"with_std={best.model[0].with_std} {_chosen(best.model[1])}"
+    return Score(best.score, held_out, time.process_time() - clock, chosen)
+
+
+def _flynn(
+    rows: tuple[Array, Array, Array, Array], folds: list[Split], effort: Effort, seed: int
+) -> Score:
+    x_train, y_train, x_test, y_test = rows
+    clock = time.process_time()
+    search = two_stage_search(x_train, y_train, folds, effort, seed)
+    held_out = accuracy(y_test, search.predict(x_test))
+    best = search.best_params_
+    chosen = (
+        f"{best['expand']} {best['standardize']} m={best['n_units']} s={best['n_inputs']} "
+        f"rho={best['n_active']} gamma={best['decay']:.3g} normalized={best['class_normalized']}"
+    )
+    return Score(search.best_score_, held_out, time.process_time() - clock, chosen)
+
+
+def two_stage_search(
+    x: Array, y: Array, folds: list[Split], effort: Effort, seed: int
+) -> FlyNNSearchCV:
+    """Return the search over the best kinds of wirings, fitted.
+
+    All kinds are tried with few units first, the best of them again with many.
+    """
+    kinds = _kinds(x.shape[1], effort)
+    screen = FlyNNSearchCV(
+        candidates=kinds,
+        cv=folds,
+        n_active=(64, 256),
+        load=(0.8, 3.2),
+        refit=False,
+        random_state=seed,
+    ).fit(x, y)
+    finalists = _best_kinds(screen, kinds, effort.units_for(len(y)))[: effort.n_finalists]
+    return FlyNNSearchCV(
+        candidates=finalists,
+        cv=folds,
+        n_active=(32, 128, 256, 512),
+        load=(0.2, 0.8, 1.6, 3.2, float("inf")),
+        random_state=seed,
+    ).fit(x, y)
+
+
+def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
+    """Return scaling, expansion and inputs of each kind of wiring worth a try."""
+    n_units = effort.screen_units
+    shapes: list[tuple[str | None, int, int]] = [
+        ("mirror", 2 * n_features, 16),
+        ("population", 8 * n_features, 4),
+        ("population", 8 * n_features, 8),
+        (None, n_features, 16),
+    ]
+    if n_features <= 8:
+        shapes.append(("fourier", 256, 16))
+    width = 2 * n_features
+    shapes += [("mirror", width, max(2, round(share * width))) for share in effort.densities]
+    kinds = [
+        Candidate(scaling, expand, n_units, min(s, max(width // 2, 1)))
+        for expand, width, s in shapes
+        for scaling in ("feature", "global")
+    ]
+    kinds.append(Candidate(False, None, n_units, min(16, max(n_features // 2, 1))))
+    return list(dict.fromkeys(kinds))
+
+
+def _best_kinds(screen: FlyNNSearchCV, kinds: list[Candidate], n_units: int) -> list[Candidate]:
+    """Return the kinds with so many units, those of the best scores first."""
+    table = screen.cv_results_
+    reached: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
+    for params, score in zip(table["params"], table["mean_test_score"], strict=True):
+        kind = Candidate(
+            params["standardize"], params["expand"], params["n_units"], params["n_inputs"]
+        )
+        reached[kind] = max(reached[kind], float(score))
+    ordered = sorted(kinds, key=lambda kind: -reached[kind])
+    return [Candidate(k.standardize, k.expand, n_units, k.n_inputs) for k in ordered]

@@ -1,0 +1,373 @@
+"""Tables 1 and 3: FlyNN against nearest neighbours and SBFC on generated sets (appendix D.2)."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import StratifiedKFold
+
+from experiments.flynn.tuning import Split, neighbor_scores, tune_simhash
+from experiments.harness import Findings, Progress, Study, run_each
+from fedneighbors.datasets import Dataset, synthetic_binary, synthetic_real
+from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._selection import FlyNNSearchCV
+from fedneighbors.metrics import normalized_accuracy
+from fedneighbors.records import Figure, Table
+
+N_FOLDS = 10
+METHODS = ("kNN", "1NN", "SBFC", "SBFC, matched decay", "FlyNN")
+Number = tuple[float, float]
+"""Mean and standard error."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the paper's tables.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+        Size of the sets.
+    n_ones : int or None
+        Ones in each binary row; None for real values.
+    paper : dict of method to (mean, standard error)
+        Normalized accuracies that the paper reports.
+    stated_ones : bool
+        Whether the paper says how many ones the rows have.
+    """
+
+    n_rows: int
+    n_features: int
+    n_ones: int | None
+    paper: dict[str, Number]
+    stated_ones: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short name, such as ``binary n=1000 d=100 b=10``."""
+        kind = "real" if self.n_ones is None else "binary"
+        ones = "" if self.n_ones is None else f" b={self.n_ones}"
+        return f"{kind} n={self.n_rows} d={self.n_features}{ones}"
+
+    def draw(self, seed: int) -> Dataset:
+        """Return a set of this setting."""
+        if self.n_ones is None:
+            return synthetic_real(self.n_rows, self.n_features, seed=seed)
+        return synthetic_binary(self.n_rows, self.n_features, n_ones=self.n_ones, seed=seed)
+
+
+def _paper(one: Number | None, sbfc: Number, flynn: Number) -> dict[str, Number]:
+    known = {"SBFC": sbfc, "FlyNN": flynn}
+    return known if one is None else {"1NN": one, **known}
+
+
+SETTINGS = (
+    Setting(1000, 50, 10, _paper((0.11, 0.05), (0.18, 0.04), (-0.05, 0.02)), stated_ones=False),
+    Setting(1000, 100, 10, _paper(None, (0.63, 0.02), (-0.06, 0.02))),
+    Setting(1000, 100, 20, _paper((0.07, 0.03), (0.58, 0.03), (-0.04, 0.02))),
+    Setting(1000, 100, 30, _paper(None, (0.29, 0.04), (-0.03, 0.02))),
+    Setting(1000, 100, 40, _paper(None, (0.18, 0.03), (-0.03, 0.02))),
+    Setting(1000, 50, None, _paper((0.09, 0.03), (0.68, 0.01), (-0.07, 0.02))),
+    Setting(1000, 100, None, _paper((0.11, 0.03), (0.66, 0.02), (-0.05, 0.03))),
+    Setting(10_000, 50, 10, _paper((0.18, 0.02), (0.51, 0.02), (-0.03, 0.01)), stated_ones=False),
+    Setting(10_000, 50, None, _paper((0.11, 0.00), (0.78, 0.00), (0.07, 0.02))),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run measures.
+
+    Parameters
+    ----------
+    settings : tuple of Setting
+        Lines of the tables.
+    n_sets : callable
+        Random sets for a setting.
+    candidates : callable
+        Wirings that FlyNN tries for a setting.
+    n_active : callable
+        Values of rho that each wiring of a setting is scored with.
+    load : tuple of float
+        Values of kappa, likewise.
+    """
+
+    settings: tuple[Setting, ...]
+    n_sets: Callable[[Setting], int]
+    candidates: Callable[[Setting], list[Candidate]]
+    n_active: Callable[[Setting], tuple[int, ...]]
+    load: tuple[float, ...] = (0.2, 0.8, 2.0)
+
+
+def full_candidates(setting: Setting) -> list[Candidate]:
+    """Return the wirings of a full run: the denser the binary rows, the more units they need."""
+    large = setting.n_rows > 1000
+    if setting.n_ones is None:
+        if large:
+            return [Candidate("global", "mirror", 1_000_000, 32)]
+        return [Candidate("global", "mirror", 200_000, s) for s in (16, 32)]
+    sizes: dict[int, tuple[int, tuple[int, ...]]] = {
+        10: (600_000, (6,)) if large else (200_000, (4, 8)),
+        20: (600_000, (8, 12, 16)),
+        30: (1_000_000, (8, 12, 16)),
+        40: (1_000_000, (8, 12, 16, 24)),
+    }
+    n_units, inputs = sizes[setting.n_ones]
+    return [Candidate(False, None, n_units, s) for s in inputs]
+
+
+def quick_candidates(setting: Setting) -> list[Candidate]:
+    """Return small wirings: scores are lower than those of a full run."""
+    if setting.n_ones is None:
+        return [Candidate("global", "mirror", 50_000, 32)]
+    return [Candidate(False, None, 50_000, 8)]
+
+
+def full_sets(setting: Setting) -> int:
+    """Return how many sets a full run draws: the paper's 30, 4 where rows are many."""
+    return 30 if setting.n_rows <= 1000 else 4
+
+
+def quick_sets(setting: Setting) -> int:
+    """Return how many sets a quick run draws."""
+    return 2 if setting.n_rows <= 1000 else 0
+
+
+def full_active(setting: Setting) -> tuple[int, ...]:
+    """Return the values of rho of a full run."""
+    if setting.n_ones is None:
+        return (256, 512) if setting.n_rows > 1000 else (512, 1024)
+    return (512, 1024) if setting.n_ones == 10 else (1024, 2048)
+
+
+def quick_active(_setting: Setting) -> tuple[int, ...]:
+    """Return the values of rho of a quick run."""
+    return (256, 512)
+
+
+FULL = Plan(SETTINGS, full_sets, full_candidates, full_active)
+QUICK = Plan(
+    tuple(s for s in SETTINGS if s.n_rows <= 1000), quick_sets, quick_candidates, quick_active
+)
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """Best tuned 10-fold accuracy of every method on one set, and what it took.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the set.
+    accuracy, cpu : dict of method to float
+        Best accuracy; CPU seconds of tuning.
+    chosen : str
+        FlyNN's best setting.
+    """
+
+    seed: int
+    accuracy: dict[str, float]
+    cpu: dict[str, float]
+    chosen: str
+
+
+def score_set(plan: Plan, setting: Setting, seed: int) -> SetScores:
+    """Return the best tuned accuracies on one set; all methods share its ten folds."""
+    data = setting.draw(seed)
+    x = data.x.astype(np.float64)
+    dealt = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed).split(x, data.y)
+    folds = list(dealt)
+    scores: dict[str, float] = {}
+    cpu: dict[str, float] = {}
+    clock = time.process_time()
+    by_k = neighbor_scores(x, data.y, folds).mean(axis=0)
+    scores |= {"kNN": float(by_k.max()), "1NN": float(by_k[0])}
+    cpu |= {"kNN": time.process_time() - clock, "1NN": time.process_time() - clock}
+    for method, matched in (("SBFC", False), ("SBFC, matched decay", True)):
+        clock = time.process_time()
+        scores[method] = tune_simhash(x, data.y, folds, matched=matched, seed=seed).score
+        cpu[method] = time.process_time() - clock
+    clock = time.process_time()
+    scores["FlyNN"], chosen = _search(plan, setting, data, folds, seed)
+    cpu["FlyNN"] = time.process_time() - clock
+    return SetScores(seed, scores, cpu, chosen)
+
+
+def _search(
+    plan: Plan, setting: Setting, data: Dataset, folds: list[Split], seed: int
+) -> tuple[float, str]:
+    search = FlyNNSearchCV(
+        candidates=plan.candidates(setting),
+        cv=folds,
+        n_active=plan.n_active(setting),
+        load=plan.load,
+        class_normalized=(False,),
+        refit=False,
+        random_state=seed,
+    ).fit(data.x, data.y)
+    best: dict[str, Any] = search.best_params_
+    chosen = (
+        f"m={best['n_units']} s={best['n_inputs']} rho={best['n_active']} gamma={best['decay']:.3g}"
+    )
+    return search.best_score_, chosen
+
+
+def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    """Return the tables for a plan."""
+    jobs = [
+        (plan, setting, seed + number)
+        for setting in plan.settings
+        for number in range(plan.n_sets(setting))
+    ]
+    results = run_each(score_set, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    found = [
+        (setting, [r for (_, owner, _), r in zip(jobs, results, strict=True) if owner == setting])
+        for setting in plan.settings
+    ]
+    found = [(setting, sets) for setting, sets in found if sets]
+    return Findings(
+        parameters={"folds": N_FOLDS, "neighbors": 64, "sets": len(jobs)},
+        tables=(_summary(found), _details(found), _sets(found)),
+        figures=(_figure(),),
+        notes=_notes(found),
+    )
+
+
+def _label(_plan: Plan, setting: Setting, seed: int) -> str:
+    return f"{setting.name}, set {seed}"
+
+
+Found = Sequence[tuple[Setting, list[SetScores]]]
+
+
+def _normalized(sets: list[SetScores], method: str) -> npt.NDArray[np.float64]:
+    return np.array([normalized_accuracy(r.accuracy[method], r.accuracy["kNN"]) for r in sets])
+
+
+def _mean_and_error(values: npt.NDArray[np.float64]) -> Number:
+    """Return the mean and its standard error; that of a single value is 0."""
+    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return float(values.mean()), spread / len(values) ** 0.5
+
+
+def _summary(found: Found) -> Table:
+    """Return the paper's layout: one line for each setting, its number beside ours."""
+    shown = [method for method in METHODS if method != "kNN"]
+    columns = ["setting", "sets", "kNN accuracy"]
+    for method in shown:
+        columns += [method] if "matched" in method else [method, f"{method}, paper"]
+    rows: list[tuple[Any, ...]] = []
+    for setting, sets in found:
+        mean = float(np.mean([r.accuracy["kNN"] for r in sets]))
+        cells: list[Any] = [setting.name, len(sets), mean]
+        for method in shown:
+            cells.append(_plus_minus(_mean_and_error(_normalized(sets, method))))
+            if "matched" not in method:
+                cells.append(_plus_minus(setting.paper.get(method)))
+        rows.append(tuple(cells))
+    return Table(
+        name="summary",
+        title="Normalized accuracy, mean and standard error over random sets",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        caption=(
+            "1 - a / a_kNN of the best tuned 10-fold accuracies: kNN is 0, below 0 is better than "
+            "kNN. Tables 1 and 3 of the paper stand beside ours."
+        ),
+    )
+
+
+def _plus_minus(number: Number | None) -> str | None:
+    return None if number is None else f"{number[0]:+.3f} ± {number[1]:.3f}"
+
+
+def _details(found: Found) -> Table:
+    rows: list[tuple[Any, ...]] = []
+    for setting, sets in found:
+        for method in METHODS:
+            mean, error = _mean_and_error(_normalized(sets, method))
+            paper = (0.0, 0.0) if method == "kNN" else setting.paper.get(method, (None, None))
+            accuracy = float(np.mean([r.accuracy[method] for r in sets]))
+            cpu = float(np.mean([r.cpu[method] for r in sets]))
+            rows.append((setting.name, method, mean, error, *paper, accuracy, cpu))
+    return Table(
+        name="details",
+        title="The same as numbers, with accuracies and the price of tuning",
+        columns=(
+            "setting",
+            "method",
+            "normalized accuracy",
+            "standard error",
+            "paper",
+            "paper, standard error",
+            "accuracy",
+            "tuning_cpu_s",
+        ),
+        rows=tuple(rows),
+        caption="CPU seconds to tune a method on one set, in the mean; 1NN falls out of kNN.",
+    )
+
+
+def _sets(found: Found) -> Table:
+    return Table(
+        name="sets",
+        title="Best tuned accuracy on every set",
+        columns=("setting", "seed", *METHODS, "FlyNN's best setting"),
+        rows=tuple(
+            (setting.name, r.seed, *(r.accuracy[method] for method in METHODS), r.chosen)
+            for setting, sets in found
+            for r in sets
+        ),
+    )
+
+
+def _figure() -> Figure:
+    return Figure(
+        name="normalized-accuracy",
+        kind="bar",
+        title="Normalized accuracy on generated sets; kNN is 0, lower is better",
+        table="details",
+        x="setting",
+        y="normalized accuracy",
+        hue="method",
+        error="standard error",
+        caption="SBFC, whose hash is dense, stays far behind under the decays of the paper.",
+    )
+
+
+def _notes(found: Found) -> tuple[str, ...]:
+    counts = ", ".join(f"{setting.name}: {len(sets)}" for setting, sets in found)
+    unstated = [setting.name for setting, _ in found if not setting.stated_ones]
+    notes = [
+        f"Random sets for each setting (the paper draws 30): {counts}.",
+        "As in the paper, every score is the best of a method's settings by 10-fold "
+        "cross-validation on the set itself; it is a little too good for every method, the more "
+        "so the more settings it tries. FlyNN tries a dozen or two for each set, kNN 64.",
+        "Units exceed the paper's 2048 d: accuracy goes on rising with m.",
+        "SBFC is tuned over the paper's decays 0 to 0.8, under which its dense filters saturate; "
+        "'SBFC, matched decay' tries decays that suit the load of a bit, which the paper does not.",
+    ]
+    if unstated:
+        notes.append(
+            "The paper does not say how many ones its rows of 50 bits have; 10 are taken for "
+            f"{' and '.join(unstated)}."
+        )
+    return tuple(notes)
+
+
+def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    return examine(QUICK if quick else FULL, seed=seed, n_jobs=n_jobs, progress=progress)
+
+
+STUDY = Study(
+    name="flynn.synthetic",
+    title="FlyNN on generated sets (Tables 1 and 3)",
+    description=(
+        "Normalized accuracy of FlyNN, 1NN and SBFC against tuned nearest neighbours on binary "
+        "and real sets of 1,000 and 10,000 rows."
+    ),
+    work=_work,
+)

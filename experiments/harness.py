@@ -1,0 +1,228 @@
+"""Named experiments of any method: how one is described, run, timed and turned to a record."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from joblib.externals.loky import ProcessPoolExecutor
+
+from fedneighbors.records._schema import Figure, RunRecord, Scalar, Table, environment
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and what is going on."""
+
+
+def silent(done: int, total: int, message: str) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an experiment found out.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Settings of the run.
+    tables, figures : tuple
+        Results and the pictures to draw from them.
+    notes : tuple of str
+        Sentences for the reader: what was reached, what was left out, and why.
+    """
+
+    parameters: Mapping[str, Scalar | list[Scalar]]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+Work = Callable[..., Findings]
+"""Measures: takes ``quick``, ``seed``, ``n_jobs`` and ``progress``, and ``journal`` if it can."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A named experiment.
+
+    Parameters
+    ----------
+    name : str
+        What a user types, such as ``"flynn.synthetic"``.
+    title, description : str
+        What a list of experiments shows.
+    work : callable
+        Does the measuring.
+    keeps_journal : bool
+        Whether ``work`` takes ``journal``: a file that remembers every measurement as it is made,
+        so that an interrupted run goes on where it was.
+    """
+
+    name: str
+    title: str
+    description: str
+    work: Work
+    keeps_journal: bool = False
+
+    def run(
+        self,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        n_jobs: int = 1,
+        progress: Progress = silent,
+        journal: Path | None = None,
+    ) -> RunRecord:
+        """Return the record of one run.
+
+        Parameters
+        ----------
+        quick : bool
+            Fewer repetitions and smaller tables.
+        seed : int
+            Seed of data, splits, folds and hashes.
+        n_jobs : int
+            Processes; scores do not depend on it.
+        progress : callable
+            Told what is going on.
+        journal : Path, optional
+            Measurements that it holds are not made again; those that are made go into it.
+
+        Raises
+        ------
+        ValueError
+            If there is a journal and the experiment keeps none.
+        """
+        if journal is not None and not self.keeps_journal:
+            raise ValueError(f"the experiment {self.name!r} keeps no journal; run it without")
+        kept = {"journal": journal} if self.keeps_journal else {}
+        started, clock = datetime.now(UTC), time.perf_counter()
+        found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **kept)
+        return RunRecord(
+            name=self.name,
+            parameters={"quick": quick, "seed": seed, **found.parameters},
+            tables=found.tables,
+            figures=found.figures,
+            notes=found.notes,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+            environment=environment(),
+        )
+
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Variables that tell libraries how many threads to start."""
+
+Task = Callable[..., Any]
+Job = tuple[Any, ...]
+
+
+def run_each(
+    task: Task,
+    jobs: Sequence[Job],
+    *,
+    n_jobs: int,
+    progress: Progress,
+    label: Callable[..., str],
+) -> list[Any]:
+    """Return ``task(*job)`` of every job, in order.
+
+    Parameters
+    ----------
+    task : callable
+        A function of a module, so that other processes find it.
+    jobs : sequence of tuple
+        Arguments.
+    n_jobs : int
+        Processes.
+    progress, label : callable
+        Told how many are done, and the name of the job that was.
+    """
+    results = []
+    for result in Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(task)(*job) for job in jobs
+    ):
+        results.append(result)
+        progress(len(results), len(jobs), label(*jobs[len(results) - 1]))
+    return results
+
+
+def run_with_sequels(
+    task: Task,
+    jobs: Sequence[Job],
+    *,
+    sequels: Callable[[Job, Any], Sequence[Job]],
+    n_jobs: int,
+    progress: Progress,
+    label: Callable[..., str],
+) -> list[list[Any]]:
+    """Return for every job its result and those of its sequels, which wait for no other job.
+
+    Parameters
+    ----------
+    task : callable
+        A function of a module, so that other processes find it.
+    jobs : sequence of tuple
+        Arguments; they begin in this order. Several processes begin all of them before any sequel,
+        a single one does each job's sequels after it.
+    sequels : callable
+        Takes a job and its result; returns the arguments of the jobs that follow from it.
+    n_jobs : int
+        Processes.
+    progress, label : callable
+        Told how many are done of those that are known, and the name of the job that was.
+    """
+    if effective_n_jobs(n_jobs) == 1:
+        return _in_turn(task, jobs, sequels, progress, label)
+    executor = _executor(effective_n_jobs(n_jobs))
+    chains = [[executor.submit(task, *job)] for job in jobs]
+    waiting = {chain[0]: (chain, job) for chain, job in zip(chains, jobs, strict=True)}
+    n_done = 0
+    try:
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                chain, job = waiting.pop(future)
+                result = future.result()
+                for later in sequels(job, result) if future is chain[0] else ():
+                    chain.append(executor.submit(task, *later))
+                    waiting[chain[-1]] = (chain, later)
+                n_done += 1
+                progress(n_done, n_done + len(waiting), label(*job))
+    finally:  # whoever is still at work when one job has gone wrong works for nothing
+        executor.shutdown(kill_workers=bool(waiting))
+    return [[future.result() for future in chain] for chain in chains]
+
+
+def _in_turn(
+    task: Task,
+    jobs: Sequence[Job],
+    sequels: Callable[[Job, Any], Sequence[Job]],
+    progress: Progress,
+    label: Callable[..., str],
+) -> list[list[Any]]:
+    """Do every job, and its sequels after it, in this process."""
+    chains = []
+    n_done, n_known = 0, len(jobs)
+    for job in jobs:
+        chain = [task(*job)]
+        rest = sequels(job, chain[0])
+        n_done, n_known = n_done + 1, n_known + len(rest)
+        progress(n_done, n_known, label(*job))
+        for later in rest:
+            chain.append(task(*later))
+            n_done += 1
+            progress(n_done, n_known, label(*later))
+        chains.append(chain)
+    return chains
+
+
+def _executor(n_processes: int) -> ProcessPoolExecutor:
+    """Return processes that share the cores, as those of :func:`run_each` do."""
+    n_threads = str(max(1, cpu_count() // n_processes))
+    environment = {name: os.environ.get(name, n_threads) for name in THREADS}
+    return ProcessPoolExecutor(max_workers=n_processes, env=environment)

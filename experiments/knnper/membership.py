@@ -1,0 +1,224 @@
+"""Whether rows were trained on: what answers of kNN-Per tell, with and without private steps."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.attacks.limits import largest_auc
+from experiments.attacks.membership import (
+    hit_rate_at,
+    likelihood_scores,
+    log_odds,
+    loss_scores,
+)
+from experiments.attacks.scores import auc
+from experiments.harness import Findings, Progress, Study, run_each
+from experiments.knnper.bootstrap import ENDS, Interval, mean_interval
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._bundled import load_bundled
+from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.records import Figure, Scalar, Table
+
+N_CLIENTS = 4
+FALSE_ALARMS = 0.01
+MISLABELLED = 0.1
+DELTA = "1e-4"
+
+ASKED = ("network", "own client", "another client")
+"""Who answers: the network alone, the client that may hold the row, or the next one."""
+
+GUARDS: dict[str, Privacy | None] = {
+    "none": None,
+    "epsilon 8": Privacy(epsilon=8, delta=DELTA, classes=tuple(range(10)), bounds=(0.0, 16.0)),
+    "epsilon 1": Privacy(epsilon=1, delta=DELTA, classes=tuple(range(10)), bounds=(0.0, 16.0)),
+}
+
+ROWS = ("all", "mislabelled")
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What one model answers to all rows, half of which it was trained on.
+
+    Parameters
+    ----------
+    members : bool array of shape (n_rows,)
+        Which.
+    shares : dict of str to float64 array of shape (n_rows, n_classes)
+        By who answers, one of :data:`ASKED`.
+    """
+
+    members: npt.NDArray[np.bool_]
+    shares: dict[str, Floats]
+
+
+def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
+    """Return digits, labels of which a tenth are wrong, which those are, and clients."""
+    loaded, rng = load_bundled("digits"), np.random.default_rng(seed)
+    labels = np.asarray(loaded.y, np.int64).copy()
+    wrong = rng.random(len(labels)) < MISLABELLED
+    labels[wrong] = (labels[wrong] + rng.integers(1, 10, int(wrong.sum()))) % 10
+    owners = rng.integers(0, N_CLIENTS, len(labels))
+    return np.asarray(loaded.x, np.float64), labels, wrong, owners
+
+
+def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
+    """Return what a model answers that was trained on a random half of the rows.
+
+    Parameters
+    ----------
+    guard : str
+        Budget: ``"none"``, ``"epsilon 8"`` or ``"epsilon 1"``.
+    number : int
+        Which half.
+    seed : int
+        Of rows, halves and first weights.
+    n_rounds : int
+        Rounds of training.
+    """
+    x, y, _, owners = _rows(seed)
+    members = np.random.default_rng((seed, 1 + number, 1)).random(len(y)) < 0.5
+    model = KNNPerClassifier(
+        hidden=(64, 32),
+        n_rounds=n_rounds,
+        learning_rate=0.1,
+        weight_decay=0.0,
+        privacy=GUARDS[guard],
+        random_state=seed + number,
+    )
+    model.fit(x[members], y[members], parties=owners[members])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no client asks")
+        alone = model.predict_proba(x)
+    return Answers(
+        members,
+        {
+            "network": alone,
+            "own client": model.predict_proba(x, parties=owners),
+            "another client": model.predict_proba(x, parties=(owners + 1) % N_CLIENTS),
+        },
+    )
+
+
+def _found(
+    models: list[Answers], asked: str, y: Integers, among: npt.NDArray[np.bool_]
+) -> list[tuple[str, Interval, float]]:
+    """Return attack, AUC and hit rate, in the mean over the models, each attacked by the rest."""
+    odds = np.array([log_odds(model.shares[asked], y) for model in models])
+    absent = np.array([~model.members for model in models])
+    each: dict[str, list[tuple[float, float]]] = {"loss": [], "likelihood ratio": []}
+    for place, model in enumerate(models):
+        rest = np.arange(len(models)) != place
+        scores = {
+            "loss": loss_scores(model.shares[asked], y),
+            "likelihood ratio": likelihood_scores(odds[place], odds[rest], absent[rest]),
+        }
+        for attack, score in scores.items():
+            inside, outside = score[model.members & among], score[~model.members & among]
+            hits = hit_rate_at(inside, outside, FALSE_ALARMS)
+            each[attack].append((auc(inside, outside), hits))
+    return [
+        (attack, mean_interval([area for area, _ in found]), float(np.mean([h for _, h in found])))
+        for attack, found in each.items()
+    ]
+
+
+def _limit(guard: str, asked: str) -> float | None:
+    """Return what any attack can reach; None where nothing is promised."""
+    privacy = GUARDS[guard]
+    return None if privacy is None or asked == "own client" else largest_auc(privacy.total)
+
+
+def _right(models: list[Answers], asked: str, y: Integers) -> Interval:
+    """Return the accuracy on rows that the models were not trained on, labels as given."""
+    each = [(m.shares[asked].argmax(axis=1) == y)[~m.members].mean() for m in models]
+    return mean_interval([float(share) for share in each])
+
+
+def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    n_models, n_rounds = (3, 6) if quick else (8, 40)
+    jobs = [(guard, number, seed, n_rounds) for guard in GUARDS for number in range(n_models)]
+    made = run_each(
+        answers,
+        jobs,
+        n_jobs=n_jobs,
+        progress=progress,
+        label=lambda guard, number, *_: f"{guard}, half {number}",
+    )
+    _, y, wrong, _ = _rows(seed)
+    among = {"all": np.ones(len(y), bool), "mislabelled": wrong}
+    rows: list[tuple[Scalar, ...]] = []
+    quality: list[tuple[Scalar, ...]] = []
+    for guard in GUARDS:
+        models = [made[place] for place, job in enumerate(jobs) if job[0] == guard]
+        for asked in ASKED:
+            quality.append((guard, asked, *_right(models, asked, y)))
+            for kind in ROWS:
+                for attack, area, hits in _found(models, asked, y, among[kind]):
+                    half, panel = (area[2] - area[1]) / 2, f"{kind} rows, {attack}"
+                    limit = _limit(guard, asked)
+                    rows.append((guard, asked, kind, attack, *area, hits, limit, half, panel))
+    return Findings(
+        parameters={"models": n_models, "rounds": n_rounds, "clients": N_CLIENTS, "delta": DELTA},
+        tables=(_attacks(rows), _accuracy(quality)),
+        figures=(_figure(),),
+        notes=(
+            "A tenth of the labels is wrong: such rows are remembered, not learned.",
+            "A budget covers the network. What a client answers from its own memory it does not "
+            "cover, and the memory of another client never held the row.",
+        ),
+    )
+
+
+def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
+    return Table(
+        name="attacks",
+        title="Members told from outsiders by what a model answers",
+        columns=(
+            "budget", "asked", "rows", "attack", "AUC", *ENDS, "hits at 1 % alarms", "limit",
+            "half the interval", "panel",
+        ),
+        rows=tuple(rows),
+        caption=(
+            "Means over models that were trained on random halves; the likelihood ratio knows the "
+            "other models. Intervals (95 %): Student's t over the models, each with its own rows "
+            "and noise. Limit: the AUC that no attack on one row can exceed under the budget."
+        ),
+    )  # fmt: skip
+
+
+def _accuracy(rows: list[tuple[Scalar, ...]]) -> Table:
+    return Table(
+        name="accuracy",
+        title="What the budgets cost",
+        columns=("budget", "asked", "accuracy", *ENDS),
+        rows=tuple(rows),
+        caption="On rows that were not trained on, with the labels as given: .9 is the most. "
+        "Intervals (95 %): Student's t over the models.",
+    )
+
+
+def _figure() -> Figure:
+    return Figure(
+        name="attacks",
+        kind="bar",
+        title="AUC of the attacks",
+        table="attacks",
+        x="asked",
+        y="AUC",
+        hue="budget",
+        facet="panel",
+        error="half the interval",
+        caption="One half is chance. Lines: as wide as the interval (95 %).",
+    )
+
+
+MEMBERSHIP = Study(
+    name="knnper.membership",
+    title="Membership inference on released predictions",
+    description="Loss and likelihood-ratio attacks, with and without private steps.",
+    work=_work,
+)

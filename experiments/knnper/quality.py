@@ -1,0 +1,178 @@
+"""Figures 3, 12 and 13: how much the memory owes to the network whose embeddings it keeps."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.harness import Findings, Progress, Study, run_each
+from experiments.knnper.bootstrap import (
+    ENDS,
+    Right,
+    accuracy_interval,
+    paired_difference,
+)
+from experiments.knnper.crowds import Scope, crowd
+from experiments.knnper.scenes import Scene, seen_through, trained
+from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
+from fedneighbors.metrics import average_accuracy
+from fedneighbors.records import Figure, Scalar, Table
+
+ROUNDS = (1, 2, 4, 8, 16, 32)
+QUICK_ROUNDS = (1, 20, 60)
+PARTS = ("network", "memory", "mixture")
+
+
+def _answers(here: Scene, name: str) -> dict[str, Any]:
+    """Return what network, memory and their mixture say of a client's test rows."""
+    asked = here.split(name)[1]
+    keys, scores = here.keys(asked), here.scores[asked]
+    personal = here.model.clients_[name]
+    return {
+        "network": np.exp(scores),
+        "memory": personal.votes(keys, np.exp(scores)),
+        "mixture": personal.predict_proba(keys, scores),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What the parts get right under a network that was trained for some rounds.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the label skew.
+    n_rounds : int
+        Of training.
+    right : dict of str to dict of str to mapping
+        For each of :data:`PARTS`, of seen and of unseen clients.
+    """
+
+    alpha: float
+    n_rounds: int
+    right: dict[str, dict[str, Right]]
+
+
+def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
+    """Return what the parts get right under networks that were trained for longer and longer."""
+    people = crowd("label skew", scope, seed, alpha=alpha)
+    stages = []
+    for n_rounds in rounds:
+        here = seen_through(trained(people, n_rounds, seed), people)
+        right: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
+        for name in here.bank.names:
+            if len(here.split(name)[1]) and name in here.model.clients_:
+                for part, shares in _answers(here, name).items():
+                    right[part][name] = here.right(name, shares)
+        found = {part: here.by_role(each) for part, each in right.items()}
+        stages.append(Stage(alpha, n_rounds, found))
+    return stages
+
+
+Cells = dict[tuple[float, int], list[Stage]]
+
+
+def _cells(stages: Iterable[Stage]) -> Cells:
+    """Return the stages of all seeds, by skew and rounds."""
+    cells: Cells = {}
+    for stage in stages:
+        cells.setdefault((stage.alpha, stage.n_rounds), []).append(stage)
+    return cells
+
+
+def _table(cells: Cells, who: str) -> Table:
+    return Table(
+        name=who,
+        title=f"Accuracy under networks of some rounds: clients that were {who} in training",
+        columns=("alpha", "rounds", *PARTS),
+        rows=tuple(
+            (f"alpha = {alpha}", n_rounds, *(_accuracy(found, part, who) for part in PARTS))
+            for (alpha, n_rounds), found in cells.items()
+        ),
+    )
+
+
+def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
+    each = [stage.right[part][who] for stage in stages]
+    return float(np.mean([average_accuracy(right, list(right)) for right in each]))
+
+
+def _intervals(cells: Cells, who: str) -> Table:
+    """Return how sure the accuracies are, and by how much the parts are above the network."""
+    rows: list[tuple[Scalar, ...]] = []
+    for (alpha, n_rounds), stages in cells.items():
+        network = [each.right["network"][who] for each in stages]
+        for part in PARTS:
+            found = [each.right[part][who] for each in stages]
+            gain = paired_difference(list(zip(found, network, strict=True)))
+            rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(found), *gain))
+    return Table(
+        name=f"{who}-intervals",
+        title=f"How sure these are: clients that were {who} in training",
+        columns=(
+            "alpha", "rounds", "part", "accuracy", *ENDS, "better than the network by", "from",
+            "to",
+        ),
+        rows=tuple(rows),
+        caption=DRAWN,
+    )  # fmt: skip
+
+
+def _lines(table: Table) -> Table:
+    """Return for each skew how well a line tells the memory's accuracy from the network's."""
+    rows: list[tuple[Scalar, ...]] = []
+    for alpha in dict.fromkeys(row[0] for row in table.rows):
+        pairs = [(row[2], row[3], row[4]) for row in table.rows if row[0] == alpha]
+        network, memory, mixture = np.array(pairs, np.float64).T
+        for part, accuracy in (("memory", memory), ("mixture", mixture)):
+            slope = float(np.polyfit(network, accuracy, 1)[0])
+            rows.append((alpha, part, slope, float(np.corrcoef(network, accuracy)[0, 1])))
+    return Table(
+        name="lines",
+        title="Accuracy against that of the network, as a line (unseen clients)",
+        columns=("alpha", "part", "slope", "correlation"),
+        rows=tuple(rows),
+    )
+
+
+def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+    scope, jobs = jobs_of(quick, seed)
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    each = run_each(
+        _stages, [(*job, rounds) for job in jobs], n_jobs=n_jobs, progress=progress, label=label
+    )
+    cells = _cells(stage for stages in each for stage in stages)
+    tables = tuple(_table(cells, who) for who in WHO)
+    return Findings(
+        parameters={"data": scope.data, "clients": scope.n_clients, "rounds": list(rounds)},
+        tables=(*tables, _lines(tables[1]), *(_intervals(cells, who) for who in WHO)),
+        figures=tuple(
+            Figure(
+                name=f"{who}-{part}",
+                kind="line",
+                title=f"{part.capitalize()} against network, {who} clients",
+                table=who,
+                x="network",
+                y=part,
+                hue="alpha",
+                caption="Each point is a network that was trained for 1 to 32 rounds.",
+            )
+            for who in WHO
+            for part in PARTS[1:]
+        ),
+        notes=(
+            "The memory alone has weight 1 (Figures 3 and 12); in the mixture each client chooses "
+            "its weight on held-out rows (Figure 13). Networks are trained federatedly, each for "
+            "its number of rounds; the paper trains one centrally and keeps stages of it.",
+        ),
+    )
+
+
+QUALITY = Study(
+    name="knnper.quality",
+    title="Quality of the network",
+    description="Figures 3, 12 and 13 of the paper.",
+    work=_work,
+)

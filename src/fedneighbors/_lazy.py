@@ -1,0 +1,29 @@
+"""Names of a package that are imported on first use."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Its ``__name__``.
+    homes : mapping of str to str
+        Module that defines each public name.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    def names() -> list[str]:
+        return sorted(["__version__", *homes] if package == "fedneighbors" else homes)
+
+    return get, names

@@ -1,0 +1,62 @@
+"""What kNN-Per is compared with: other ways to serve clients whose rows differ.
+
+The estimators resolve on first use; what trains networks needs the extra ``torch``.
+"""
+
+from fedneighbors._lazy import lazy_names
+
+_HOMES = {
+    "APFLClassifier": "fedneighbors.baselines._apfl",
+    "ClusteredFLClassifier": "fedneighbors.baselines._clustered",
+    "DittoClassifier": "fedneighbors.baselines._ditto",
+    "FedAvgClassifier": "fedneighbors.baselines._averaging",
+    "FedAvgPlusClassifier": "fedneighbors.baselines._fine_tuning",
+    "FedPerClassifier": "fedneighbors.baselines._heads",
+    "FedProxClassifier": "fedneighbors.baselines._averaging",
+    "FedRepClassifier": "fedneighbors.baselines._heads",
+    "HeadTuningClassifier": "fedneighbors.baselines._fine_tuning",
+    "LocalClassifier": "fedneighbors.baselines._local",
+    "PriorCorrectedClassifier": "fedneighbors.baselines._fine_tuning",
+    "SimHashBloomClassifier": "fedneighbors.baselines._simhash",
+    "Tuned": "fedneighbors.baselines._tuning",
+    "average_starts": "fedneighbors.baselines._tuning",
+    "load": "fedneighbors.baselines._base",
+    "tuned": "fedneighbors.baselines._tuning",
+}
+
+TITLES = {
+    "Local": "LocalClassifier",
+    "FedAvg": "FedAvgClassifier",
+    "FedAvg, local class shares": "PriorCorrectedClassifier",
+    "FedAvg+": "FedAvgPlusClassifier",
+    "head fine-tuning": "HeadTuningClassifier",
+    "FedProx": "FedProxClassifier",
+    "ClusteredFL": "ClusteredFLClassifier",
+    "Ditto": "DittoClassifier",
+    "FedRep": "FedRepClassifier",
+    "FedPer": "FedPerClassifier",
+    "APFL": "APFLClassifier",
+}
+"""What the methods are called in tables, and their estimators."""
+
+__all__ = [
+    "TITLES",
+    "APFLClassifier",
+    "ClusteredFLClassifier",
+    "DittoClassifier",
+    "FedAvgClassifier",
+    "FedAvgPlusClassifier",
+    "FedPerClassifier",
+    "FedProxClassifier",
+    "FedRepClassifier",
+    "HeadTuningClassifier",
+    "LocalClassifier",
+    "PriorCorrectedClassifier",
+    "SimHashBloomClassifier",
+    "Tuned",
+    "average_starts",
+    "load",
+    "tuned",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

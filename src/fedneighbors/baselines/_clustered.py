@@ -1,0 +1,237 @@
+"""Clients in clusters, each with a network: a cluster whose clients pull apart is cut in two."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from fedneighbors._typing import Floats
+from fedneighbors.baselines._base import Rival, refuse_negative, refuse_share
+from fedneighbors.baselines._prediction import Owns, Vector
+
+if TYPE_CHECKING:  # it needs torch
+    from fedneighbors.baselines._trainer import Bench
+
+
+def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
+    """Return whether clients still move while, taken together, they no longer do.
+
+    Parameters
+    ----------
+    changes : float64 array of shape (n_clients, n_weights)
+        By what each client's steps changed the weights that all were sent.
+    n_rows : sequence of int
+        Rows of each client.
+    tolerance : float
+        What the length of the mean change may be of that of the longest one.
+    """
+    mean = np.average(changes, axis=0, weights=np.asarray(n_rows, np.float64))
+    longest = float(np.sqrt((changes**2).sum(axis=1)).max())
+    return longest > 0 and float(np.sqrt((mean**2).sum())) < tolerance * longest
+
+
+def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
+    """Return who leaves a cluster when it is cut in two by the directions of changes.
+
+    The most different pair across the cut is as alike as can be reached by joining, again and
+    again, the two groups whose least similar members are most similar.
+
+    Parameters
+    ----------
+    changes : float64 array of shape (n_clients, n_weights)
+        Of two clients or more.
+
+    Returns
+    -------
+    bool array of shape (n_clients,)
+        False for the first client and those with it.
+    """
+    lengths = np.sqrt((changes**2).sum(axis=1, keepdims=True))
+    units = changes / np.where(lengths > 0, lengths, 1.0)
+    apart = 1 - units @ units.T
+    upper = np.triu_indices(len(changes), 1)
+    groups = fcluster(linkage(apart[upper], "complete"), 2, "maxclust")
+    return np.asarray(groups != groups[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Clients that train a network together.
+
+    Parameters
+    ----------
+    members : tuple of str
+        The clients, ascending.
+    weights : float array of shape (n_weights,)
+        Of their network.
+    """
+
+    members: tuple[str, ...]
+    weights: Vector
+
+
+def after_round(
+    bench: "Bench", number: int, clusters: Sequence[Cluster], tolerance: float
+) -> list[Cluster]:
+    """Return what clusters come to in a round, in which all of their clients train side by side.
+
+    Parameters
+    ----------
+    bench : Bench
+        All clients.
+    number : int
+        Of the round, from 0.
+    clusters : sequence of Cluster
+        Before the round.
+    tolerance : float
+        As :func:`pulls_apart` takes it; 0 for no cut.
+    """
+    of = {name: cluster.weights for cluster in clusters for name in cluster.members}
+    starts = {name: of[name] for name in bench.participants(number)}
+    ends = dict(bench.trained(starts, bench.regime(number), number))
+    found: list[Cluster] = []
+    for cluster in clusters:
+        own = {name: ends[name] for name in cluster.members if name in ends}
+        found += _parts(bench, number, cluster, own, tolerance)
+    return found
+
+
+def _parts(
+    bench: "Bench", number: int, cluster: Cluster, ends: Owns, tolerance: float
+) -> list[Cluster]:
+    """Return what a cluster comes to, or the two that it is cut into."""
+    members, before = cluster.members, cluster.weights
+    if not _to_be_cut(bench, cluster, ends, tolerance):
+        return [Cluster(members, bench.averaged(before, ends.items(), members))]
+    rest = dict.fromkeys((name for name in members if name not in ends), before)
+    ends.update(bench.trained(rest, bench.regime(number), number))
+    leaves = bipartition(_changes(before, [ends[name] for name in members]))
+    halves = []
+    for side in (False, True):
+        half = tuple(name for name, left in zip(members, leaves, strict=True) if left == side)
+        own = [(name, ends[name]) for name in half]
+        halves.append(Cluster(half, bench.averaged(before, own, half)))
+    return halves
+
+
+def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
+    """Return whether those who took part pull a cluster of three or more apart."""
+    if tolerance == 0 or len(cluster.members) < 3 or len(ends) < 2:
+        return False
+    changes = _changes(cluster.weights, list(ends.values()))
+    return pulls_apart(changes, bench.n_rows(ends), tolerance=tolerance)
+
+
+def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:
+    return np.stack([after.astype(np.float64) - before for after in ends])
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClusteredFLClassifier(Rival):
+    """Federated averaging in clusters that are found on the way [1]_.
+
+    All clients begin as one cluster. One of three clients or more is cut in two when its clients'
+    changes cancel one another although they are not small; who goes where follows from the cosines
+    between the changes, for which all clients of the cluster are asked, also those who do not take
+    part in the round. A client that comes later gets the network of the cluster that is right on
+    most of its rows, on which nothing else is fitted; one that is not known, that of the cluster
+    with most rows.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    tolerance : float
+        A cluster is cut when its mean change is shorter than this share of the longest one; 0 for
+        never.
+    split_after : float
+        Share of the rounds before which no cluster is cut.
+
+    Attributes
+    ----------
+    clusters_ : list of tuple of str
+        The clients of each cluster at the end of training; who comes later is in none.
+    networks_ : list of float32 array of shape (n_weights,)
+        Their networks; what a client has in ``clients_`` is the place of its own among them.
+
+    References
+    ----------
+    .. [1] Sattler, Mueller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed
+       Multitask Optimization under Privacy Constraints", IEEE TNNLS 32, 2021, Algorithm 3; for
+       clients that come later Marfoq et al., ICML 2022, Section 6.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"tolerance": value} for value in (0.0, 0.1, 0.25, 0.5)
+    )
+
+    tolerance: float = 0.4
+    split_after: float = 0.3
+
+    def _check(self) -> None:
+        refuse_negative("tolerance", self.tolerance)
+        refuse_share("split_after", self.split_after)
+
+    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+        clusters = [Cluster(bench.names, bench.initial)]
+        first = self.split_after * bench.rounds.n_rounds
+        for number in range(bench.rounds.n_rounds):
+            tolerance = self.tolerance if number >= first else 0.0
+            clusters = after_round(bench, number, clusters, tolerance)
+        self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]
+        self.networks_: list[Vector] = [cluster.weights for cluster in clusters]
+        sizes = [sum(bench.n_rows(members)) for members in self.clusters_]
+        owns = {
+            name: np.array([place], np.float32)
+            for place, cluster in enumerate(clusters)
+            for name in cluster.members
+        }
+        return self.networks_[int(np.argmax(sizes))], owns
+
+    def _joined(self, bench: "Bench") -> Owns:
+        return {name: np.array([self._best(bench, name)], np.float32) for name in bench.names}
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
+
+    def _told_of(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+        """Return what some clients have; for less than all of them, no cluster but their own."""
+        kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
+        if set(names) == set(self.clients_):
+            kept = list(range(len(self.networks_)))
+        owns = {name: self.clients_[name] for name in names}
+        for name, own in owns.items():
+            if len(own):
+                owns[name] = np.array([kept.index(int(own[0]))], np.float32)
+        members = (self.clusters_[place] for place in kept)
+        clusters = [tuple(name for name in some if name in owns) for some in members]
+        return owns, clusters, [self.networks_[place] for place in kept]
+
+    def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
+        if len(clusters) != len(networks):
+            raise ValueError("expected a network for each cluster")
+        self.clusters_, self.networks_ = clusters, networks
+
+    def _network_weights(self, own: Vector) -> Vector:
+        return self.networks_[int(own[0])]
+
+    def _best(self, bench: "Bench", name: str) -> int:
+        """Return which network is right on most rows of a client; of several the likeliest."""
+        x, labels = bench.x[bench.rows[name]], bench.labels(name)
+        places = np.arange(len(labels))
+        found = []
+        for weights in self.networks_:
+            scores = self._ground.log_shares(weights, x, self.device)
+            n_right = int((scores.argmax(axis=1) == labels).sum())
+            found.append((n_right, float(scores[places, labels].sum())))
+        return max(range(len(found)), key=found.__getitem__)

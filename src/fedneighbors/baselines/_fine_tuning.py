@@ -1,0 +1,178 @@
+"""What clients make of a network that is trained: its shares corrected, or its weights tuned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedneighbors._typing import Floats
+from fedneighbors.baselines._averaging import Started
+from fedneighbors.baselines._base import refuse_count, refuse_rate, refuse_share
+from fedneighbors.baselines._prediction import Owns, Vector
+from fedneighbors.methods.knnper.personal._pool import local_prior
+
+if TYPE_CHECKING:  # it needs torch
+    from fedneighbors.baselines._trainer import Bench
+
+
+TUNINGS: tuple[Mapping[str, Any], ...] = (
+    {"tuning_epochs": 5, "tuning_rate": 0.02},
+    {"tuning_epochs": 20, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.05},
+)
+"""Passes and rates among which a client's own steps are chosen."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PriorCorrectedClassifier(Started):
+    """The network of all clients, its shares corrected by how often a client meets each class.
+
+    A share is multiplied by what the class has among the client's rows over what it has among
+    those of all, to the power of ``strength`` [1]_. A client that comes later counts its labels.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or rival, optional
+        Whose network is taken over in place of training one.
+    strength : float
+        From 0, nothing, to 1, by Bayes' rule.
+
+    References
+    ----------
+    .. [1] Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+       Probabilities", Neural Computation 14, 2002, Eq 2.4.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"strength": value} for value in (0.25, 0.5, 0.75, 1.0)
+    )
+
+    strength: float = 1.0
+
+    def _check(self) -> None:
+        refuse_share("strength", self.strength)
+
+    def _made(self, bench: "Bench", _weights: Vector) -> Owns:
+        priors = {name: local_prior(bench.labels(name), bench.overall) for name in bench.names}
+        return {
+            name: self.strength * (np.log(prior) - np.log(bench.overall))
+            for name, prior in priors.items()
+        }
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, len(self.overall_))
+
+    def _for_one(self, own: Vector, _x: Any, scores: Floats) -> Floats:
+        raised = scores + own
+        top = raised.max(axis=1, keepdims=True)
+        total = np.log(np.exp(raised - top).sum(axis=1, keepdims=True))
+        return np.asarray(raised - top - total)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgPlusClassifier(Started):
+    """The network of all clients, of which each trains some passes more on its own rows [1]_.
+
+    A client that comes later does the same.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or rival, optional
+        Whose network is taken over in place of training one.
+    tuning_epochs : int
+        Passes of a client over its rows.
+    tuning_rate : float
+        Of their steps.
+
+    References
+    ----------
+    .. [1] Jiang, Konecny, Rush and Kannan, "Improving Federated Learning Personalization via Model
+       Agnostic Meta Learning", 2019; for clients that come later Marfoq et al., ICML 2022,
+       Section 6.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
+
+    tuning_epochs: int = 5
+    tuning_rate: float = 0.02
+
+    def _check(self) -> None:
+        refuse_count("tuning_epochs", self.tuning_epochs)
+        refuse_rate("tuning_rate", self.tuning_rate)
+
+    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
+        return dict(bench.trained(dict.fromkeys(bench.names, weights), regime, "tuning"))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HeadTuningClassifier(Started):
+    """The network of all clients, of which each trains the head further on its own rows.
+
+    The body stays as all have trained it, so that clients differ in a few weights. A client that
+    comes later does the same.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or rival, optional
+        Whose network is taken over in place of training one.
+    tuning_epochs : int
+        Passes of a client over its rows.
+    tuning_rate : float
+        Of their steps.
+
+    References
+    ----------
+    .. [1] Yu, Bagdasaryan and Shmatikov, "Salvaging Federated Learning by Local Adaptation", 2020,
+       Section 3 (freeze-base fine-tuning).
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
+
+    tuning_epochs: int = 5
+    tuning_rate: float = 0.02
+
+    def _check(self) -> None:
+        refuse_count("tuning_epochs", self.tuning_epochs)
+        refuse_rate("tuning_rate", self.tuning_rate)
+
+    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
+        return bench.heads(dict.fromkeys(bench.names, weights), regime)
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, int(self._ground.head.sum()))
+
+    def _network_weights(self, own: Vector) -> Vector:
+        whole = self.weights_.copy()
+        whole[self._ground.head] = own
+        return whole

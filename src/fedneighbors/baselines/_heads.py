@@ -1,0 +1,203 @@
+"""One body for all clients, and a head for each of them, trained with it."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedneighbors.baselines._base import Rival, refuse_count, refuse_rate
+from fedneighbors.baselines._prediction import Owns, Vector
+
+if TYPE_CHECKING:  # it needs torch
+    from fedneighbors.baselines._trainer import Bench, Ends
+
+
+FIRST_PASSES = 20
+"""In which a client that comes later makes a head, at the rates that the rounds went through."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Headed(Rival):
+    """Base of the methods whose clients share a body and keep their heads.
+
+    After the last round every client's head is trained some passes more, with the body as it then
+    is: the one that a client trained with is that of an earlier round. What all clients have in
+    common at the end is the body with the mean of their heads, weighted by rows; from there a
+    client that comes later trains its head, while the body stays.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    tuning_epochs : int
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
+    tuning_rate : float, optional
+        Of their steps; by default that of the last round, at which weights have settled.
+    """
+
+    tuning_epochs: int = 5
+    tuning_rate: float | None = None
+
+    def _check(self) -> None:
+        refuse_count("tuning_epochs", self.tuning_epochs, least=0)
+        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
+
+    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+        weights = bench.initial.copy()
+        heads: Owns = dict.fromkeys(bench.names, weights[bench.head])
+        for number in range(bench.rounds.n_rounds):
+            bodies = self._bodies(bench, weights, heads, number)
+            weights[bench.body] = bench.averaged(weights[bench.body], bodies)
+        start = weights[bench.head]
+        weights[bench.head] = bench.averaged(start, heads.items())
+        return weights, self._tuned(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
+
+    def _joined(self, bench: "Bench") -> Owns:
+        heads = dict.fromkeys(bench.names, self.weights_[bench.head])
+        done = 0.0
+        for rate, share in bench.rounds.course():
+            passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
+            heads = self._tuned(bench, self.weights_, heads, passes, rate)
+            done += share
+        return self._tuned(bench, self.weights_, heads, self.tuning_epochs, self.tuning_rate)
+
+    def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
+        """Yield the bodies of those who take part in a round; their heads are changed."""
+        for some in bench.groups(bench.participants(number)):
+            starts = {name: bench.with_head(weights, heads[name]) for name in some}
+            for name, after in self._steps(bench, starts, number):
+                heads[name] = after[bench.head]
+                yield name, after[bench.body]
+
+    @abstractmethod
+    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
+        """Yield clients' weights after their steps of a round.
+
+        Parameters
+        ----------
+        bench : Bench
+            All clients.
+        starts : dict of str to float array of shape (n_weights,)
+            Those who take part: the body of all, each with its own head.
+        number : int
+            Of the round, from 0.
+        """
+
+    def _tuned(
+        self, bench: "Bench", weights: Vector, heads: Owns, epochs: int, rate: float | None
+    ) -> Owns:
+        """Return the heads after some more passes with the body as it is."""
+        if epochs == 0:
+            return heads
+        regime, tuned = bench.tuning(epochs, rate), {}
+        for some in bench.groups(heads):
+            starts = {name: bench.with_head(weights, heads[name]) for name in some}
+            tuned.update(bench.heads(starts, regime))
+        return tuned
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, int(self._ground.head.sum()))
+
+    def _network_weights(self, own: Vector) -> Vector:
+        whole = self.weights_.copy()
+        whole[self._ground.head] = own
+        return whole
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedPerClassifier(Headed):
+    """A body that is averaged under heads that are not; a client trains both together [1]_.
+
+    A client that comes later trains a head, while the body stays.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    tuning_epochs : int
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
+    tuning_rate : float, optional
+        Of their steps; by default that of the last round, at which weights have settled.
+
+    References
+    ----------
+    .. [1] Arivazhagan, Aggarwal, Singh and Choudhary, "Federated Learning with Personalization
+       Layers", 2019, Algorithms 1 and 2.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"tuning_epochs": value} for value in (0, 5, 20, 60)
+    )
+
+    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
+        return bench.trained(starts, bench.regime(number), number)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedRepClassifier(Headed):
+    """A body that is averaged under heads that are not; a client trains its head first [1]_.
+
+    In a round a client makes ``head_epochs`` passes with its head while the body stays, and then
+    ``local_epochs`` with the body while the head stays. A client that comes later trains a head,
+    while the body stays.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    tuning_epochs : int
+        Passes of a head after the last round, 0 for none. A client that comes later makes its
+        head in 20 more, at the rates that the rounds went through.
+    tuning_rate : float, optional
+        Of their steps; by default that of the last round, at which weights have settled.
+    head_epochs : int
+        Passes of the head in a round.
+
+    References
+    ----------
+    .. [1] Collins, Hassani, Mokhtari and Shakkottai, "Exploiting Shared Representations for
+       Personalized Federated Learning", ICML 2021, Algorithm 1; for clients that come later Marfoq
+       et al., ICML 2022, Section 6.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"head_epochs": 1, "tuning_epochs": 20},
+        {"head_epochs": 5, "tuning_epochs": 1},
+        {"head_epochs": 5, "tuning_epochs": 20},
+        {"head_epochs": 10, "tuning_epochs": 20},
+    )
+
+    head_epochs: int = 5
+
+    def _check(self) -> None:
+        super()._check()
+        refuse_count("head_epochs", self.head_epochs)
+
+    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
+        first = bench.regime(number, epochs=self.head_epochs)
+        heads, bodies = bench.network.head_names, bench.network.body_names
+        with_heads = dict(bench.trained(starts, first, number, "head", only=heads))
+        return bench.trained(with_heads, bench.regime(number), number, "body", only=bodies)

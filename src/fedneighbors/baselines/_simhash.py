@@ -1,0 +1,176 @@
+"""SBFC, the paper's ablation of sparsity: the same filters over a dense SimHash (appendix D.5)."""
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors._typing import Floats
+from fedneighbors.tabular._ownership import public_seed
+
+BITS_PER_FEATURE = 16
+FEWEST_BITS = 256
+MOST_BITS = 8192
+
+Bits = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
+    """Return the SimHash of each row: which of ``n_bits`` random projections are positive.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Finite numbers.
+    n_bits : int
+        Projections (m), each with independent standard normal weights.
+    seed : int
+        Seed of the weights. Fewer bits of the same seed are the first of more.
+
+    Returns
+    -------
+    bool array of shape (n_rows, n_bits)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0, 2.0], [-1.0, -2.0]])
+    >>> bits = sign_bits(x, 8, seed=0)
+    >>> bool((bits[0] == ~bits[1]).all())
+    True
+    """
+    directions = np.random.default_rng(seed).standard_normal((n_bits, x.shape[1]))
+    return np.asarray(np.asarray(x, np.float64) @ directions.T > 0)
+
+
+def bit_counts(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
+    """Return how often each bit was on in each class, shape (n_classes, n_bits)."""
+    return np.stack([bits[labels == c].sum(axis=0, dtype=np.int64) for c in range(n_classes)])
+
+
+def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
+    """Return gamma = exp(-2 kappa L / n), the decay that suits bits that half of the rows share.
+
+    A bit is on for about n / 2 rows, n / (2 L) of each class, so that a bit of mean load has the
+    weight exp(-kappa). A fixed gamma such as 0.5 would vanish after a few dozen rows of a class.
+    """
+    return math.exp(-2 * kappa * n_classes / max(n_rows, 1))
+
+
+class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """FlyNN's rule over a dense hash: random hyperplanes in place of a sparse winner-take-all.
+
+    The baseline SBFC of [1]_. About half of the bits are on for every row, where a fly hash keeps
+    a few in ten thousand. So the filters of all classes fill up at once, and what tells classes
+    apart is only how often each bit was on, not whether. The novelty of a row for class l is the
+    sum of gamma ** count over the bits that are on for the row, as for FlyNN; dividing it by the
+    number of bits that are on, which is one and the same for all classes of a row, would change no
+    prediction and is left out. Bits that are off count for nothing, as in Algorithm 1.
+
+    Parameters
+    ----------
+    n_bits : int, optional
+        Projections (m). None takes 16 for each feature, at least 256 and at most 8192.
+    decay : float, optional
+        Weight of one activation (gamma), in [0, 1]. None matches it to the mean load of a bit,
+        see :func:`matched_decay`.
+    random_state : int, RandomState or None
+        Seed of the projections.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Labels, ascending.
+    counts_ : int64 array of shape (n_classes, n_bits)
+        How often each bit was on.
+    n_bits_, decay_ : int, float
+        The values in force.
+
+    Notes
+    -----
+    The sign of a projection depends on where the origin lies: centre the features first.
+
+    References
+    ----------
+    .. [1] Ram and Sinha, "Federated Nearest Neighbor Classification with a Colony of
+       Fruit-Flies", AAAI 2022, appendix D.5; SimHash: Charikar, "Similarity Estimation
+       Techniques from Rounding Algorithms", STOC 2002.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_wine(return_X_y=True)
+    >>> bool(SimHashBloomClassifier().fit(scale(X), y).score(scale(X), y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        n_bits: int | None = None,
+        decay: float | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.n_bits = n_bits
+        self.decay = decay
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Count the bits of each class.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Finite numbers.
+        y : array of shape (n_rows,)
+            Labels.
+
+        Raises
+        ------
+        ValueError
+            If ``n_bits`` is below 1 or ``decay`` outside [0, 1].
+        """
+        x, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.n_bits_ = self._choose_bits(x.shape[1])
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        self.decay_ = self._choose_decay(len(y), len(self.classes_))
+        self._seed = public_seed(self.random_state)
+        bits = sign_bits(x, self.n_bits_, self._seed)
+        self.counts_ = bit_counts(bits, labels.astype(np.int64), len(self.classes_))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class of least novelty for each row; ties go to the lower class."""
+        novelty = self._novelty(X)
+        return np.asarray(self.classes_[np.argmin(novelty, axis=1)])
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return minus the novelty; for two classes the advantage of the second."""
+        novelty = self._novelty(X)
+        return novelty[:, 0] - novelty[:, 1] if novelty.shape[1] == 2 else -novelty
+
+    def _novelty(self, X: Any) -> Floats:
+        check_is_fitted(self)
+        x = validate_data(self, X, dtype=np.float64, reset=False)
+        bits = sign_bits(x, self.n_bits_, self._seed)
+        return np.asarray(bits.astype(np.float64) @ np.power(self.decay_, self.counts_).T)
+
+    def _choose_bits(self, n_features: int) -> int:
+        if self.n_bits is None:
+            return min(max(BITS_PER_FEATURE * n_features, FEWEST_BITS), MOST_BITS)
+        if self.n_bits < 1:
+            raise ValueError(f"expected n_bits of at least 1, got {self.n_bits!r}")
+        return int(self.n_bits)
+
+    def _choose_decay(self, n_rows: int, n_classes: int) -> float:
+        if self.decay is None:
+            return matched_decay(n_rows, n_classes)
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"expected decay in [0, 1], got {self.decay!r}")
+        return float(self.decay)

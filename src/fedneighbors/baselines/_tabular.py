@@ -1,0 +1,216 @@
+"""Baselines that also need one round or none: averaged models, exact moments, pooled rows.
+
+All of them see rows in the same frame as FedPNN does: quantiles of all parties, and a coordinate
+for the missing cells of a column.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.validation import check_is_fitted
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.fedpnn._frame import column_constants, make_frame
+from fedneighbors.methods.fedpnn._metric import ClassMoments, class_moments, covariance_within
+from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
+from fedneighbors.tabular._ownership import rows_by_party
+
+_KNOTS, _MIN_COUNT = 100, 5
+
+
+class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """A classifier of rows in the frame that parties agree on."""
+
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+        """Train on the rows of all parties.
+
+        Parameters
+        ----------
+        X : float64 array of shape (n_rows, n_features)
+            Missing cells are NaN.
+        y : array of shape (n_rows,)
+            Labels.
+        parties : sequence of shape (n_rows,), optional
+            Which party owns each row. None means one party.
+        """
+        x = np.asarray(X, np.float64)
+        owned = rows_by_party(parties, len(x))
+        self.classes_, inverse = np.unique(y, return_inverse=True)
+        labels = np.asarray(inverse, np.int64)
+        constants = [
+            column_constants(x[rows], n_knots=_KNOTS, min_count=_MIN_COUNT, labels=labels[rows])
+            for rows in owned.values()
+        ]
+        self.frame_ = make_frame("quantile", constants, min_count=_MIN_COUNT)
+        self._train(self.frame_.apply(x), labels, owned)
+        return self
+
+    @abstractmethod
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
+        """Train on points and positions of classes, of which each party owns some."""
+
+    @abstractmethod
+    def _shares(self, points: Floats) -> Floats:
+        """Return a share for each class."""
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return a share for each class, shape (n_rows, n_classes)."""
+        check_is_fitted(self, "frame_")
+        return self._shares(self.frame_.apply(np.asarray(X, np.float64)))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class of the largest share for each row; ties go to the lower class."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+class AveragedModels(_Framed):
+    """The mean of what models say that each party trains by itself and sends whole.
+
+    Parameters
+    ----------
+    make : callable
+        Returns an untrained scikit-learn classifier.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
+        self.models_ = [
+            self.make().fit(points[rows], labels[rows])
+            for rows in owned.values()
+            if len(np.unique(labels[rows])) > 1
+        ]
+        if not self.models_:
+            raise ValueError("expected a party with rows of two classes, found none")
+
+    def _shares(self, points: Floats) -> Floats:
+        total = np.zeros((len(points), len(self.classes_)))
+        for model in self.models_:
+            total[:, model.classes_] += model.predict_proba(points)
+        mean: Floats = total / len(self.models_)
+        return mean
+
+
+def averaged_logistic_regression() -> AveragedModels:
+    """Return the mean of the parties' logistic regressions, classes weighing alike."""
+    return AveragedModels(lambda: LogisticRegression(class_weight="balanced", max_iter=5000))
+
+
+def averaged_boosting() -> AveragedModels:
+    """Return the mean of the parties' gradient boosting, classes weighing alike."""
+    return AveragedModels(
+        lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
+    )
+
+
+class FederatedLDA(_Framed):
+    """Linear discriminant analysis from summed moments, the same as on pooled rows.
+
+    Parameters
+    ----------
+    ridge : float
+        Added to every variance within classes, in units of the mean variance.
+    """
+
+    def __init__(self, ridge: float = 0.03) -> None:
+        self.ridge = ridge
+
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
+        moments = _summed(points, labels, owned, len(self.classes_))
+        means, within = covariance_within(moments)
+        unit = np.trace(within) / len(within)
+        self.coef_ = np.linalg.solve(within + self.ridge * unit * np.eye(len(within)), means.T)
+        self.intercept_ = -(means.T * self.coef_).sum(axis=0) / 2
+
+    def _shares(self, points: Floats) -> Floats:
+        shares: Floats = softmax(points @ self.coef_ + self.intercept_, axis=1)
+        return shares
+
+
+class FederatedNaiveBayes(_Framed):
+    """Gaussian naive Bayes from summed moments, the same as on pooled rows.
+
+    Parameters
+    ----------
+    floor : float
+        Added to every variance, in units of the largest.
+    """
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        self.floor = floor
+
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
+        each = [
+            _summed(points[labels == c], labels[labels == c], _within(owned, labels == c), c + 1)
+            for c in range(len(self.classes_))
+        ]
+        moments = [covariance_within(one) for one in each]
+        self.means_ = np.stack([means[-1] for means, _ in moments])
+        variances = np.stack([np.diag(within) for _, within in moments])
+        self.variances_ = variances + self.floor * max(float(variances.max()), 1e-12)
+
+    def _shares(self, points: Floats) -> Floats:
+        gaps = (points[:, None] - self.means_) ** 2 / self.variances_
+        logs = -(gaps + np.log(self.variances_)).sum(axis=2) / 2
+        shares: Floats = softmax(logs, axis=1)
+        return shares
+
+
+def _within(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return who owns which of the chosen rows."""
+    place = np.cumsum(chosen) - 1
+    rows = {name: np.arange(len(chosen))[own] for name, own in owned.items()}
+    return {name: place[own[chosen[own]]] for name, own in rows.items()}
+
+
+def _summed(
+    points: Floats, labels: Integers, owned: Mapping[str, Any], n_classes: int
+) -> ClassMoments:
+    parts = [class_moments(points[rows], labels[rows], n_classes) for rows in owned.values()]
+    return ClassMoments(
+        np.sum([part.counts for part in parts], axis=0),
+        np.sum([part.sums for part in parts], axis=0),
+        np.sum([part.products for part in parts], axis=0),
+    )
+
+
+class CentralModel(_Framed):
+    """A model of the pooled rows: what could be had if rows might be shared.
+
+    Parameters
+    ----------
+    make : callable
+        Returns an untrained scikit-learn classifier.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:  # noqa: ARG002 - pooled
+        self.model_ = self.make().fit(points, labels)
+
+    def _shares(self, points: Floats) -> Floats:
+        return np.asarray(self.model_.predict_proba(points), np.float64)
+
+
+RIVALS: Mapping[str, Callable[[], Any]] = {
+    "averaged logistic regression": averaged_logistic_regression,
+    "averaged boosting": averaged_boosting,
+    "federated LDA": FederatedLDA,
+    "federated naive Bayes": FederatedNaiveBayes,
+    "central kNN": lambda: CentralModel(lambda: KNeighborsClassifier(10, weights="distance")),
+    "central PNN": lambda: CentralModel(ProbabilisticNeuralNetwork),
+    "central boosting": lambda: CentralModel(
+        lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
+    ),
+}
+"""Baselines by name, federated in one round unless they are called central."""

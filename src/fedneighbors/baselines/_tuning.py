@@ -1,0 +1,210 @@
+"""Chooses a rival's parameters on held-out rows, for all rivals on the same budget."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from fedneighbors.baselines._averaging import FedAvgClassifier, Started
+from fedneighbors.baselines._base import Rival
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.knnper._membership import Owners
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.tabular._ownership import public_seed, rows_by_party
+
+LARGEST_GRID = 4
+"""Most candidates: no rival is given more tries than another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """Networks of federated averaging that several rivals take over.
+
+    Parameters
+    ----------
+    chosen_on : fitted estimator
+        Whose network has seen no held-out row.
+    final : fitted estimator
+        Whose network has seen all rows.
+    """
+
+    chosen_on: Any
+    final: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A rival under the best of its candidates.
+
+    Parameters
+    ----------
+    estimator : Rival
+        Fitted on all rows.
+    parameters : mapping of str to object
+        What was chosen.
+    scores : tuple of float
+        Accuracy of each candidate on the held-out rows of all clients, in the order of the grid.
+    """
+
+    estimator: Any
+    parameters: Mapping[str, Any]
+    scores: tuple[float, ...]
+
+
+def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: Any = None) -> Starts:
+    """Train federated averaging once on the rows that are not held out, and once on all.
+
+    Parameters
+    ----------
+    estimator : Rival
+        Whose parameters of the network, of rounds and of steps are taken.
+    X, y : arrays of shape (n_rows, ...) and (n_rows,)
+        Rows and labels of all clients.
+    parties : sequence of shape (n_rows,)
+        Which client owns each row.
+    final : fitted KNNPerClassifier or rival, optional
+        Has the network of all rows already.
+    """
+    asked = _settled(estimator, y).get_params(deep=False)
+    average = FedAvgClassifier(**{name: asked[name] for name in _training_parameters()})
+    train = ~_held_out(estimator, parties, len(y))
+    first = clone(average).fit(*_some(X, y, train), parties=_of(parties, train))
+    return Starts(first, average.fit(X, y, parties=parties) if final is None else final)
+
+
+def tuned(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    parties: Owners,
+    *,
+    grid: Sequence[Mapping[str, Any]] | None = None,
+    starts: Starts | None = None,
+) -> Tuned:
+    """Return a rival under the candidate that is right on most held-out rows, fitted on all rows.
+
+    Each candidate is fitted on the rows that are not held out: of each client the same ones as
+    kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
+    training diverges has no row right, and where it does so on all rows the next best is taken.
+    Where candidates differ only in what comes after federated averaging, they take over one
+    network, so that no more than their own part is trained for each; ``grid=({},)`` makes such a
+    rival of ``starts``.
+
+    Parameters
+    ----------
+    estimator : Rival
+        Not changed.
+    X, y : arrays of shape (n_rows, ...) and (n_rows,)
+        Rows and labels of all clients.
+    parties : sequence of shape (n_rows,)
+        Which client owns each row.
+    grid : sequence of mapping, optional
+        Candidates, as parameters; by default those of the rival's class. A single one is taken as
+        it is.
+    starts : Starts, optional
+        Networks to take over, where the rival does; see :func:`average_starts`.
+
+    Raises
+    ------
+    ValueError
+        If there is no candidate or more than four.
+    """
+    candidates = tuple(estimator.grid if grid is None else grid)
+    if not 1 <= len(candidates) <= LARGEST_GRID:
+        raise ValueError(f"expected 1 to {LARGEST_GRID} candidates, got {len(candidates)}")
+    asked = _settled(estimator, y)
+    if not _takes_over(asked, candidates):
+        starts = None
+    else:
+        starts = starts or average_starts(asked, X, y, parties, final=asked.start)
+        asked.set_params(start=starts.final)
+    scores: tuple[float, ...] = ()
+    if len(candidates) > 1:
+        tried = [clone(asked).set_params(**each) for each in candidates]
+        if starts is not None:
+            tried = [each.set_params(start=starts.chosen_on) for each in tried]
+        scores = _held_out_scores(tried, X, y, parties)
+    return _fitted(
+        asked, [candidates[place] for place in _best_first(scores)], X, y, parties, scores
+    )
+
+
+def _best_first(scores: Sequence[float]) -> list[int]:
+    """Return the candidates' places; of equally good ones the first stands first."""
+    return np.argsort([-score for score in scores], kind="stable").tolist() if scores else [0]
+
+
+def _fitted(
+    asked: Any,
+    candidates: Sequence[Mapping[str, Any]],
+    X: Any,
+    y: Any,
+    parties: Owners,
+    scores: tuple[float, ...],
+) -> Tuned:
+    """Fit the first candidate whose training on all rows does not diverge, if there is one."""
+    diverged: PartyRefused | None = None
+    for each in candidates:
+        try:
+            estimator = clone(asked).set_params(**each).fit(X, y, parties=parties)
+        except PartyRefused as refused:
+            diverged = refused
+        else:
+            return Tuned(estimator, dict(each), scores)
+    assert diverged is not None
+    raise diverged
+
+
+def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
+    """Return the accuracy of each candidate on rows that it has not seen."""
+    held = _held_out(tried[0], parties, len(y))
+    train, test = _some(X, y, ~held), _some(X, y, held)
+    scores = []
+    for each in tried:
+        try:
+            each.fit(*train, parties=_of(parties, ~held))
+            scores.append(each.score(*test, parties=_of(parties, held)))
+        except PartyRefused:  # its training has diverged
+            scores.append(0.0)
+    return tuple(scores)
+
+
+def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
+    """Return which rows are held out, of all clients."""
+    seed = public_seed(asked.random_state)
+    settings, held = MemorySettings(validation=asked.validation, seed=seed), np.zeros(n_rows, bool)
+    for name, rows in rows_by_party(parties, n_rows).items():
+        places = np.arange(n_rows)[rows]
+        held[places] = held_out_rows(len(places), settings, name)
+    return held
+
+
+def _takes_over(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a rival's candidates differ only in what comes after federated averaging."""
+    names = {name for each in candidates for name in each}
+    return isinstance(asked, Started) and not names & set(_training_parameters())
+
+
+def _training_parameters() -> list[str]:
+    """Return the names of the parameters of the network, of rounds and of steps."""
+    return [each.name for each in fields(Rival)]
+
+
+def _settled(estimator: Any, y: Any) -> Any:
+    """Return a clone that knows all labels, some of which may be held out, and has one seed."""
+    asked = clone(estimator)
+    if asked.classes is None:
+        asked.set_params(classes=np.unique(y))
+    return asked.set_params(random_state=public_seed(asked.random_state))
+
+
+def _some(X: Any, y: Any, rows: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[Any], ...]:
+    return np.asarray(X)[rows], np.asarray(y)[rows]
+
+
+def _of(parties: Owners, rows: npt.NDArray[np.bool_]) -> Owners:
+    return None if parties is None else np.asarray(parties, dtype=object)[rows]

@@ -1,0 +1,49 @@
+"""Where commands write: results to standard output, progress and complaints to standard error."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+Report = Callable[[int, int, str], None]
+"""Told steps done, steps in all, and what is going on."""
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line to standard output; what looks like markup is printed as it is."""
+    Console(highlight=False, soft_wrap=True).print(Text(text, style=style))
+
+
+def complain(text: str) -> None:
+    """Print one red line to standard error."""
+    line = " ".join(text.split())
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style="bold red"))
+
+
+def note(text: str) -> None:
+    """Print one line to standard error that asks for attention but stops nothing."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Report]:
+    """Show a bar on standard error while the block runs; show nothing where nobody watches.
+
+    Yields
+    ------
+    callable
+        To be called with steps done, steps in all and a message.
+    """
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def report(done: int, total: int, message: str) -> None:
+            bar.update(task, completed=done, total=total, description=message)
+
+        yield report

@@ -1,0 +1,107 @@
+"""``fedneighbors data``: lists, describes and splits data sets."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedneighbors.cli._splits import (
+    AlphaOption,
+    ClassesOption,
+    FactorOption,
+    LabelOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    keep_manifest,
+    read_data,
+    split_data,
+)
+
+if TYPE_CHECKING:
+    from fedneighbors.partition import Manifest
+
+
+_MOST_CLASSES = 12
+
+data = typer.Typer(no_args_is_help=True, help="List, describe and split data sets.")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of a data set, a file, or openml:ID.")]
+
+
+@data.command("list", epilog="Example: [bold]fedneighbors data list[/bold]")
+def list_sets() -> None:
+    """List the data sets that can be read here."""
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.datasets import available
+    from fedneighbors.records import Table
+
+    rows = tuple(
+        (entry.name, entry.n_rows, entry.n_features, entry.n_classes, entry.source)
+        for entry in available()
+    )
+    print_grid(Table("sets", "Data sets", ("name", "rows", "features", "classes", "source"), rows))
+
+
+@data.command(epilog="Example: [bold]fedneighbors data describe digits[/bold]")
+def describe(
+    name: NameArgument, label: LabelOption = "target", party_column: PartyColumnOption = None
+) -> None:
+    """Say how many rows, features and classes the data set or file NAME has."""
+    import numpy as np
+
+    from fedneighbors.cli._console import say
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.datasets import Dataset
+    from fedneighbors.records import Table
+
+    found: Dataset = read_data(name, label=label, party_column=party_column)
+    say(f"{found.name}: {found.n_rows} rows, {found.n_features} features", "bold")
+    say(found.source)
+    labels, counts = np.unique(found.y, return_counts=True)
+    rows = tuple(
+        (str(label), int(count), float(count / found.n_rows))
+        for label, count in zip(labels.tolist(), counts, strict=True)
+    )
+    print_grid(Table("classes", "Classes", ("class", "rows", "share"), rows))
+
+
+@data.command(
+    epilog="Example: [bold]fedneighbors data partition digits --parties 8 --alpha 0.3[/bold]"
+)
+def partition(
+    name: NameArgument,
+    label: LabelOption = "target",
+    kind: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 8,
+    alpha: AlphaOption = 0.3,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    seed: SeedOption = 0,
+    out: Annotated[Path, typer.Option(help="The manifest, a JSON file.")] = Path("manifest.json"),
+) -> None:
+    """Split the data set or file NAME over parties and write the manifest of the split."""
+    chosen = SplitKind.NATURAL if party_column else kind
+    found = read_data(name, label=label, party_column=party_column)
+    _, manifest = split_data(found, Split(chosen, parties, alpha, factor, classes_per_party, seed))
+    _print_split(manifest)
+    keep_manifest(manifest, out)
+
+
+def _print_split(manifest: "Manifest") -> None:
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.records import Table
+
+    shown = manifest.classes if len(manifest.classes) <= _MOST_CLASSES else ()
+    rows: tuple[tuple[str | int, ...], ...] = tuple(
+        (party, total, sum(count > 0 for count in counts), *counts[: len(shown)])
+        for party, total, counts in zip(
+            manifest.parties, manifest.rows_per_party, manifest.class_counts, strict=True
+        )
+    )
+    columns = ("party", "rows", "classes", *(str(label) for label in shown))
+    print_grid(Table("split", "Rows of each party: in all, then of each class", columns, rows))

@@ -1,0 +1,24 @@
+"""``fedneighbors demo``: the whole way on bundled data, in a few seconds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
+        "fedneighbors-demo"
+    ),
+    parties: Annotated[int, typer.Option(min=2, help="Number of parties.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of the hash.")] = 0,
+) -> None:
+    """Train over parties that hold different digits, and compare with pooled data."""
+    from fedneighbors.cli._console import progress_bar
+    from fedneighbors.cli._results import keep, print_tables
+    from fedneighbors.runs._flynn import demo as run_demo
+
+    with progress_bar() as progress:
+        record = run_demo(n_parties=parties, alpha=0.3, seed=seed, progress=progress)
+    print_tables(record, ["summary"])
+    keep(record, out, name="demo")

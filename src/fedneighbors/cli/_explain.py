@@ -1,0 +1,85 @@
+"""``fedneighbors explain``: what each algorithm would take for a search, and which would run."""
+
+from typing import TYPE_CHECKING
+
+from fedneighbors.cli._searchoptions import (
+    ColumnsOption,
+    DataOption,
+    Deal,
+    LimitOption,
+    MetricOption,
+    NeighborsOption,
+    PartitionWord,
+    QueriesOption,
+    QueryOption,
+    Source,
+    TieSeedOption,
+    read_federation,
+    read_queries,
+)
+from fedneighbors.cli._searchsettings import (
+    AlgorithmName,
+    DelayOption,
+    Guarantee,
+    GuaranteeOption,
+    QueryDeltaOption,
+    QueryEpsilonOption,
+    Settings,
+    Workers,
+    WorkersOption,
+)
+from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
+
+if TYPE_CHECKING:
+    from fedneighbors.methods.fedknn.planner._plan import Plan
+
+
+def explain(
+    data: DataOption,
+    metric: MetricOption,
+    query: QueryOption = None,
+    queries: QueriesOption = None,
+    k: NeighborsOption = 10,
+    columns: ColumnsOption = "",
+    limit: LimitOption = None,
+    parties: PartiesOption = 8,
+    partition: PartitionWord = "uniform",
+    party_column: PartyColumnOption = None,
+    seed: TieSeedOption = 0,
+    epsilon: QueryEpsilonOption = None,
+    delta: QueryDeltaOption = None,
+    guarantee: GuaranteeOption = Guarantee.EXACT,
+    delay: DelayOption = 0.0,
+    workers: WorkersOption = Workers.THREADS,
+) -> None:
+    """Say which algorithm a search would run, and what each is expected to take.
+
+    Takes the options of "run fedknn". The parties search for the query as a
+    sample and the links to them are measured; nothing is charged to a ledger.
+    """
+    settings = Settings(
+        metric.value, AlgorithmName.AUTO, epsilon, delta, guarantee, delay, workers, seed
+    )
+    search = settings.search()
+    source = Source(data, metric, columns, None, party_column, limit)
+    objects, owners = read_federation(source, Deal(partition, parties, seed))
+    asked, labels = read_queries(query, queries, source=source, objects=objects)
+    search.fit(objects.items, parties=owners)
+    for item, label in zip(asked, labels, strict=True):
+        _print_plan(search.explain([item], k), label)
+
+
+def _print_plan(plan: "Plan", label: str) -> None:
+    from fedneighbors.cli._console import say
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.records import Table
+    from fedneighbors.reports._text import printable
+
+    columns = ("algorithm", "exchanges", "asked", "local_s", "link_s", "broker_s", "total_s")
+    rows = tuple(
+        (p.algorithm, p.exchanges, p.asked, p.local_s, p.link_s, p.broker_s, p.total_s)
+        for p in plan.predictions
+    )
+    title, caption = f"The {plan.k} nearest to {label}", "Seconds that each is expected to take."
+    say(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
+    print_grid(Table("plan", title, columns, rows, caption=caption))

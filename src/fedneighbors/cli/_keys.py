@@ -1,0 +1,61 @@
+"""``fedneighbors keys``: makes the keys with which parties sign masked sums, and the roster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+keys = typer.Typer(no_args_is_help=True, help="Make the keys of masked sums and their roster.")
+
+
+@keys.command("new", epilog="Example: [bold]fedneighbors keys new --party north --out north.pem[/]")
+def new(
+    party: Annotated[str, typer.Option(help="Name of the party in the federation.")],
+    out: Annotated[Path, typer.Option(help="The private key; the public one ends in .pub.")],
+) -> None:
+    """Make the key pair of a party. The private key stays with it, the public one is handed out."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.records import replace_file
+    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+
+    public = out.with_suffix(".pub")
+    for path in (out, public):
+        if path.exists():
+            raise ValueError(f"{path} exists; a key that is overwritten is gone, name another file")
+    identity = Identity.new()
+    roster = Roster({party: identity.public})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    identity.write(out)
+    replace_file(public, roster.to_json().encode("utf-8"))
+    say(f"private key {out} (keep it here)", "green")
+    say(f"public key  {public} (hand it to the other parties)", "green")
+
+
+@keys.command(
+    epilog="Example: [bold]fedneighbors keys roster north.pub east.pub --out roster.json[/]"
+)
+def roster(
+    public: Annotated[list[Path], typer.Argument(help="Public keys of all parties.")],
+    out: Annotated[Path, typer.Option(help="The roster, a JSON file.")] = Path("roster.json"),
+) -> None:
+    """Join public keys into the roster that every party and the coordinator hold."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.records import replace_file
+    from fedneighbors.secure_sum._key_agreement import Roster
+
+    joined: dict[str, bytes] = {}
+    for path in public:
+        for name, key in Roster.read(path).keys.items():
+            if joined.get(name, key) != key:
+                raise ValueError(
+                    f"two different keys are given for {name!r}; find out which is its"
+                )
+            joined[name] = key
+    complete = Roster(joined)
+    replace_file(out, complete.to_json().encode("utf-8"))
+    for name in sorted(joined):
+        say(f"{name}  {joined[name].hex()}")
+    say(
+        f"roster {out}: {len(joined)} parties; compare the keys with each party by telephone",
+        "green",
+    )

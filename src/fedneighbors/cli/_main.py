@@ -1,0 +1,125 @@
+"""The console entry point: the tree of commands, exit codes, one line per failure.
+
+Exit codes: 0 all went well; 1 the run failed, with one line on standard error that says why;
+2 the command line was not understood.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedneighbors._version import __version__
+from fedneighbors.cli._data import data
+from fedneighbors.cli._demo import demo
+from fedneighbors.cli._explain import explain
+from fedneighbors.cli._keys import keys
+from fedneighbors.cli._ledger import ledger
+from fedneighbors.cli._predict import predict
+from fedneighbors.cli._preflight import preflight
+from fedneighbors.cli._report import report
+from fedneighbors.cli._run import run
+from fedneighbors.cli._synthesize import synthesize
+from fedneighbors.cli._warmup import warmup
+from fedneighbors.errors import FedneighborsError
+
+
+class OneLineFailures(TyperGroup):
+    """Turns what a user can mend into one line: a warning, or a failure with exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; let every failure through if tracebacks are wanted."""
+        try:
+            with warnings.catch_warnings():
+                if not ctx.params["traceback"]:
+                    warnings.showwarning = _note_once()
+                return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
+            raise
+        except (FedneighborsError, ValueError, OSError) as error:
+            if ctx.params["traceback"]:
+                raise
+            from fedneighbors.cli._console import complain
+
+            complain(f"error: {error}")
+            raise typer.Exit(1) from error
+
+
+def _note_once() -> Callable[..., None]:
+    """Return what shows a warning in one line, without the place in the code, the first time."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from fedneighbors.cli._console import note
+
+        text = " ".join(str(message).split())
+        if text not in told:
+            note(text)
+        told.add(text)
+
+    return show
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedneighbors {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="fedneighbors",
+    cls=OneLineFailures,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: [bold]fedneighbors demo[/bold]",
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback",
+            envvar="FEDNEIGHBORS_TRACEBACK",
+            help="Show where in the code a failure came from.",
+        ),
+    ] = False,
+) -> None:
+    """Nearest-neighbour search and classification for parties whose data may not leave them."""
+
+
+def _example(text: str) -> str:
+    return f"Example: [bold]fedneighbors {text}[/bold]"
+
+
+app.command(epilog=_example("demo --out results"))(demo)
+app.add_typer(run, name="run")
+app.command(epilog=_example("explain --data titles.txt --metric edit --query graph"))(explain)
+app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
+app.command(
+    epilog=_example("synthesize --data loans.csv --label default --report quality.html")
+    + "\n\nMore rows of a saved model: "
+    "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]"
+)(synthesize)
+app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
+app.add_typer(data, name="data")
+app.add_typer(ledger, name="ledger")
+app.add_typer(keys, name="keys")
+app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)
+app.command(epilog=_example("warmup"))(warmup)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    app()

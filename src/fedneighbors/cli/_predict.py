@@ -1,0 +1,204 @@
+"""``fedneighbors predict``: classes, or numbers, of the rows of a file by a saved model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedneighbors.baselines._base import Rival
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.methods.knnper._regressor import KNNPerRegressor
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+
+    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Rival
+
+
+_FEDPNN = b"FNPNN"  # of exact and of private models
+_KNNPER = b"FNKNPER"
+_KNNPER_NUMBERS = b"FNKNNUM"
+_RIVAL = b"FNKNRIV"
+_SYNTHESIZER = b"FNSYNTH"
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Option(help="Model of a run, such as model.fnn, model.fnp or model.fnk.")
+    ],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to predict.")],
+    out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
+    proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encoder of the training data; else encoder.json beside the model, if there."
+        ),
+    ] = None,
+    party: Annotated[
+        str | None,
+        typer.Option(help="Of personalized models: who asks; with a single party, none is needed."),
+    ] = None,
+    party_column: Annotated[
+        str | None,
+        typer.Option(help="Of personalized models: the column that names who asks for each row."),
+    ] = None,
+) -> None:
+    """Predict the classes of the rows of a file, or their numbers, in its order."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.datasets._writing import delimited
+    from fedneighbors.records import replace_file
+
+    if party is not None and party_column is not None:
+        raise typer.BadParameter("--party and --party-column both say who asks; give one of them")
+    estimator = _load(model)
+    if proba and not hasattr(estimator, "classes_"):
+        raise typer.BadParameter("this model predicts numbers, which have no shares: leave --proba")
+    rows = _read_rows(data, estimator, encoder or _beside(model))
+    asked = _askers(estimator, data, len(rows), party, party_column)
+    columns = _predicted(estimator, rows, proba=proba, **asked)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, delimited(columns))
+    for sentence in _summed_up(estimator, columns):
+        say(sentence)
+    say(f"predictions {out}", "green")
+
+
+def _load(path: Path) -> "Model":
+    """Return the estimator of a model file, whichever method has made it."""
+    from fedneighbors.errors import ModelFileError
+    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+    from fedneighbors.methods.knnper._regressor import KNNPerRegressor
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+    from fedneighbors.tabular._model_file import read_model_file
+
+    raw = read_model_file(path)
+    if raw.startswith(_SYNTHESIZER):
+        raise ModelFileError(
+            f"{path} is a synthesizer, which makes rows and classifies none; read it with "
+            "fedneighbors synthesize --model"
+        )
+    if raw.startswith(_FEDPNN):
+        return FedPNNClassifier.load(path)
+    if raw.startswith(_KNNPER):
+        return KNNPerClassifier.load(path)
+    if raw.startswith(_KNNPER_NUMBERS):
+        return KNNPerRegressor.load(path)
+    if raw.startswith(_RIVAL):
+        return _rival(path)
+    return FlyNNClassifier.load(path)
+
+
+def _rival(path: Path) -> "Model":
+    """Return what kNN-Per is compared with, whichever of them the file is of."""
+    from fedneighbors import baselines as rivals
+
+    found: Model = rivals.load(path)
+    return found
+
+
+def _askers(
+    estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
+) -> dict[str, Any]:
+    """Return who asks for each row, as a personalized model takes it; of others nothing."""
+    from fedneighbors.cli._console import note
+    from fedneighbors.datasets import read_columns
+
+    clients = getattr(estimator, "clients_", None)
+    if clients is None:
+        if party is not None or column is not None:
+            raise typer.BadParameter("this model says the same to all parties; ask without one")
+        return {}
+    if column is not None:
+        table = read_columns(data, nominal=(column,))
+        table.require((column,))
+        owners = table.columns[column].tolist()
+    else:
+        owners = None if party is None else [party] * n_rows
+    if owners is None and len(clients) != 1:
+        note(
+            f"the model knows {len(clients)} parties and none is named with --party or "
+            "--party-column: rows get what the shared network says"
+        )
+    unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
+    if unknown:
+        note(f"parties {unknown[:5]} are not in the model and get what the shared network says")
+    return {"parties": owners}
+
+
+def _predicted(
+    estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
+) -> dict[str, list[Any]]:
+    """Return the columns of the file of predictions; several outputs are counted from 1."""
+    import warnings
+
+    with warnings.catch_warnings():  # the rows were read by their names, which an array has not
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        warnings.filterwarnings("ignore", "(no client asks|clients .* are not known)", UserWarning)
+        found = estimator.predict(rows, **asked)
+        if found.ndim == 2 and found.shape[1] > 1:
+            return {f"prediction {k}": each.tolist() for k, each in enumerate(found.T, start=1)}
+        columns: dict[str, list[Any]] = {"prediction": found.ravel().tolist()}
+        if proba:
+            table = estimator.predict_proba(rows, **asked)
+            for label, values in zip(estimator.classes_.tolist(), table.T, strict=True):
+                columns[f"probability of {label}"] = values.tolist()
+    return columns
+
+
+def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[str]:
+    """Yield how many rows are of each class, or from where to where the numbers are."""
+    classes = getattr(estimator, "classes_", None)
+    if classes is not None:
+        for label in classes.tolist():
+            yield f"{columns['prediction'].count(label):>8} rows are {label}"
+        return
+    for name, values in columns.items():
+        yield f"{len(values):>8} rows: {name} from {min(values):.6g} to {max(values):.6g}"
+
+
+def _beside(model: Path) -> Path | None:
+    path = model.with_name("encoder.json")
+    return path if path.is_file() else None
+
+
+def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDArray[Any]":
+    """Return the features that the model was trained on; by position if it knows no names."""
+    from sklearn.utils import get_tags
+
+    from fedneighbors.cli._console import note
+    from fedneighbors.datasets import TableEncoder, read_columns, read_features
+    from fedneighbors.errors import DataError
+
+    keeps = get_tags(estimator).input_tags.allow_nan
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
+        if rules is None and any("=" in str(name) for name in names):
+            note(
+                "the model knows columns such as "
+                f"{next(str(n) for n in names if '=' in str(n))!r} and there is no encoder.json "
+                "beside it; copy it from the folder of the training, or name it with --encoder"
+            )
+        if rules is not None:
+            table = read_columns(path, nominal=rules.nominal_names)
+            table.require(rules.column_names)
+            for sentence in rules.surprises(table):
+                note(sentence)
+        return read_features(
+            path,
+            [str(name) for name in names],
+            encoder=rules,
+            keep_missing=keeps,
+        )
+    found = read_columns(path).names
+    if len(found) != estimator.n_features_in_:
+        raise DataError(
+            f"the model was trained on {estimator.n_features_in_} columns without names, "
+            f"{path} has {len(found)}; give exactly these columns, in the same order"
+        )
+    return read_features(path, found, keep_missing=keeps)

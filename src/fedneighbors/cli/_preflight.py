@@ -1,0 +1,80 @@
+"""``fedneighbors preflight``: asks whether this machine is ready for its part in a federation."""
+
+import errno
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedneighbors.errors import FederationError, PortInUse
+
+
+def preflight(
+    port: Annotated[
+        list[int] | None, typer.Option(help="A port that a server here will open; repeatable.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address that it will listen on.")] = "127.0.0.1",
+    data: Annotated[Path | None, typer.Option(help="The table that a party will use.")] = None,
+    label: Annotated[str, typer.Option(help="Its column of labels.")] = "target",
+) -> None:
+    """Check ports and table before a deployment, where errors are still easy to read.
+
+    On the coordinator's machine: --port 8000 before flower-superlink is
+    started. At a party: --port 9094 and --data with the table. Nothing is
+    sent or changed.
+    """
+    from fedneighbors.cli._console import say
+    from fedneighbors.cli._preflight import check_port
+
+    if not port and data is None:
+        raise typer.BadParameter("give a --port, or a table with --data, to check")
+    for number in port or ():
+        check_port(number, host)
+        say(f"port {number} of {host} is free", "green")
+    if data is not None:
+        from fedneighbors.datasets import read_table
+
+        table = read_table(data, label=label)
+        rows, columns = table.x.shape
+        say(f"{data.name}: {rows} rows, {columns} columns, label {label!r}", "green")
+
+
+def check_port(port: int, host: str = "127.0.0.1") -> None:
+    """Return if a server could listen on a port now.
+
+    Parameters
+    ----------
+    port : int
+        In [1, 65535].
+    host : str
+        Address of this machine to listen on.
+
+    Raises
+    ------
+    ValueError
+        If the port is out of range.
+    PortInUse
+        If another program listens there.
+    FederationError
+        If this machine does not have the address, or the account may not open the port.
+    """
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise ValueError(f"expected a port in [1, 65535], got {port!r}")
+    try:
+        # As servers do: a port whose last connections are still being closed counts as free.
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise _reason(error, port, host) from error
+
+
+def _reason(error: OSError, port: int, host: str) -> FederationError:
+    if error.errno == errno.EADDRINUSE:
+        return PortInUse(host, port)
+    if error.errno == errno.EACCES:
+        return FederationError(
+            f"this account may not open port {port}; take one from 1024 on, or ask for the right"
+        )
+    return FederationError(
+        f"cannot listen on {host}, port {port}: {error.strerror}; give an address of this machine"
+    )

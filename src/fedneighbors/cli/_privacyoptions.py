@@ -1,0 +1,110 @@
+"""Options by which a command asks for differential privacy."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.privacy._policy import Privacy
+
+
+_PANEL = "Privacy"
+
+EpsilonOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Train under differential privacy with this budget, as 1 or 1/2.",
+        rich_help_panel=_PANEL,
+    ),
+]
+DeltaOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Probability that the guarantee may fail, as 1e-6; for --mechanism central.",
+        rich_help_panel=_PANEL,
+    ),
+]
+MechanismOption = Annotated[
+    str,
+    typer.Option(
+        help="central (noise shares under masks), local (each party by itself) or paper.",
+        rich_help_panel=_PANEL,
+    ),
+]
+PublicOption = Annotated[
+    str,
+    typer.Option(
+        help="Facts that count as public, with commas: classes (which labels occur), scaling (mean "
+        "and spread of columns), n_rows. A file played as a federation needs the first two.",
+        rich_help_panel=_PANEL,
+    ),
+]
+BoundsOption = Annotated[
+    str,
+    typer.Option(
+        help="Lowest and highest values as they are documented, JSON: [low, high], each a number "
+        "or a list with one for each column. Needed with --epsilon.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def privacy_of(
+    epsilon: str | None,
+    delta: str | None,
+    mechanism: str,
+    public: str,
+    *,
+    bounds: str = "",
+    read_off: Sequence[str] = ("classes", "scaling"),
+    delta_only_central: bool = True,
+) -> "Privacy | None":
+    """Return the privacy that the options ask for, None without ``--epsilon``.
+
+    Parameters
+    ----------
+    epsilon, delta, mechanism, public, bounds : str
+        As on the command line.
+    read_off : sequence of str
+        Facts that the training reads off the file, which must be declared public.
+    delta_only_central : bool
+        Whether noise of each party by itself has no use for a delta.
+
+    Raises
+    ------
+    typer.BadParameter
+        If other options of privacy are given without it, a value is out of range, or something
+        that the training reads off the file was not declared public.
+    """
+    from fedneighbors.privacy._configuration import privacy_from
+
+    if epsilon is None:
+        if delta or public or bounds:
+            raise typer.BadParameter("--delta, --public and --bounds need --epsilon, the budget")
+        return None
+    for fact in read_off:
+        if fact not in public:
+            raise typer.BadParameter(
+                f"{fact} is read off the rows of the file; if it may count as public knowledge, "
+                f"say so with --public {_said(read_off)}"
+            )
+    config = {
+        "epsilon": epsilon,
+        "delta": delta or "",
+        "mechanism": mechanism,
+        "public": public,
+        "bounds": bounds,
+    }
+    try:
+        privacy = privacy_from(config)
+        if privacy is not None and delta_only_central:
+            privacy.require_delta_used()
+        return privacy
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _said(facts: Sequence[str]) -> str:
+    """Return what ``--public`` takes; scaling is of no use without the number of rows."""
+    return "classes,n_rows,scaling" if "scaling" in facts else ",".join(facts)

@@ -1,0 +1,31 @@
+"""``fedneighbors report``: draws a report from record files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    records: Annotated[
+        list[Path], typer.Argument(metavar="RECORD...", help="Record files, such as demo.jsonl.")
+    ],
+    out: Annotated[Path, typer.Option(help="The report, one HTML file.")] = Path("report.html"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for each figure as PNG and SVG too.")
+    ] = None,
+) -> None:
+    """Draw one report from the record files of one or more runs."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.records import read_record
+    from fedneighbors.reports import save_figures, write_report
+
+    found = [read_record(path) for path in records]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_report(found, out)
+    say(f"report  {out}", "green")
+    if figures is not None:
+        for path, record in zip(records, found, strict=True):
+            folder = figures if len(found) == 1 else figures / path.stem
+            save_figures(record, folder)
+            say(f"figures {folder}", "green")

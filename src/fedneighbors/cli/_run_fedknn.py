@@ -1,0 +1,121 @@
+"""``fedneighbors run fedknn``: searches objects split over parties, in this process."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedneighbors.cli._searchoptions import (
+    ColumnsOption,
+    DataOption,
+    Deal,
+    LimitOption,
+    MetricOption,
+    NameColumnOption,
+    NeighborsOption,
+    PartitionWord,
+    QueriesOption,
+    QueryOption,
+    Source,
+    TieSeedOption,
+    read_federation,
+    read_queries,
+)
+from fedneighbors.cli._searchsettings import (
+    AlgorithmName,
+    AlgorithmOption,
+    DelayOption,
+    Guarantee,
+    GuaranteeOption,
+    LedgerOption,
+    QueryDeltaOption,
+    QueryEpsilonOption,
+    Settings,
+    Workers,
+    WorkersOption,
+    opened,
+)
+from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
+
+if TYPE_CHECKING:
+    from fedneighbors.records import RunRecord, Table
+
+
+_MOST_QUERIES = 10
+
+
+def fedknn(
+    data: DataOption,
+    metric: MetricOption,
+    query: QueryOption = None,
+    queries: QueriesOption = None,
+    k: NeighborsOption = 10,
+    columns: ColumnsOption = "",
+    name_column: NameColumnOption = None,
+    limit: LimitOption = None,
+    parties: PartiesOption = 8,
+    partition: PartitionWord = "uniform",
+    party_column: PartyColumnOption = None,
+    seed: TieSeedOption = 0,
+    algorithm: AlgorithmOption = AlgorithmName.AUTO,
+    epsilon: QueryEpsilonOption = None,
+    delta: QueryDeltaOption = None,
+    guarantee: GuaranteeOption = Guarantee.EXACT,
+    ledger: LedgerOption = None,
+    delay: DelayOption = 0.0,
+    workers: WorkersOption = Workers.THREADS,
+    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
+        "fedneighbors-search"
+    ),
+) -> None:
+    """Find the exact nearest objects over parties that keep theirs, by FedKNN.
+
+    Reads one file and plays a federation of its objects in this process, to
+    see what a search would cost. Prints the neighbors of each query and what
+    finding them took.
+    """
+    from fedneighbors.runs._fedknn import Searched, search_and_record
+
+    search = Settings(
+        metric.value, algorithm, epsilon, delta, guarantee, delay, workers, seed
+    ).search()
+    source = Source(data, metric, columns, name_column, party_column, limit)
+    objects, owners = read_federation(source, Deal(partition, parties, seed))
+    asked, labels = read_queries(query, queries, source=source, objects=objects)
+    told = {
+        "data": Path(data).name,
+        "metric": metric.value,
+        "algorithm": search.algorithm,
+        "objects": len(objects),
+        "parties by": party_column or partition,
+        "round trip in ms": delay,
+    }
+    with opened(ledger) as book:
+        search.fit(objects.items, parties=owners, ledger=book)
+        about = Searched(owners, objects.labels, asked, labels)
+        record = search_and_record(search, about, k=k, parameters=told)
+    _show(record, out)
+
+
+def _show(record: "RunRecord", out: Path) -> None:
+    """Print what was found and what it took; write record and report."""
+    from fedneighbors.cli._results import keep, print_tables
+
+    _print_neighbors(record.tables[0])
+    print_tables(record, ["cost", "providers"])
+    keep(record, out, name="record")
+
+
+def _print_neighbors(table: "Table") -> None:
+    """Print the neighbors of each query, of the first ones if there are many, as a table."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.cli._results import print_grid
+
+    queries = list(dict.fromkeys(row[0] for row in table.rows))
+    for query in queries[:_MOST_QUERIES]:
+        rows = tuple(row[1:] for row in table.rows if row[0] == query)
+        title, columns = f"Nearest to {query}", table.columns[1:]
+        print_grid(replace(table, title=title, columns=columns, rows=rows))
+    if len(queries) > _MOST_QUERIES:
+        say(f"{len(queries) - _MOST_QUERIES} more queries are in the record.")

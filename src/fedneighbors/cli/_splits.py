@@ -1,0 +1,152 @@
+"""How a command line names a data set and its split over parties."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets import Dataset
+    from fedneighbors.partition import Manifest
+    from fedneighbors.partition._assignment import Parties
+
+
+_LABEL = "target"  # where commands look for labels that are not named
+
+
+class SplitKind(StrEnum):
+    """Ways to split, as the command line spells them."""
+
+    DIRICHLET = "dirichlet"
+    IID = "iid"
+    PATHOLOGICAL = "pathological"
+    PATHOLOGICAL_V2 = "pathological_v2"
+    QUANTITY = "quantity"
+    NATURAL = "natural"
+
+
+DataOption = Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")]
+TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for what comes of it, with a report.")]
+LabelOption = Annotated[str, typer.Option(help="Column of the labels, for a file alone.")]
+PartitionOption = Annotated[SplitKind, typer.Option(help="How rows are dealt to the parties.")]
+PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]
+AlphaOption = Annotated[
+    float, typer.Option(help="Label skew of 'dirichlet': lower is more skewed.")
+]
+FactorOption = Annotated[float, typer.Option(help="Size skew of 'quantity': 0 is none.")]
+ClassesOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Classes of a party: at most in 'pathological', exactly in 'pathological_v2'."
+    ),
+]
+PartyColumnOption = Annotated[
+    str | None, typer.Option(help="Column of a file that names each row's owner; means 'natural'.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the split and of all else that is drawn.")]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split as the command line describes it."""
+
+    kind: SplitKind
+    n_parties: int
+    alpha: float
+    factor: float
+    classes_per_party: int
+    seed: int
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Parameters that the kind of split has."""
+        every: Mapping[SplitKind, Mapping[str, float]] = {
+            SplitKind.DIRICHLET: {"alpha": self.alpha},
+            SplitKind.QUANTITY: {"factor": self.factor},
+            SplitKind.PATHOLOGICAL: {"classes_per_party": self.classes_per_party},
+            SplitKind.PATHOLOGICAL_V2: {"classes_per_party": self.classes_per_party},
+        }
+        return every.get(self.kind, {})
+
+
+def read_data(
+    name: str, *, label: str, party_column: str | None, keep_missing: bool = False
+) -> "Dataset":
+    """Return the data set of a name, of a file, or of ``openml:`` and a name or number.
+
+    Parameters
+    ----------
+    name, label, party_column : str
+        As on the command line.
+    keep_missing : bool
+        Leave missing cells of numeric columns NaN; sets of OpenML are always filled.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a column is named of what is no file.
+    DataError
+        If there is no such set, or the file cannot be used.
+    """
+    from fedneighbors.datasets import fetch_openml, load, read_table
+
+    path, online = Path(name), name.startswith("openml:")
+    if not online and (path.is_file() or path.suffix or len(path.parts) > 1):
+        return read_table(path, label, party=party_column, keep_missing=keep_missing)
+    _refuse_columns(name, label, party_column)
+    if online:
+        wanted = name.removeprefix("openml:")
+        return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
+    return load(name, keep_missing=keep_missing)
+
+
+def _refuse_columns(name: str, label: str, party_column: str | None) -> None:
+    """Raise if columns are named of a data set that has labels and owners of its own."""
+    given = {"--label": None if label == _LABEL else label, "--party-column": party_column}
+    for option, column in given.items():
+        if column is not None:
+            raise typer.BadParameter(
+                f"{option} {column!r} names a column of a file, and {name!r} is none: it is taken "
+                f"as a data set, which knows its own; leave out {option}, or name a file"
+            )
+
+
+def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
+    """Return the party of each row, and the manifest of the split.
+
+    Raises
+    ------
+    ValueError
+        If the split is natural and nothing says who owns a row, or a number is out of range.
+    PartitionError
+        If no such split was found.
+    """
+    from fedneighbors import partition
+
+    if split.kind is SplitKind.NATURAL:
+        if data.parties is None:
+            raise ValueError(
+                f"data set {data.name!r} does not say who owns a row; "
+                "name the column of a file with --party-column, or deal the rows in another way"
+            )
+        parties = partition.natural(data.parties)
+        return parties, partition.describe(parties, data.y, kind="natural")
+    kind = "quantity_skew" if split.kind is SplitKind.QUANTITY else split.kind.value
+    parties = partition.split(kind, data.y, split.n_parties, seed=split.seed, **split.parameters)
+    return parties, partition.describe(
+        parties, data.y, kind=kind, seed=split.seed, parameters=split.parameters
+    )
+
+
+def keep_manifest(manifest: "Manifest", path: Path) -> None:
+    """Write a manifest, into a folder that is made if it is not there, and say where it is."""
+    from fedneighbors.cli._console import say
+    from fedneighbors.records import replace_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, manifest.to_json().encode("utf-8"))
+    say(f"manifest {path}", "green")

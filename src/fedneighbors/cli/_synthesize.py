@@ -1,0 +1,161 @@
+"""``fedneighbors synthesize``: learns a table, and writes synthetic rows and how good they are."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets import Table
+    from fedneighbors.records import RunRecord
+
+
+class NoiseName(StrEnum):
+    """Laws of the noise, as the command line spells them."""
+
+    NORMAL = "normal"
+    MIXTURE = "mixture"
+    CONCAT = "concat"
+
+
+def synthesize(
+    data: Annotated[
+        str | None,
+        typer.Option(help="Name of a set, CSV or Parquet file to learn; else --model is read."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels; each class gets its own generator.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Rows to make; else as many as there are.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The rows, a CSV file; labels come last.")] = Path(
+        "synthetic.csv"
+    ),
+    report: Annotated[
+        Path | None, typer.Option(help="How good the rows are, one HTML file; needs --data.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Written after learning; read if there is no --data.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the rows, 300 if not given.")
+    ] = None,
+    noise: Annotated[
+        NoiseName | None, typer.Option(help="Noise of the generators, 'mixture' if not given.")
+    ] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="One generator for all classes.")
+    ] = False,
+    test_size: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Share of rows kept out for a test; 0: none.")
+    ] = 0.25,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the training and of the rows.")] = 0,
+) -> None:
+    """Make a synthetic table that resembles a real one.
+
+    Learns the rows of --data and says how far the synthetic ones resemble
+    them: column by column, pair by pair, by what a classifier learns from
+    them, and whether any are copies. Nothing is differentially private.
+    Needs the extra 'torch'; a saved model is read without.
+    """
+    if data is None:
+        _refuse_alone(model, report, epochs, noise, together=together)
+        assert model is not None
+        _write(_from_model(model, label or "target", rows, seed), out)
+        return
+    from fedneighbors.cli._console import progress_bar, say
+    from fedneighbors.methods.fedpnn.synthesis._run import synthesize as learn
+
+    given: dict[str, Any] = {"epochs": epochs, "noise": noise and noise.value}
+    with progress_bar() as progress:
+        made = learn(
+            _read(data, label),
+            label,
+            n_rows=rows,
+            test_size=test_size,
+            seed=seed,
+            parameters={
+                "per_class": not together,
+                **{name: value for name, value in given.items() if value is not None},
+            },
+            progress=progress,
+        )
+    _show(made.record, Path(data).name, report)
+    _write(made.table, out)
+    if model is not None:
+        model.parent.mkdir(parents=True, exist_ok=True)
+        made.synthesizer.save(model)
+        say(f"model   {model}", "green")
+
+
+def _refuse_alone(
+    model: Path | None,
+    report: Path | None,
+    epochs: int | None,
+    noise: NoiseName | None,
+    *,
+    together: bool,
+) -> None:
+    """Refuse what makes no sense without rows to learn."""
+    if model is None:
+        raise typer.BadParameter("give a table to learn with --data, or a saved --model")
+    if report is not None:
+        raise typer.BadParameter("--report compares with real rows; name them with --data")
+    if epochs is not None or noise is not None or together:
+        raise typer.BadParameter(
+            "--epochs, --noise and --together say how to learn, and a saved --model has learned; "
+            "name a table with --data, or leave them out"
+        )
+
+
+def _read(data: str, label: str | None) -> "Table":
+    """Return the columns of a file or of a set as they are."""
+    from fedneighbors.datasets import load_columns, read_columns
+
+    path = Path(data)
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return read_columns(path, nominal=[] if label is None else [label])
+    return load_columns(data)
+
+
+def _from_model(model: Path, label: str, rows: int | None, seed: int) -> "Table":
+    from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+    from fedneighbors.methods.fedpnn.synthesis._run import sampled
+
+    synthesizer = TabularSynthesizer.load(model)
+    as_many = sum(part.n_rows for part in synthesizer.model_.parts)
+    return sampled(synthesizer, label, n_rows=rows or as_many, seed=seed)
+
+
+def _show(record: "RunRecord", source: str, report: Path | None) -> None:
+    """Print how good the rows are, and draw the report if one is wanted."""
+    from dataclasses import replace
+
+    from fedneighbors.cli._console import complain, say
+    from fedneighbors.cli._results import print_tables
+    from fedneighbors.errors import MissingExtraError
+    from fedneighbors.reports import write_report
+
+    record = replace(record, parameters={"data": source, **record.parameters})
+    print_tables(record, ["summary", "classes"])
+    if report is None:
+        return
+    report.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_report([record], report)
+    except MissingExtraError as error:
+        complain(f"no report was drawn: {error}")
+    else:
+        say(f"report  {report}", "green")
+
+
+def _write(table: "Table", out: Path) -> None:
+    from fedneighbors.cli._console import say
+    from fedneighbors.datasets._writing import delimited, table_cells
+    from fedneighbors.records import replace_file
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, delimited(table_cells(table)))
+    say(f"rows    {out}: {table.n_rows} of {len(table.names)} columns", "green")

@@ -1,0 +1,133 @@
+"""Owns `Dataset`: a labelled matrix and where it came from."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A labelled data set in memory.
+
+    Parameters
+    ----------
+    name : str
+        What the set is called.
+    x : array of shape (n_rows, n_features)
+        float64, or the small integer type of the source (images, binary data).
+    y : int64 or str array of shape (n_rows,)
+        Labels as they stand in the source.
+    feature_names : tuple of str
+        One name per column of ``x``.
+    source : str
+        Where the rows came from.
+    n_train : int, optional
+        Where the source has a fixed split: the first ``n_train`` rows are for training, the
+        rest for testing. None if the source has none.
+    parties : str array of shape (n_rows,), optional
+        Natural owner of each row (writer, site), where the source names one.
+    encoder : TableEncoder, optional
+        The encoder that made ``x`` from a table; apply it to rows that are to be predicted.
+
+    Raises
+    ------
+    DataError
+        If the parts do not fit together, or there is no row or no feature.
+    """
+
+    name: str
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    feature_names: tuple[str, ...]
+    source: str
+    n_train: int | None = None
+    parties: npt.NDArray[np.str_] | None = None
+    encoder: TableEncoder | None = None
+
+    def __post_init__(self) -> None:
+        if self.x.ndim != 2 or 0 in self.x.shape:
+            raise DataError(
+                f"data set {self.name!r} has x of shape {self.x.shape}; "
+                "expected at least one row and one feature"
+            )
+        n_rows, n_features = self.x.shape
+        if self.y.shape != (n_rows,):
+            raise DataError(
+                f"data set {self.name!r} has {n_rows} rows but labels of shape {self.y.shape}"
+            )
+        if len(self.feature_names) != n_features:
+            raise DataError(
+                f"data set {self.name!r} has {n_features} features "
+                f"but {len(self.feature_names)} feature names"
+            )
+        if self.parties is not None and self.parties.shape != (n_rows,):
+            raise DataError(
+                f"data set {self.name!r} has {n_rows} rows but parties of shape "
+                f"{self.parties.shape}"
+            )
+        if self.n_train is not None and not 0 < self.n_train < n_rows:
+            raise DataError(
+                f"data set {self.name!r} has {n_rows} rows; n_train={self.n_train} "
+                "must leave rows on both sides"
+            )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.x.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.x.shape[1])
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The labels that occur, ascending, each once."""
+        return np.unique(self.y)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of labels that occur."""
+        return len(self.classes)
+
+    def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Dataset":
+        """Return the data set that holds the given rows, without a train/test split.
+
+        Parameters
+        ----------
+        rows : slice, int64 array or bool array
+            Positions to keep in this order, or a mask over all rows.
+
+        Returns
+        -------
+        Dataset
+        """
+        keep = np.arange(self.n_rows)[rows]
+        owners = None if self.parties is None else self.parties[keep]
+        return replace(self, x=self.x[keep], y=self.y[keep], parties=owners, n_train=None)
+
+    def train_test(self) -> tuple["Dataset", "Dataset"]:
+        """Return the training part and the test part of the source's own split.
+
+        Returns
+        -------
+        tuple of Dataset
+            Training part, test part.
+
+        Raises
+        ------
+        ValueError
+            If the source has no split of its own.
+        """
+        if self.n_train is None:
+            raise ValueError(
+                f"data set {self.name!r} has no split of its own; "
+                "use sklearn.model_selection.train_test_split"
+            )
+        return self.take(slice(None, self.n_train)), self.take(slice(self.n_train, None))

@@ -1,0 +1,354 @@
+"""Owns `TableEncoder`: how missing cells and nominal columns become numbers."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._table import Column, Table, listed
+from fedneighbors.errors import DataError
+
+MISSING_CATEGORY = "missing"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A numeric column and what stands in for its missing cells.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    median : float or None
+        Median of the cells seen in fitting; None leaves missing cells as they are.
+    """
+
+    name: str
+    median: float | None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that the column becomes."""
+        return (self.name,)
+
+    def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
+        """Cells as one column, the median where a cell is missing, or NaN if there is none.
+
+        Parameters
+        ----------
+        column : array of shape (n_rows,)
+            A numeric column.
+        source : str
+            What to call the table in messages.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, 1)
+
+        Raises
+        ------
+        DataError
+            If the column is nominal.
+        """
+        if column.dtype == np.object_:
+            raise DataError(
+                f"column {self.name!r} of {source} holds cells that are not numbers; "
+                "it was numeric in the table that the encoder was fitted on"
+            )
+        numbers = column.astype(np.float64)
+        filled = (
+            numbers if self.median is None else np.where(np.isnan(numbers), self.median, numbers)
+        )
+        return np.asarray(filled[:, None])
+
+
+@dataclass(frozen=True)
+class NominalColumn:
+    """A nominal column and its categories.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    categories : tuple of str
+        Ascending. Missing cells belong to the category ``"missing"``.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return self.categories[1:] if len(self.categories) == 2 else self.categories
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that the column becomes."""
+        return tuple(f"{self.name}={category}" for category in self._kept)
+
+    def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
+        """Cells as 0/1 columns, one per category; two categories share one column.
+
+        Parameters
+        ----------
+        column : array of shape (n_rows,)
+            A nominal column.
+        source : str
+            What to call the table in messages.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_features)
+            All zeros where the category was not seen in fitting.
+
+        Raises
+        ------
+        DataError
+            If the column is numeric.
+        """
+        if column.dtype != np.object_:
+            raise DataError(
+                f"column {self.name!r} of {source} is numeric; it was nominal in the table that "
+                "the encoder was fitted on. Read it with nominal=[...]"
+            )
+        position = {category: place for place, category in enumerate(self._kept)}
+        places = np.array([position.get(category, -1) for category in _categories(column)])
+        encoded: npt.NDArray[np.float64] = np.equal(
+            places[:, None], np.arange(len(self._kept))
+        ).astype(np.float64)
+        return encoded
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Fitted rules that turn a table into a matrix.
+
+    A missing cell of a numeric column becomes the median of the column. A nominal column
+    becomes one 0/1 feature per category in ascending order of the categories, missing cells
+    counting as the category ``"missing"``; one with two categories becomes a single feature
+    that is 1 for the second. A category that was not seen in fitting becomes all zeros. A
+    table of numbers without missing cells passes through untouched.
+
+    The medians and categories are computed from the rows of `fit` and are part of every
+    encoded row. In a federation all parties need the *same* encoder, so its constants must be
+    agreed beforehand or come from public data: one that is fitted on private rows and then
+    shared tells others about these rows, and no privacy budget is charged for it. To keep test
+    rows out of the constants, fit on the training rows and apply to the rest.
+
+    Parameters
+    ----------
+    columns : tuple of NumericColumn or NominalColumn
+        One rule per column, in the order of the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedneighbors.datasets import Table, TableEncoder
+    >>> age = np.array([30.0, np.nan, 50.0])
+    >>> site = np.array(["b", "a", "c"], dtype=object)
+    >>> table = Table({"age": age, "site": site}, source="example")
+    >>> encoder = TableEncoder.fit(table)
+    >>> encoder.feature_names
+    ('age', 'site=a', 'site=b', 'site=c')
+    >>> encoder.apply(table)
+    array([[30.,  0.,  1.,  0.],
+           [40.,  1.,  0.,  0.],
+           [50.,  0.,  0.,  1.]])
+    """
+
+    columns: tuple[NumericColumn | NominalColumn, ...]
+
+    @classmethod
+    def fit(
+        cls, table: Table, *, max_categories: int = 256, keep_missing: bool = False
+    ) -> "TableEncoder":
+        """Return the encoder whose constants come from the given rows.
+
+        Parameters
+        ----------
+        table : Table
+            Rows to take medians and categories from; without label and party columns.
+        max_categories : int, default=256
+            Most categories that a nominal column may have.
+        keep_missing : bool, default=False
+            Leave missing cells of numeric columns NaN, for a method that takes them.
+
+        Returns
+        -------
+        TableEncoder
+
+        Raises
+        ------
+        DataError
+            If a column has only missing cells, or more categories than allowed.
+        """
+        gone = [name for name, column in table.columns.items() if _missing(column).all()]
+        if gone:
+            raise DataError(
+                f"{table.source} has only missing cells in column {listed(gone)}; "
+                "remove it, or drop it in reading"
+            )
+        rules = (
+            _rule(name, column, source=table.source, max_categories=max_categories)
+            for name, column in table.columns.items()
+        )
+        if not keep_missing:
+            return cls(tuple(rules))
+        return cls(
+            tuple(
+                replace(rule, median=None) if isinstance(rule, NumericColumn) else rule
+                for rule in rules
+            )
+        )
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns that a table must have."""
+        return tuple(rule.name for rule in self.columns)
+
+    @property
+    def nominal_names(self) -> tuple[str, ...]:
+        """Those of the columns that are nominal."""
+        return tuple(rule.name for rule in self.columns if isinstance(rule, NominalColumn))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return tuple(name for rule in self.columns for name in rule.feature_names)
+
+    def apply(self, table: Table) -> npt.NDArray[np.float64]:
+        """Return the encoded rows; columns that the encoder does not know are left out.
+
+        Parameters
+        ----------
+        table : Table
+            Has every column of the encoder, in any order.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_features)
+            NaN only where missing cells are kept.
+
+        Raises
+        ------
+        DataError
+            If a column is missing or of the other kind.
+        """
+        table.require(self.column_names)
+        return np.hstack(
+            [rule.encode(table.columns[rule.name], source=table.source) for rule in self.columns]
+        )
+
+    def surprises(self, table: Table) -> tuple[str, ...]:
+        """Sentences on what `apply` will fill in or cannot tell apart.
+
+        Parameters
+        ----------
+        table : Table
+            Has every column of the encoder.
+
+        Returns
+        -------
+        tuple of str
+            One for each numeric column with empty cells, and for each nominal column with
+            categories that were not seen in fitting; these are named, five at most.
+        """
+        found = []
+        for rule in self.columns:
+            column = table.columns[rule.name]
+            if isinstance(rule, NumericColumn):
+                n_empty = int(_missing(column).sum())
+                if n_empty and rule.median is not None:
+                    found.append(
+                        f"column {rule.name!r}: {n_empty} empty cells get the median of the "
+                        f"training rows, {rule.median:g}"
+                    )
+                continue
+            unseen = sorted(set(_categories(column)) - set(rule.categories))
+            if unseen:
+                two = len(rule.categories) == 2
+                meant = repr(rule.categories[0]) if two else "none of the categories"
+                found.append(
+                    f"column {rule.name!r}: {listed(unseen[:5])} did not occur in training, where "
+                    f"there were {listed(rule.categories[:10])}; such rows count as {meant}"
+                )
+        return tuple(found)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads back to an equal encoder.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps({"format": _FORMAT, "columns": [asdict(rule) for rule in self.columns]})
+
+    @classmethod
+    def from_json(cls, text: str) -> "TableEncoder":
+        """Return the encoder that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` returned.
+
+        Returns
+        -------
+        TableEncoder
+
+        Raises
+        ------
+        DataError
+            If the text is not an encoder of this format.
+        """
+        try:
+            content = json.loads(text)
+            found = content["format"]
+            columns = tuple(_rule_from(fields) for fields in content["columns"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"the text is not a table encoder ({error!r}); write it with TableEncoder.to_json"
+            ) from error
+        if found != _FORMAT:
+            raise DataError(f"the encoder has format {found!r}; this version reads {_FORMAT}")
+        return cls(columns)
+
+
+def _rule(
+    name: str, column: Column, *, source: str, max_categories: int
+) -> NumericColumn | NominalColumn:
+    if column.dtype != np.object_:
+        return NumericColumn(name, float(np.nanmedian(column.astype(np.float64))))
+    categories = tuple(sorted(set(_categories(column))))
+    if len(categories) > max_categories:
+        raise DataError(
+            f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
+            f"values, more than max_categories={max_categories}; drop it, or name what marks its "
+            "missing cells with missing=[...]"
+        )
+    return NominalColumn(name, categories)
+
+
+def _categories(column: Column) -> list[str]:
+    return [MISSING_CATEGORY if cell is None else str(cell) for cell in column]
+
+
+def _missing(column: Column) -> npt.NDArray[np.bool_]:
+    if column.dtype == np.object_:
+        return np.array([cell is None for cell in column], dtype=np.bool_)
+    return np.isnan(column.astype(np.float64))
+
+
+def _rule_from(fields: Any) -> NumericColumn | NominalColumn:
+    name = str(fields["name"])
+    if "categories" in fields:
+        return NominalColumn(name, tuple(str(category) for category in fields["categories"]))
+    if fields["median"] is None:
+        return NumericColumn(name, None)
+    median = float(fields["median"])
+    if not np.isfinite(median):
+        raise ValueError(f"the median of column {name!r} is {median!r}")
+    return NumericColumn(name, median)

@@ -1,0 +1,303 @@
+"""Reads the objects that a search compares: vectors, places, strings, sets or graphs."""
+
+import bz2
+import gzip
+import lzma
+import math
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._catalog import find_file, load
+from fedneighbors.datasets._graphs_smiles import graph_from_smiles, read_smiles
+from fedneighbors.datasets._graphs_text import read_graphs
+from fedneighbors.datasets._reading import read_columns
+from fedneighbors.datasets._table import Table
+from fedneighbors.errors import DataError, MissingDataError
+
+Kind = Literal["vectors", "places", "strings", "sets", "graphs"]
+
+_TABLES = {".csv", ".parquet", ".pq"}
+_SMILES = {".smi", ".smiles"}
+_PLACES = (("lon", "lat"), ("longitude", "latitude"))
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """Objects of one source.
+
+    Parameters
+    ----------
+    items : sequence
+        A float64 matrix of vectors or places, or a list of str, frozenset or Graph.
+    labels : tuple of str
+        What to call each object when it is shown, no two need differ.
+    source : str
+        Where they came from.
+    owners : array of shape (n_objects,), optional
+        Cells of the column that names each object's owner.
+    """
+
+    items: Any
+    labels: tuple[str, ...]
+    source: str
+    owners: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, n: int) -> "Objects":
+        """Return the first ``n`` objects, all if there are fewer."""
+        owners = None if self.owners is None else self.owners[:n]
+        return Objects(self.items[:n], self.labels[:n], self.source, owners)
+
+
+def read_objects(
+    source: str | Path,
+    kind: Kind,
+    *,
+    columns: Sequence[str] = (),
+    owner: str | None = None,
+    label: str | None = None,
+) -> Objects:
+    """Return the objects of a file, or of a data set of the data folder.
+
+    Parameters
+    ----------
+    source : str or path
+        A CSV or Parquet table; for strings and sets also text of one string a line, a set being
+        the words of its line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format. Or a name:
+        vectors are then those of :func:`load`, all else a file of the data folder.
+    kind : {"vectors", "places", "strings", "sets", "graphs"}
+        What to read.
+    columns : sequence of str
+        Columns of a table: those of a vector (by default all numeric ones), longitude and
+        latitude in degrees, or the one column of strings, words or SMILES.
+    owner, label : str, optional
+        Columns of a table that name each object's owner, and what it is called when it is shown.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file or set.
+    DataError
+        If the file cannot be used; the line, row or column is named. If columns of a set of
+        vectors are named, which has no file.
+    MissingExtraError
+        If SMILES or Parquet are to be read and the package for them is not installed.
+    """
+    path = Path(source)
+    named = not (path.is_file() or path.suffix or len(path.parts) > 1)
+    if named and kind == "vectors":
+        if columns or owner or label:
+            raise DataError(
+                f"columns are those of a file, and {str(source)!r} is none: it is taken as a data "
+                "set; leave the columns out, or name a file"
+            )
+        data = load(str(source))
+        return Objects(data.x, _numbered(data.n_rows), str(source))
+    file = find_file(str(source)) if named else path
+    if set(file.suffixes) & _TABLES:
+        return _from_table(file, kind, columns=columns, owner=owner, label=label)
+    if columns or owner or label:
+        raise DataError(f"{file} has no columns; columns are those of a CSV or Parquet file")
+    return _from_text(file, kind)
+
+
+def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
+    """Return the object that a line of text stands for.
+
+    Parameters
+    ----------
+    text : str
+        Numbers with commas for a vector or a place (longitude, latitude), a string, the words of
+        a set, or SMILES.
+    kind : {"vectors", "places", "strings", "sets", "graphs"}
+        What it is to be.
+    n_columns : int
+        Numbers of a vector.
+
+    Raises
+    ------
+    DataError
+        If it is none.
+    MissingExtraError
+        If it is SMILES and RDKit is not installed.
+
+    Examples
+    --------
+    >>> parse_object("2.35, 48.86", "places").tolist()
+    [2.35, 48.86]
+    >>> sorted(parse_object("exact graph search", "sets"))
+    ['exact', 'graph', 'search']
+    """
+    if kind == "strings":
+        return text
+    if kind == "sets":
+        return frozenset(text.split())
+    if kind == "graphs":
+        return graph_from_smiles(text)
+    return _point(text, 2 if kind == "places" else n_columns)
+
+
+def _point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
+    try:
+        point = [float(part) for part in text.split(",")]
+    except ValueError:
+        point = []
+    if len(point) != n_columns or not all(map(math.isfinite, point)):
+        raise DataError(f"expected {n_columns} numbers with commas between them, got {text!r}")
+    return np.array(point)
+
+
+def _from_text(file: Path, kind: Kind) -> Objects:
+    if kind == "graphs":
+        graphs = read_smiles(file) if file.suffix in _SMILES else read_graphs(file)
+        return Objects(graphs.graphs, tuple(graphs.names), str(file))
+    if kind not in ("strings", "sets"):
+        raise DataError(
+            f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"
+        )
+    lines = read_lines(file)
+    return Objects([parse_object(line, kind) for line in lines], tuple(lines), str(file))
+
+
+def _from_table(
+    file: Path, kind: Kind, *, columns: Sequence[str], owner: str | None, label: str | None
+) -> Objects:
+    words = kind in ("strings", "sets", "graphs")
+    if words and len(columns) != 1:
+        raise DataError(f"{file} is a table; name its one column of {kind} with columns")
+    named = [name for name in (owner, label) if name is not None]
+    table = read_columns(file, nominal=[*named, *(columns if words else ())])
+    items: Sequence[Any] | npt.NDArray[np.float64]
+    if words:
+        cells = _cells(table, columns[0])
+        items, labels = _parsed(cells, kind, source=f"{file}, column {columns[0]!r}"), tuple(cells)
+    else:
+        chosen = tuple(columns) or _usual_columns(table, kind, leave=named)
+        if kind == "places" and len(chosen) != 2:
+            raise DataError(f"expected two columns, longitude and latitude, got {list(chosen)}")
+        items, labels = _matrix(table, chosen), _numbered(table.n_rows)
+    return Objects(
+        items,
+        labels if label is None else tuple(str(cell) for cell in table.columns[label]),
+        str(file),
+        None if owner is None else table.columns[owner],
+    )
+
+
+def _usual_columns(table: Table, kind: Kind, *, leave: Sequence[str]) -> tuple[str, ...]:
+    if kind == "places":
+        for pair in _PLACES:
+            if set(pair) <= set(table.names):
+                return pair
+        raise DataError(
+            f"{table.source} has no columns lon and lat; name those of longitude and latitude"
+        )
+    numeric = tuple(
+        name
+        for name in table.names
+        if name not in leave and table.columns[name].dtype != np.object_
+    )
+    if not numeric:
+        raise DataError(f"{table.source} has no column of numbers; expected those of a vector")
+    return numeric
+
+
+def _matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float64]:
+    table.require(columns)
+    for name in columns:
+        column = table.columns[name]
+        for row, cell in enumerate(column.tolist(), start=1):
+            if not _is_number(cell):
+                raise DataError(
+                    f"{table.source}, data row {row}: expected a number in column {name!r}, got "
+                    f"{'a missing cell' if cell is None or cell != cell else repr(cell)}"
+                )
+    return np.column_stack([np.asarray(table.columns[name], np.float64) for name in columns])
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        return cell is not None and math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _cells(table: Table, column: str) -> list[str]:
+    cells = table.columns[column].tolist()
+    if None in cells:
+        row = cells.index(None) + 1
+        raise DataError(f"{table.source}, data row {row}: expected words in column {column!r}")
+    return list(map(str, cells))
+
+
+def _parsed(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
+    found = []
+    for row, cell in enumerate(cells, start=1):
+        try:
+            found.append(parse_object(cell, kind))
+        except DataError as error:
+            raise DataError(f"{source}, data row {row}: {error}") from None
+    return found
+
+
+def _numbered(n: int) -> tuple[str, ...]:
+    return tuple(f"row {row}" for row in range(1, n + 1))
+
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
+    ".bz2": bz2.decompress,
+}
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a text file, line ends taken off, empty lines kept.
+
+    Parameters
+    ----------
+    path : str or path
+        UTF-8 text, packed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is empty or damaged, or a line is not UTF-8; the line is named.
+    """
+    file = Path(path)
+    raw = _content(file)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{file}, line {line}: expected UTF-8 text ({error.reason}); convert it, for example "
+            "with iconv -t utf-8"
+        ) from None
+    if not text:
+        raise DataError(f"{file} is empty; expected one string a line")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()  # the last line's own end begins no further line
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _content(file: Path) -> bytes:
+    try:
+        packed = file.read_bytes()
+        return _UNPACK.get(file.suffix, bytes)(packed)
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {file}; check the path") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{file} cannot be read ({error}); is it damaged?") from error

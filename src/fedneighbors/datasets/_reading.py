@@ -1,0 +1,269 @@
+"""Owns the way from a file of the user to a `Dataset` or to rows for prediction."""
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._arff import is_arff, read_arff
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._delimited import read_delimited
+from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.datasets._parquet import read_parquet
+from fedneighbors.datasets._table import Column, Table, listed
+from fedneighbors.errors import DataError
+
+MISSING_CELLS = ("", "?")
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    *,
+    nominal: Collection[str] = (),
+    delimiter: str = ",",
+    missing: Collection[str] = MISSING_CELLS,
+) -> Table:
+    """Columns of a CSV, Parquet or ARFF file as they stand there.
+
+    Parameters
+    ----------
+    path : str or path
+        Parquet if the name ends in ``.parquet`` or ``.pq`` (needs the extra ``data``), ARFF if it
+        ends in ``.arff``, else delimited UTF-8 text with a header row; the latter two gzipped if
+        the name ends in ``.gz``.
+    nominal : collection of str, default=()
+        Columns that are nominal although their cells are numbers.
+    delimiter : str, default=","
+        What separates the cells of delimited text.
+    missing : collection of str, default=("", "?")
+        Cells that count as missing; so does NaN among numbers and null in Parquet.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is empty, damaged, not UTF-8, ragged, names a column twice, or lacks one
+        that ``nominal`` names.
+    MissingExtraError
+        If the file is Parquet and pyarrow is not installed.
+    """
+    file = Path(path)
+    if file.suffix in {".parquet", ".pq"}:
+        table = read_parquet(file, words=nominal, missing=missing)
+    elif is_arff(file):
+        table = read_arff(file, words=nominal, missing=missing)
+    else:
+        table = read_delimited(file, words=nominal, delimiter=delimiter, missing=missing)
+    table.require(sorted(nominal))
+    return table
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    label: str = "target",
+    *,
+    party: str | None = None,
+    drop: Collection[str] = (),
+    nominal: Collection[str] = (),
+    encoder: TableEncoder | None = None,
+    delimiter: str = ",",
+    missing: Collection[str] = MISSING_CELLS,
+    keep_missing: bool = False,
+) -> Dataset:
+    """Labelled data set from a CSV, Parquet or ARFF file.
+
+    Parameters
+    ----------
+    path : str or path
+        See `read_columns`.
+    label : str, default="target"
+        Column of the labels: int64 if all are whole numbers, else str.
+    party : str, optional
+        Column that names the owner of each row.
+    drop : collection of str, default=()
+        Columns to leave out.
+    nominal : collection of str, default=()
+        Columns that are nominal although their cells are numbers.
+    encoder : TableEncoder, optional
+        Rules for missing cells and nominal columns. By default they are fitted on all rows of
+        this file, see `TableEncoder` for what that means in a federation and for test rows.
+    delimiter : str, default=","
+        What separates the cells of delimited text.
+    missing : collection of str, default=("", "?")
+        Cells that count as missing.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, where no encoder is given.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file cannot be used; the message names the column or the line.
+    MissingExtraError
+        If the file is Parquet and pyarrow is not installed.
+    """
+    known = () if encoder is None else encoder.nominal_names
+    words = {*nominal, *known, label, *([] if party is None else [party])}
+    table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
+    return dataset_from_table(
+        table.without(drop) if drop else table,
+        label,
+        name=Path(path).name.split(".")[0],
+        party=party,
+        encoder=encoder,
+        keep_missing=keep_missing,
+    )
+
+
+def dataset_from_table(
+    table: Table,
+    label: str,
+    *,
+    name: str,
+    party: str | None = None,
+    encoder: TableEncoder | None = None,
+    keep_missing: bool = False,
+) -> Dataset:
+    """Labelled data set from columns that are in memory.
+
+    Parameters
+    ----------
+    table : Table
+        Columns of features, labels and, where named, parties.
+    label : str
+        Column of the labels.
+    name : str
+        What to call the data set.
+    party : str, optional
+        Column that names the owner of each row.
+    encoder : TableEncoder, optional
+        Rules for missing cells and nominal columns; fitted on the table by default.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, where no encoder is given.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or labels or parties have missing cells.
+    """
+    roles = [label] if party is None else [label, party]
+    features = table.without(roles)
+    rules = TableEncoder.fit(features, keep_missing=keep_missing) if encoder is None else encoder
+    owners = None if party is None else np.array(_spoken(table, party), dtype=np.str_)
+    return Dataset(
+        name=name,
+        x=rules.apply(features),
+        y=_labels(_spoken(table, label)),
+        feature_names=rules.feature_names,
+        source=table.source,
+        parties=owners,
+        encoder=rules,
+    )
+
+
+def read_features(
+    path: str | os.PathLike[str],
+    feature_names: Sequence[str],
+    *,
+    encoder: TableEncoder | None = None,
+    delimiter: str = ",",
+    missing: Collection[str] = MISSING_CELLS,
+    keep_missing: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Rows for prediction from a file that needs no labels.
+
+    Parameters
+    ----------
+    path : str or path
+        See `read_columns`. Columns may stand in any order; others are left out.
+    feature_names : sequence of str
+        Features of the training data, in order.
+    encoder : TableEncoder, optional
+        The encoder of the training data; needed if it had missing cells or nominal columns.
+    delimiter : str, default=","
+        What separates the cells of delimited text.
+    missing : collection of str, default=("", "?")
+        Cells that count as missing.
+    keep_missing : bool, default=False
+        Leave missing cells NaN, where no encoder is given; else they are refused.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_features)
+        Columns in the order of ``feature_names``.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file cannot be used, or a feature is missing; the message names it.
+    MissingExtraError
+        If the file is Parquet and pyarrow is not installed.
+    """
+    if encoder is not None and encoder.feature_names != tuple(feature_names):
+        raise DataError(
+            f"the encoder makes features {listed(encoder.feature_names)} but "
+            f"{listed(feature_names)} were asked for; use the encoder of the training data"
+        )
+    words = () if encoder is None else encoder.nominal_names
+    table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
+    if encoder is not None:
+        return encoder.apply(table)
+    table.require(feature_names)
+    return np.column_stack(
+        [_numbers(table, name, keep_missing=keep_missing) for name in feature_names]
+    )
+
+
+def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.float64]:
+    column: Column = table.columns[name]
+    if column.dtype == np.object_:
+        raise DataError(
+            f"column {name!r} of {table.source} holds cells that are not numbers; "
+            "give the encoder of the training data"
+        )
+    numbers = column.astype(np.float64)
+    if not keep_missing and np.isnan(numbers).any():
+        raise DataError(
+            f"column {name!r} of {table.source} has {np.isnan(numbers).sum()} missing cells; "
+            "give the encoder of the training data"
+        )
+    return numbers
+
+
+def _spoken(table: Table, name: str) -> list[str]:
+    cells = table.columns[name].tolist()
+    gone = [row for row, cell in enumerate(cells, start=1) if cell is None or cell != cell]
+    if gone:
+        raise DataError(
+            f"column {name!r} of {table.source} is missing in {len(gone)} rows, first in data "
+            f"row {gone[0]}; fill or remove these rows"
+        )
+    return [str(cell) for cell in cells]
+
+
+def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
+    """Labels as int64 if each is a whole number such as 3 or 3.0, else as they stand."""
+    if all(_WHOLE_NUMBER.fullmatch(cell) for cell in cells):
+        return np.array([int(cell.split(".")[0]) for cell in cells], dtype=np.int64)
+    return np.array(cells, dtype=np.str_)

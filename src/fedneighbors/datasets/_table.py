@@ -1,0 +1,196 @@
+"""Owns `Table`: named columns of numbers or words, before anything is filled in or encoded."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError
+
+Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns as they stand in a source.
+
+    Parameters
+    ----------
+    columns : mapping of str to array of shape (n_rows,)
+        In the order of the source. A numeric column is float64 with NaN where a cell is
+        missing; a nominal one is an object array of str with None where a cell is missing.
+    source : str
+        Where the columns came from, for messages.
+
+    Raises
+    ------
+    DataError
+        If there is no column or no row, or if columns differ in length.
+    """
+
+    columns: Mapping[str, Column]
+    source: str
+
+    def __post_init__(self) -> None:
+        lengths = {len(column) for column in self.columns.values()}
+        if not lengths or lengths == {0}:
+            raise DataError(f"{self.source} holds no rows; expected a header and data below it")
+        if len(lengths) > 1:
+            raise DataError(
+                f"{self.source} has columns of different lengths {sorted(lengths)}; "
+                "every column needs one cell per row"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in the order of the source."""
+        return tuple(self.columns)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values())))
+
+    def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Table":
+        """Return the table that holds the given rows.
+
+        Parameters
+        ----------
+        rows : slice, int64 array or bool array
+            Positions to keep in this order, or a mask over all rows.
+
+        Returns
+        -------
+        Table
+        """
+        keep = np.arange(self.n_rows)[rows]
+        return Table({name: column[keep] for name, column in self.columns.items()}, self.source)
+
+    def without(self, names: Iterable[str]) -> "Table":
+        """Return the table without the named columns.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns to leave out; each must exist.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        DataError
+            If a column does not exist, or none is left.
+        """
+        leave = list(names)
+        self.require(leave)
+        rest = {name: column for name, column in self.columns.items() if name not in leave}
+        if not rest:
+            raise DataError(f"{self.source} has no columns besides {sorted(leave)}")
+        return Table(rest, self.source)
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise if a column does not exist.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns that are needed.
+
+        Raises
+        ------
+        DataError
+            Names the columns that are missing and those that exist.
+        """
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise DataError(
+                f"{self.source} has no column {listed(missing)}; its columns are "
+                f"{listed(self.names)}"
+            )
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, source: str = "the data frame") -> "Table":
+        """Table with the content of a pandas data frame.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Booleans and numbers become numeric columns, all else nominal ones.
+        source : str, default="the data frame"
+            What to call it in messages.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        DataError
+            If column names repeat, or there is no row.
+        """
+        names = [str(name) for name in frame.columns]
+        refuse_repeated(names, source=source)
+        series = (frame.iloc[:, position] for position in range(len(names)))
+        return cls({name: _column(one) for name, one in zip(names, series, strict=True)}, source)
+
+
+def listed(names: Iterable[str], *, most: int = 30) -> str:
+    """Return names for a message, the first ``most`` of them.
+
+    Parameters
+    ----------
+    names : iterable of str
+        What to list.
+    most : int, default=30
+        How many to write out.
+
+    Returns
+    -------
+    str
+    """
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(repr(name) for name in every[:most]) + more
+
+
+def refuse_repeated(names: Iterable[str], *, source: str) -> None:
+    """Raise if a column name is empty or occurs twice.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Column names in order.
+    source : str
+        What to call the table in messages.
+
+    Raises
+    ------
+    DataError
+        Names the columns.
+    """
+    every = list(names)
+    twice = sorted(name for name, count in Counter(every).items() if count > 1)
+    if twice:
+        raise DataError(
+            f"{source} names these columns more than once: {listed(twice)}; rename or remove them"
+        )
+    if "" in every:
+        raise DataError(
+            f"{source} has no name for column {every.index('') + 1}; name it or remove it"
+        )
+
+
+def _column(series: Any) -> Column:
+    if series.dtype.kind in "biuf":
+        numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
+    words = np.empty(len(series), dtype=np.object_)
+    words[:] = [
+        None if gone else str(cell) for cell, gone in zip(series, series.isna(), strict=True)
+    ]
+    return words

@@ -1,0 +1,454 @@
+"""Runtime on Flower: a coordinator as a ServerApp, a party as a ClientApp.
+
+The frames are those of every other runtime; Flower carries them as they are. A node starts a fresh
+process for each message, so a party is built anew from the configuration of its node each time and
+keeps what it needs from round to round in its own files. Nothing but requests passes from the
+coordinator to a party: which file a party reads is for its own node to say.
+
+A party is called what its node was registered as (``flwr supernode register --name``), which is
+bound to the node's key. Nodes without a registered name are asked for the ``party-name`` of their
+configuration, which costs one more exchange and which nothing vouches for.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from fedneighbors._version import __version__
+from fedneighbors.errors import (
+    FederationError,
+    MissingExtraError,
+    PartyMissing,
+    ProtocolError,
+)
+from fedneighbors.federation._loop import Outcome, read_reply, run_rounds
+from fedneighbors.federation._messages import encode, message
+from fedneighbors.federation._roles import (
+    Coordinator,
+    Party,
+    Refuse,
+    failure,
+    refusal,
+    serve,
+)
+from fedneighbors.records import Round
+
+if TYPE_CHECKING:
+    from fedneighbors.federation._masked_sums import MaskedSums  # which needs an extra
+
+try:
+    from flwr.app import DEFAULT_TTL, Array, ArrayRecord, ConfigRecord, Context, RecordDict
+    from flwr.app import Message as Envelope
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ModuleNotFoundError as error:
+    raise MissingExtraError("flwr", "flower") from error
+
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+
+Config = Mapping[str, str | int | float | bool]
+"""A run's or a node's configuration, as Flower hands it over."""
+
+POLL_S = 0.2
+MAX_NAME = 100
+
+_FRAME = "frame"
+_SENDER = "sender"
+_KIND = "fedneighbors.frame"
+_REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an exception of the node
+    1: "its node could not load the app; install the same fedneighbors there",
+    2: "the app failed on its node",
+    3: "its message got lost",
+    4: "its reply got lost",
+    5: "its node is not connected any more",
+    7: "its node does not trust the app",
+    8: "the process of the app ended on its node",
+}
+
+
+@message
+class Introduction:
+    """The name that a node's configuration gives to its party."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _is_name(self.name):
+            raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= MAX_NAME and text.isprintable()
+
+
+@message
+class IntroductionRequest:
+    """Ask a node for the name of its party."""
+
+    reply: ClassVar[type] = Introduction
+
+
+def client_app(build: Callable[[Config], Party]) -> ClientApp:
+    """Return the app that lets a party answer on its node.
+
+    Parameters
+    ----------
+    build : callable
+        Makes the party from the configuration of its node (``--node-config``), once per message.
+        Its :class:`~fedneighbors.federation._roles.Refuse` reaches the coordinator; of any other
+        exception only the type does.
+
+    Returns
+    -------
+    ClientApp
+        A node that is not registered under a name must have one in its configuration:
+        ``party-name="..."``. One whose configuration sets ``identity-key``, ``roster`` and
+        ``mask-state`` lets sums leave only under masks.
+    """
+    app = ClientApp()
+
+    @app.query("introduce")
+    def introduce(envelope: Envelope, context: Context) -> Envelope:
+        return _answer(envelope, lambda _: encode(Introduction(_party_name(context.node_config))))
+
+    @app.query("ask")
+    def ask(envelope: Envelope, context: Context) -> Envelope:
+        return _answer(envelope, lambda frame: serve(party(context.node_config), frame))
+
+    def party(config: Config) -> Party:
+        return behind_masks(build(config), config)
+
+    return app
+
+
+def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
+    """Put a reply into an envelope; an exception that Flower sees would travel with its text."""
+    try:
+        _check_version(envelope.content)
+        frame = reply(_unpacked(envelope.content))
+    except Refuse as refuse:
+        frame = encode(refusal(refuse))
+    except Exception as error:
+        frame = encode(failure(error))
+    return Envelope(_packed(frame), reply_to=envelope)
+
+
+def _check_version(content: RecordDict) -> None:
+    """Refuse a coordinator of another version, whose results might differ in their last bits."""
+    record: Any = content.get(_SENDER)
+    version = record.get("version") if isinstance(record, ConfigRecord) else None
+    if version != __version__:
+        raise Refuse("its fedneighbors is of another version than the coordinator's", __version__)
+
+
+def _party_name(node_config: Config) -> str:
+    name = str(node_config.get("party-name", ""))
+    if not _is_name(name):
+        raise Refuse(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
+    return name
+
+
+def server_app(
+    coordinate: Callable[[Config], Coordinator[R]],
+    finish: Callable[[Outcome[R], Config], None],
+) -> ServerApp:
+    """Return the app that runs a coordinator.
+
+    Parameters
+    ----------
+    coordinate : callable
+        Makes the coordinator from the configuration of the run.
+    finish : callable
+        Does what is to be done with the outcome; not called if the run fails.
+
+    Returns
+    -------
+    ServerApp
+        The run's configuration sets ``min-parties``, the least number of parties to begin with,
+        and ``timeout-s``, how long to wait for them and for the replies of each round. With
+        ``secure-aggregation = true`` sums are masked; ``roster`` is then the file of the parties'
+        public keys, ``sum-threshold`` the least number of parties in a sum, 0 for the default.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        config = context.run_config
+        outcome = run(
+            grid,
+            coordinate(config),
+            min_parties=int(config["min-parties"]),
+            timeout_s=float(config["timeout-s"]),
+            on_round=_show,
+            sums=sums_of(config),
+        )
+        finish(outcome, config)
+
+    return app
+
+
+def run(
+    grid: Grid,
+    coordinator: Coordinator[R],
+    *,
+    min_parties: int,
+    timeout_s: float,
+    on_round: Callable[[Round], None] | None = None,
+    sums: "MaskedSums | None" = None,
+) -> Outcome[R]:
+    """Run a federation over Flower's nodes and return the coordinator's result.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's way to the nodes.
+    coordinator : generator
+        The coordinator.
+    min_parties : int
+        Begin when so many nodes are connected; all that are connected then take part.
+    timeout_s : float
+        Longest wait for the nodes, and for the replies of each round.
+    on_round : callable, optional
+        Called with each round's record. The introduction of the parties is not a round.
+    sums : MaskedSums, optional
+        How sums are masked. Without it they are formed of replies that reach the coordinator.
+
+    Raises
+    ------
+    AggregationError
+        If a masked sum cannot be formed.
+    FederationError
+        If too few nodes are connected in time.
+    PartyMissing, PartyRefused, WireError, ProtocolError
+        As the coordinator and the loop decide; ``ProtocolError`` also if two nodes have one name,
+        a node's name is not the one that it was registered with, or a node answers twice.
+    """
+    if min_parties < 1 or not timeout_s > 0:
+        raise ValueError(
+            f"expected positive min_parties, timeout_s; got {min_parties}, {timeout_s}"
+        )
+    nodes = _named(grid, min_parties=min_parties, timeout_s=timeout_s)
+    names = {node: name for name, node in nodes.items()}
+
+    def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
+        by_node = {nodes[name]: frame for name, frame in frames.items()}
+        answers, missing = _carry(grid, "ask", by_node, called=names, timeout_s=timeout_s)
+        return (
+            {names[node]: answer for node, answer in answers.items()},
+            {names[node]: reason for node, reason in missing.items()},
+        )
+
+    return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round, sums=sums)
+
+
+def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
+    """Return the node of each party's name."""
+    registered = _connected(grid, min_parties=min_parties, timeout_s=timeout_s)
+    if not all(registered.values()):
+        return _introduce(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
+    return _each_once(registered)
+
+
+def _introduce(
+    grid: Grid, registered: Mapping[int, str], *, min_parties: int, timeout_s: float
+) -> dict[str, int]:
+    """Return the node of each party's name, having asked for it."""
+    request = IntroductionRequest()
+    frames = dict.fromkeys(registered, encode(request))
+    called = {node: name or f"node {node}" for node, name in registered.items()}
+    answers, missing = _carry(grid, "introduce", frames, called=called, timeout_s=timeout_s)
+    unnamed = {called[node]: reason for node, reason in missing.items()}
+    if len(answers) < min_parties:
+        raise PartyMissing(unnamed, "the introduction")
+    for who, reason in unnamed.items():
+        log.warning("the run goes on without %s: %s", who, reason)
+    names: dict[int, str] = {}
+    for node, frame in sorted(answers.items()):
+        names[node] = read_reply(called[node], request, frame).name
+        if registered[node] not in ("", names[node]):
+            raise ProtocolError(
+                f"the node registered as {registered[node]!r} calls itself {names[node]!r}; "
+                "set its party-name to the registered name"
+            )
+    return _each_once(names)
+
+
+def _each_once(names: Mapping[int, str]) -> dict[str, int]:
+    nodes: dict[str, int] = {}
+    for node, name in names.items():
+        if name in nodes:
+            raise ProtocolError(f"two nodes are called {name!r}; give one of them another name")
+        nodes[name] = node
+    return nodes
+
+
+def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
+    """Return the connected nodes and the names that they were registered with, if any."""
+    deadline = time.monotonic() + timeout_s
+    while len(nodes := list(grid.get_nodes())) < min_parties:
+        if time.monotonic() > deadline:
+            raise FederationError(
+                f"{len(nodes)} of at least {min_parties} parties were connected after "
+                f"{timeout_s:g} s; start the others, or lower min-parties"
+            )
+        time.sleep(POLL_S)
+    return {node.node_id: node.name for node in nodes}
+
+
+def _carry(
+    grid: Grid,
+    action: str,
+    frames: Mapping[int, bytes],
+    *,
+    called: Mapping[int, str],
+    timeout_s: float,
+) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Carry a frame to each node; return their frames, and why the others are missing."""
+    answers: dict[int, bytes] = {}
+    missing: dict[int, str] = {}
+    sent = _send(grid, action, frames, timeout_s=timeout_s)
+    waiting = dict(sent)
+    unsent = set(frames) - set(waiting.values())
+    deadline = time.monotonic() + timeout_s
+    while waiting and time.monotonic() < deadline:
+        for reply in grid.pull_messages(list(waiting)):
+            asked = reply.metadata.reply_to_message_id
+            node = sent.get(asked)
+            if node is None:
+                continue
+            if waiting.pop(asked, None) is None:
+                if not reply.has_error() and _unpacked(reply.content) == answers.get(node):
+                    continue
+                raise ProtocolError(f"party {called[node]!r} answered one request twice")
+            if reply.has_error():
+                code = reply.error.code
+                missing[node] = _REASONS.get(code, f"Flower reports error {code}")
+            else:
+                answers[node] = _unpacked(reply.content)
+        if waiting:
+            time.sleep(POLL_S)
+    missing.update(dict.fromkeys(unsent, "the request could not be sent"))
+    missing.update(dict.fromkeys(waiting.values(), f"no reply within {timeout_s:g} s"))
+    return answers, missing
+
+
+def _send(
+    grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
+) -> dict[str, int]:
+    """Send a frame to each node; return the node of each message id."""
+    contents = {id(frame): _packed(frame) for frame in frames.values()}  # one for all, if one
+    envelopes = [
+        Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
+        for node, frame in frames.items()
+    ]
+    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None where it did not work
+    return {name: node for name, node in zip(ids, frames, strict=False) if name}
+
+
+def _packed(frame: bytes) -> RecordDict:
+    """Return a record with the frame as it is: no copy, no header, sent in chunks."""
+    array = Array(dtype="uint8", shape=(len(frame),), stype=_KIND, data=frame)
+    sender = ConfigRecord({"version": __version__})
+    return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
+
+
+def _unpacked(content: RecordDict) -> bytes:
+    """Return the frame of a record; an empty one, which no reader takes, if there is none."""
+    record: Any = content.get(_FRAME)
+    array = record.get(_FRAME) if isinstance(record, ArrayRecord) else None
+    return array.data if isinstance(array, Array) and array.stype == _KIND else b""
+
+
+def _show(record: Round) -> None:
+    logging.getLogger("flwr").info(  # the log that `flwr log` shows
+        "fedneighbors: round %d, %s: %d parties answered, %d bytes up, %d bytes down, %.1f s",
+        record.index + 1,
+        record.request,
+        len(record.upload_bytes),
+        sum(record.upload_bytes.values()),
+        sum(record.download_bytes.values()),
+        record.seconds,
+    )
+
+
+NODE_KEYS = ("identity-key", "roster", "mask-state")
+"""Private key (PEM), enrolled public keys (JSON), and a folder for what lasts between messages."""
+
+
+def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
+    """Return a party whose sums leave it only under masks, if its node is set up for that.
+
+    Parameters
+    ----------
+    party : Party
+        Holds the data.
+    config : mapping
+        The node's configuration. With any of ``identity-key``, ``roster`` and ``mask-state`` all
+        three are needed; from then on a coordinator that asks for a sum in the plain is refused.
+
+    Raises
+    ------
+    Refuse
+        If a key is missing or a file cannot be used; the file is not named to the coordinator.
+    """
+    if not any(config.get(key) for key in NODE_KEYS):
+        return party
+    from fedneighbors.federation._masked_party import MaskedParty
+    from fedneighbors.federation._masked_state import FolderStore
+    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+
+    paths = {key: Path(str(_set(config, key))) for key in NODE_KEYS}
+    try:
+        return MaskedParty(
+            party,
+            identity=Identity.read(paths["identity-key"]),
+            roster=Roster.read(paths["roster"]),
+            store=FolderStore(paths["mask-state"]),
+        )
+    except (ValueError, OSError) as error:
+        log.error("masked sums are not possible here: %s", error)
+        raise Refuse("its key, roster or folder for masked sums cannot be used") from error
+
+
+def _set(config: Mapping[str, Any], key: str) -> Any:
+    if not config.get(key):
+        raise Refuse("a key is not set in the configuration of the node", key)
+    return config[key]
+
+
+def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
+    """Return how a coordinator is to mask sums; None if they are formed in the plain.
+
+    Parameters
+    ----------
+    config : mapping
+        The run's configuration: ``secure-aggregation`` (true or false), ``roster`` (JSON file of
+        public keys) and ``sum-threshold`` (0 or absent for the default).
+
+    Raises
+    ------
+    ValueError
+        If a value is of another type, or the roster cannot be read.
+    """
+    wanted = config.get("secure-aggregation", False)
+    if not isinstance(wanted, bool):
+        raise ValueError(f"expected secure-aggregation as true or false, got {wanted!r}")
+    if not wanted:
+        return None
+    from fedneighbors.federation._masked_sums import MaskedSums
+    from fedneighbors.secure_sum._key_agreement import Roster
+
+    threshold = config.get("sum-threshold", 0)
+    if type(threshold) is not int or threshold < 0:
+        raise ValueError(f"expected sum-threshold as an integer of 0 or more, got {threshold!r}")
+    if not config.get("roster"):
+        raise ValueError("secure-aggregation needs the roster, a file of the parties' public keys")
+    try:
+        roster = Roster.read(Path(str(config["roster"])))
+    except OSError as error:
+        raise ValueError(f"the roster cannot be read: {error}") from error
+    return MaskedSums(roster, threshold=threshold or None)

@@ -1,0 +1,315 @@
+"""A party whose sums leave it only under masks.
+
+It trusts the coordinator with nothing but delivery: every key is checked against the party's own
+roster, every list against those before it, and each step of a round is taken once.
+"""
+
+import hashlib
+from typing import Any, TypeVar
+
+from fedneighbors.errors import WireError
+from fedneighbors.federation._masked_state import (
+    Dealt,
+    Held,
+    MaskStore,
+    Opened,
+    Steps,
+    refuse,
+    refusing,
+)
+from fedneighbors.federation._masking import (
+    Advert,
+    Confirm,
+    Confirmation,
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    SealedShares,
+    Unmask,
+    advert_digest,
+    dealt_context,
+    sealed_digest,
+    share_commitment,
+    sum_context,
+    survivors_digest,
+)
+from fedneighbors.federation._messages import Message, decode, encode
+from fedneighbors.federation._roles import MALFORMED, MaskedRound, Party, Refuse
+from fedneighbors.federation._sums import integer_fields, is_summable
+from fedneighbors.secure_sum._key_agreement import Identity, Roster, seal, unseal
+from fedneighbors.secure_sum._masks import Secrets, mask, new_private, public_of
+from fedneighbors.secure_sum._shares import SECRET_BYTES, check_threshold, split
+from fedneighbors.secure_sum._vectors import layout_of, to_cells
+
+T = TypeVar("T")
+
+
+class MaskedParty:
+    """A party around another one that answers the exchanges of masked sums for it.
+
+    Parameters
+    ----------
+    party : Party
+        Holds the data; asked as if there were no masks.
+    identity : Identity
+        The party's signing key, which must be in the roster.
+    roster : Roster
+        The enrolled parties, as this party knows them.
+    store : MaskStore
+        What it remembers from exchange to exchange; of this party alone.
+
+    Raises
+    ------
+    ValueError
+        If the identity is not in the roster.
+    """
+
+    def __init__(
+        self, party: Party, *, identity: Identity, roster: Roster, store: MaskStore
+    ) -> None:
+        enrolled = roster.name_of(identity)
+        if enrolled is None:
+            raise ValueError("the public key of this party is not in its roster; enroll it")
+        self.name = party.name
+        self._enrolled = enrolled
+        self._party = party
+        self._identity = identity
+        self._roster = roster
+        self._steps = Steps(store)
+
+    @property
+    def accepts(self) -> tuple[type[Any], ...]:
+        """Requests of the party inside, and those of masked sums."""
+        return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to a request, or raise :class:`~.roles.Refuse`.
+
+        A reply that could be added up does not leave in the plain, unless the class of its request
+        says ``one_by_one = True``.
+        """
+        match request:
+            case OpenSum():
+                return self._open(request)
+            case DealShares():
+                return self._deal(request)
+            case MaskInput():
+                return self._mask(request)
+            case Confirm():
+                return self._confirm(request)
+            case Unmask():
+                return self._unmask(request)
+        kind = type(request)
+        if is_summable(kind.reply) and not getattr(kind, "one_by_one", False):
+            raise Refuse("this reply leaves only inside a masked sum", kind.__name__)
+        return self._party.answer(request)
+
+    def _open(self, request: OpenSum) -> Advert:
+        def make() -> bytes:
+            self._check_opening(request)
+            mask_private, seal_private, seed = new_private(), new_private(), new_private()
+            keys = public_of(mask_private), public_of(seal_private)
+            signature = self._identity.sign(advert_digest(request, self._enrolled, *keys))
+            reply = encode(Advert(request.round_id, *keys, signature))
+            kept = Opened(encode(request), mask_private, seal_private, seed, reply)
+            return encode(kept)
+
+        return _replied(self._steps.once(request, "open", make), Opened, Advert)
+
+    def _check_opening(self, request: OpenSum) -> None:
+        if self._enrolled not in request.names:
+            raise refuse("this party is not among those that are asked", self._enrolled)
+        for name in request.names:
+            if name not in self._roster.keys:
+                raise refuse("a party is not in the roster of this one", name)
+        noised = bool(getattr(self._asked(request.request_name), "noised", False))
+        with refusing():
+            check_threshold(len(request.names), request.threshold, noised=noised)
+
+    def _asked(self, name: str) -> type[Any]:
+        for kind in self._party.accepts:
+            if kind.__name__ == name:
+                return kind
+        raise refuse("an unknown request", name)
+
+    def _deal(self, request: DealShares) -> SealedShares:
+        def make() -> bytes:
+            opened = self._steps.taken(request.round_id, "open", Opened)
+            opening = decode(opened.request, (OpenSum,))
+            self._check_adverts(request, opening, decode(opened.reply, (Advert,)))
+            return encode(self._dealt(request, opening, opened))
+
+        return _replied(self._steps.once(request, "deal", make), Dealt, SealedShares)
+
+    def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
+        if not set(request.adverts) <= set(opening.names):
+            raise refuse("a party has joined after the beginning")
+        if len(request.adverts) < opening.threshold:
+            raise refuse("fewer parties are left than the threshold", str(len(request.adverts)))
+        if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
+            raise refuse("the keys of this party were altered on the way")
+        for name, (mask_key, seal_key, signature) in request.adverts.items():
+            signed = advert_digest(opening, name, mask_key, seal_key)
+            if not self._roster.signed(name, signed, signature):
+                raise refuse("keys that are not signed by the enrolled party", name)
+
+    def _dealt(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
+        context = dealt_context(opening, request.adverts)
+        counts = {"threshold": opening.threshold, "n_shares": len(opening.names)}
+        pairs = list(
+            zip(split(opened.seed, **counts), split(opened.mask_private, **counts), strict=True)
+        )
+        mine = pairs[opening.names.index(self._enrolled)]
+        sealed = {}
+        for name, pair in zip(opening.names, pairs, strict=True):
+            if name in request.adverts:
+                sealed[name] = self._sealed(name, pair, request.adverts[name][1], context)
+        commitment = share_commitment(context, self._enrolled, "", "whole seed", opened.seed)
+        reply = encode(SealedShares(request.round_id, commitment, sealed))
+        keys = {name: entry[0] for name, entry in request.adverts.items()}
+        return Dealt(context, keys, *mine, reply)
+
+    def _sealed(
+        self, owner: str, pair: tuple[bytes, bytes], seal_key: bytes, context: bytes
+    ) -> tuple[bytes, bytes, bytes, bytes]:
+        sealed = b""
+        if owner != self._enrolled:
+            info = sealed_digest(context, self._enrolled, owner)
+            with refusing(owner):
+                sealed = seal(b"".join(pair), seal_key, info=info)
+        commitments = _commitments(context, self._enrolled, owner, pair)
+        signed = sealed_digest(context, self._enrolled, owner, sealed, *commitments)
+        return sealed, *commitments, self._identity.sign(signed)
+
+    def _mask(self, request: MaskInput) -> MaskedInput:
+        def make() -> bytes:
+            return encode(self._held(request))
+
+        held: Held = decode(self._steps.once(request, "hold", make), (Held,))
+        frame = self._steps.once(request, "mask", lambda: self._masked(request, held))
+        reply: MaskedInput = decode(frame, (MaskedInput,))
+        return reply
+
+    def _held(self, request: MaskInput) -> Held:
+        opened = self._steps.taken(request.round_id, "open", Opened)
+        opening: OpenSum = decode(opened.request, (OpenSum,))
+        dealt = self._steps.taken(request.round_id, "deal", Dealt)
+        members = request.members
+        if self._enrolled not in members or not set(members) <= set(dealt.mask_keys):
+            raise refuse("the parties of the sum are not those that advertised keys")
+        if len(members) < opening.threshold:
+            raise refuse("fewer parties are left than the threshold", str(len(members)))
+        if set(request.sealed) != set(members) - {self._enrolled}:
+            raise refuse("the sealed shares are not those of the other parties")
+        if hashlib.sha256(request.request).digest() != opening.request_digest:
+            raise refuse("the request is not the one that all parties agreed on")
+        pairs = {self._enrolled: (dealt.seed_share, dealt.key_share)}
+        for name, entry in request.sealed.items():
+            pairs[name] = self._unsealed(name, entry, opened.seal_private, dealt.context)
+        return Held(
+            sum_context(dealt.context, members),
+            members,
+            {name: pair[0] for name, pair in pairs.items()},
+            {name: pair[1] for name, pair in pairs.items()},
+        )
+
+    def _unsealed(
+        self, dealer: str, entry: tuple[bytes, bytes, bytes, bytes], private: bytes, context: bytes
+    ) -> tuple[bytes, bytes]:
+        *parts, signature = entry
+        signed = sealed_digest(context, dealer, self._enrolled, *parts)
+        if not self._roster.signed(dealer, signed, signature):
+            raise refuse("a share that is not signed by the enrolled party", dealer)
+        info = sealed_digest(context, dealer, self._enrolled)
+        with refusing(dealer):
+            content = unseal(entry[0], private, info=info)
+        pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
+        if _commitments(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
+            raise refuse("a share that is not what its dealer committed to", dealer)
+        return pair
+
+    def _masked(self, request: MaskInput, held: Held) -> bytes:
+        opened = self._steps.taken(request.round_id, "open", Opened)
+        dealt = self._steps.taken(request.round_id, "deal", Dealt)
+        opening: OpenSum = decode(opened.request, (OpenSum,))
+        arrays = integer_fields(self._asked_inside(request.request, opening, held))
+        with refusing():
+            cells = to_cells(arrays, n_parties=len(held.members))
+        publics = {name: dealt.mask_keys[name] for name in held.members}
+        own = Secrets(self._enrolled, opened.mask_private, opened.seed)
+        with refusing():
+            mask(cells, own, publics, context=held.context)
+        return encode(MaskedInput(request.round_id, layout_of(arrays), cells))
+
+    def _asked_inside(self, frame: bytes, opening: OpenSum, held: Held) -> Message:
+        kind = self._asked(opening.request_name)
+        try:
+            request = decode(frame, (kind,))
+        except WireError:
+            raise Refuse(MALFORMED) from None
+        if not getattr(kind, "masked_only", False):
+            return self._party.answer(request)
+        round_ = MaskedRound(
+            held.context.hex(), len(held.members), len(opening.names), opening.threshold
+        )
+        return self._party.contribute(request, round_)  # type: ignore[attr-defined]
+
+    def _confirm(self, request: Confirm) -> Confirmation:
+        held = self._settled(request.round_id, request.survivors)
+        signed = survivors_digest(held.context, request.survivors)
+        return Confirmation(request.round_id, self._identity.sign(signed))
+
+    def _settled(self, round_id: str, survivors: tuple[str, ...]) -> Held:
+        """Settle on who is left, once: a second list would let both secrets of a party be asked."""
+        self._steps.taken(round_id, "mask", MaskedInput)
+        held = self._steps.taken(round_id, "hold", Held)
+        opened = self._steps.taken(round_id, "open", Opened)
+        if self._enrolled not in survivors or not set(survivors) <= set(held.members):
+            raise refuse("those who are left are not parties of the sum")
+        if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
+            raise refuse("fewer parties are left than the threshold", str(len(survivors)))
+        listed = survivors_digest(held.context, survivors)
+        self._steps.settle(round_id, listed)
+        return held
+
+    def _unmask(self, request: Unmask) -> Revealed:
+        frame = self._steps.once(request, "unmask", lambda: encode(self._revealed(request)))
+        self._steps.end(request.round_id)
+        revealed: Revealed = decode(frame, (Revealed,))
+        return revealed
+
+    def _revealed(self, request: Unmask) -> Revealed:
+        held = self._settled(request.round_id, request.survivors)
+        gone = set(held.members) - set(request.survivors)
+        if gone:  # with nobody gone, no key is revealed, and one list is as good as another
+            self._check_confirmations(request, held)
+        return Revealed(
+            request.round_id,
+            {name: held.seed_shares[name] for name in request.survivors},
+            {name: held.key_shares[name] for name in gone},
+        )
+
+    def _check_confirmations(self, request: Unmask, held: Held) -> None:
+        opened = self._steps.taken(request.round_id, "open", Opened)
+        signed = survivors_digest(held.context, request.survivors)
+        for name, signature in request.confirmations.items():
+            if name not in request.survivors or not self._roster.signed(name, signed, signature):
+                raise refuse("a confirmation that is not signed by a party that is left", name)
+        if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
+            raise refuse("too few parties confirm who is left", str(len(request.confirmations)))
+
+
+def _replied(kept: bytes, kind: type[Any], reply: type[T]) -> T:
+    answered: T = decode(decode(kept, (kind,)).reply, (reply,))
+    return answered
+
+
+def _commitments(
+    context: bytes, dealer: str, owner: str, pair: tuple[bytes, bytes]
+) -> tuple[bytes, bytes]:
+    return (
+        share_commitment(context, dealer, owner, "seed", pair[0]),
+        share_commitment(context, dealer, owner, "key", pair[1]),
+    )

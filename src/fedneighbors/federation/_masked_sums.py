@@ -1,0 +1,283 @@
+"""The coordinator's side of masked sums: four exchanges, five with drop-outs, and one sum.
+
+It learns the sum over the parties that stayed, and who they were; of one party it sees numbers that
+are uniform without the secrets of the others.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
+from fedneighbors.federation._masking import (
+    Advert,
+    Confirm,
+    Confirmation,
+    DealShares,
+    MaskedInput,
+    MaskInput,
+    OpenSum,
+    Revealed,
+    SealedShares,
+    Unmask,
+    advert_digest,
+    dealt_context,
+    sealed_digest,
+    share_commitment,
+    sum_context,
+    survivors_digest,
+)
+from fedneighbors.federation._messages import Message, encode
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies
+from fedneighbors.federation._sums import summed_reply
+from fedneighbors.secure_sum._key_agreement import Roster
+from fedneighbors.secure_sum._masks import Cells, lift, public_of
+from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold
+from fedneighbors.secure_sum._vectors import from_cells
+
+log = logging.getLogger(__name__)
+
+Carry = Callable[[Mapping[str, Message]], tuple[Mapping[str, Message], Mapping[str, str]]]
+"""Carry a request to each party; return their replies and the parties that are missing."""
+
+
+class MaskedSums:
+    """How a coordinator adds up replies that it may not see.
+
+    Parameters
+    ----------
+    roster : Roster
+        The enrolled parties. The parties do not rely on it; each has its own.
+    threshold : int, optional
+        Least number of parties in a sum, at least two thirds of those that are asked. By default
+        floor(2 n / 3) + 1, see :mod:`~fedneighbors.secure_sum._shares`.
+    """
+
+    def __init__(self, roster: Roster, *, threshold: int | None = None) -> None:
+        self._roster = roster
+        self._threshold = threshold
+
+    def total(self, requests: Mapping[str, Message], carry: Carry) -> Replies:
+        """Return the sum of the replies of the parties that stayed to the end.
+
+        Parameters
+        ----------
+        requests : mapping of str to message
+            The same request for each party that is asked.
+        carry : callable
+            How one exchange travels.
+
+        Raises
+        ------
+        AggregationError
+            If too few parties take part or stay, or a party breaks the protocol; then it is named.
+        ProtocolError
+            If the parties are not all asked the same, or the reply's class refuses the sum.
+        PartyRefused
+            If a party refuses the request itself.
+        """
+        names = tuple(sorted(requests))
+        frames = {encode(request) for request in requests.values()}
+        request = requests[names[0]]
+        if len(frames) != 1:
+            raise ProtocolError(
+                f"{type(request).__name__}: the parties of a masked sum are to be asked the same, "
+                "so that none can be singled out"
+            )
+        threshold = default_threshold(len(names)) if self._threshold is None else self._threshold
+        noised = bool(getattr(type(request), "noised", False))
+        check_threshold(len(names), threshold, noised=noised)
+        for name in names:
+            if name not in self._roster.keys:
+                raise AggregationError("its key is not in the roster; enroll it", name)
+        (frame,) = frames
+        opening = OpenSum(
+            round_id=secrets.token_hex(16),
+            names=names,
+            threshold=threshold,
+            request_name=type(request).__name__,
+            request_digest=hashlib.sha256(frame).digest(),
+        )
+        cells, layout, missing = _MaskedSum(opening, self._roster, carry).run(frame)
+        arrays = from_cells(cells, layout)
+        return Replies({}, summed_reply(type(request).reply, arrays), missing)
+
+
+class _MaskedSum:
+    """One masked sum, from the first exchange to the last."""
+
+    def __init__(self, opening: OpenSum, roster: Roster, carry: Carry) -> None:
+        self._opening = opening
+        self._roster = roster
+        self._carry = carry
+        self._missing: dict[str, str] = {}
+
+    def run(self, frame: bytes) -> tuple[Cells, Any, dict[str, str]]:
+        """Return the sum, dtypes and shapes of its parts, and the parties that are not in it."""
+        adverts = self._adverts()
+        dealt = dealt_context(self._opening, adverts)
+        shares = self._shares(adverts, dealt)
+        members = tuple(sorted(shares))
+        context = sum_context(dealt, members)
+        inputs = self._inputs(shares, frame)
+        survivors = tuple(sorted(inputs))
+        layout = _agreed_layout(inputs)
+        cells = _added(inputs)
+        gone_before = dict(self._missing)  # who leaves from here on still is in the sum
+        revealed = self._revealed(survivors, members, context)
+        seeds = self._secrets(survivors, "seed", revealed, shares, dealt)
+        keys = self._secrets(sorted(set(members) - set(inputs)), "key", revealed, shares, dealt)
+        for name, seed in seeds.items():
+            committed = share_commitment(dealt, name, "", "whole seed", seed)
+            if committed != shares[name].seed_commitment:
+                raise AggregationError("it dealt shares that are not those of its seed", name)
+        for name, private in keys.items():
+            if public_of(private) != adverts[name][0]:
+                raise AggregationError("it dealt shares that are not those of its key", name)
+        publics = {name: adverts[name][0] for name in members}
+        lift(cells, seeds=seeds, dropped=keys, publics=publics, context=context)
+        return cells, layout, gone_before
+
+    def _adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
+        replies = self._ask(dict.fromkeys(self._opening.names, self._opening), Advert)
+        adverts = {}
+        for name, advert in replies.items():
+            keys = advert.mask_key, advert.seal_key
+            signed = advert_digest(self._opening, name, *keys)
+            if not self._roster.signed(name, signed, advert.signature):
+                raise AggregationError("its keys are not signed with its enrolled key", name)
+            adverts[name] = (*keys, advert.signature)
+        self._check_distinct(adverts)
+        return adverts
+
+    def _check_distinct(self, adverts: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
+        seen: set[bytes] = set()
+        for name, (mask_key, seal_key, _) in adverts.items():
+            if {mask_key, seal_key} & seen or mask_key == seal_key:
+                raise AggregationError("it advertised a key that was advertised before", name)
+            seen |= {mask_key, seal_key}
+
+    def _shares(
+        self, adverts: Mapping[str, tuple[bytes, bytes, bytes]], dealt: bytes
+    ) -> dict[str, SealedShares]:
+        request = DealShares(self._opening.round_id, adverts)
+        replies = self._ask(dict.fromkeys(adverts, request), SealedShares)
+        for dealer, reply in replies.items():
+            if set(reply.sealed) != set(adverts):
+                raise AggregationError("it did not deal one share to each party", dealer)
+            for owner, (*parts, signature) in reply.sealed.items():
+                signed = sealed_digest(dealt, dealer, owner, *parts)
+                if not self._roster.signed(dealer, signed, signature):
+                    raise AggregationError("a share is not signed with its enrolled key", dealer)
+        return replies
+
+    def _inputs(self, shares: Mapping[str, SealedShares], frame: bytes) -> dict[str, MaskedInput]:
+        members = tuple(sorted(shares))
+        requests = {
+            owner: MaskInput(
+                self._opening.round_id,
+                members,
+                {dealer: shares[dealer].sealed[owner] for dealer in members if dealer != owner},
+                frame,
+            )
+            for owner in members
+        }
+        return self._ask(requests, MaskedInput)
+
+    def _revealed(
+        self, survivors: tuple[str, ...], members: tuple[str, ...], context: bytes
+    ) -> dict[str, Revealed]:
+        confirmations = {}
+        if survivors != members:
+            confirmations = self._confirmations(survivors, context)
+        request = Unmask(self._opening.round_id, survivors, confirmations)
+        asked = sorted(confirmations) or survivors
+        replies = self._ask(dict.fromkeys(asked, request), Revealed)
+        gone = set(members) - set(survivors)
+        for name, reply in replies.items():
+            if set(reply.seed_shares) != set(survivors) or set(reply.key_shares) != gone:
+                raise AggregationError("it revealed other shares than it was asked for", name)
+        return replies
+
+    def _confirmations(self, survivors: tuple[str, ...], context: bytes) -> dict[str, bytes]:
+        request = Confirm(self._opening.round_id, survivors)
+        replies = self._ask(dict.fromkeys(survivors, request), Confirmation)
+        signed = survivors_digest(context, survivors)
+        for name, reply in replies.items():
+            if not self._roster.signed(name, signed, reply.signature):
+                raise AggregationError("its confirmation is not signed with its key", name)
+        return {name: reply.signature for name, reply in replies.items()}
+
+    def _secrets(
+        self,
+        dealers: Iterable[str],
+        kind: str,
+        revealed: Mapping[str, Revealed],
+        shares: Mapping[str, SealedShares],
+        dealt: bytes,
+    ) -> dict[str, bytes]:
+        """Return the seed or key of each dealer, each share checked against its commitment."""
+        found = {}
+        for dealer in dealers:
+            points = {}
+            for owner, reply in revealed.items():
+                share = (reply.seed_shares if kind == "seed" else reply.key_shares)[dealer]
+                commitment = shares[dealer].sealed[owner][1 if kind == "seed" else 2]
+                if share_commitment(dealt, dealer, owner, kind, share) != commitment:
+                    raise AggregationError(f"it revealed a false share of {dealer!r}", owner)
+                points[self._opening.names.index(owner)] = share
+            found[dealer] = combine(points, threshold=self._opening.threshold)
+        return found
+
+    def _ask(self, requests: Mapping[str, Message], kind: type[Any]) -> dict[str, Any]:
+        try:
+            replies, missing = self._carry(requests)
+        except PartyRefused as refused:
+            if kind is Advert and refused.code == MALFORMED:
+                raise AggregationError(
+                    "it knows no masked sums; set identity-key, roster and mask-state there",
+                    refused.party,
+                ) from refused
+            if not refused.code.startswith(MASKED_SUM):
+                raise
+            detail = f" ({refused.detail})" if refused.detail else ""
+            reason = f"it refused a {refused.code}{detail}"
+            raise AggregationError(reason, refused.party) from refused
+        self._missing.update(missing)
+        for name, reply in replies.items():
+            if type(reply) is not kind or reply.round_id != self._opening.round_id:
+                raise AggregationError("it answered for another round", name)
+        self._check_enough(replies)
+        return dict(replies)
+
+    def _check_enough(self, replies: Mapping[str, Message]) -> None:
+        if len(replies) >= self._opening.threshold:
+            return
+        who = ", ".join(f"{name!r} ({why})" for name, why in sorted(self._missing.items()))
+        raise AggregationError(
+            f"{len(replies)} of {len(self._opening.names)} parties are left for the sum of "
+            f"{self._opening.request_name}, at least {self._opening.threshold} must stay; missing: "
+            f"{who}. Nothing was unmasked; start them again and repeat the run"
+        )
+
+
+def _agreed_layout(inputs: Mapping[str, MaskedInput]) -> Any:
+    """Return the layout of most parties' numbers; the first party with another is named."""
+    (common, _), *_ = Counter(reply.layout for reply in inputs.values()).most_common()
+    for name, reply in inputs.items():
+        if reply.layout != common:
+            raise AggregationError(f"its numbers are {reply.layout}, others sent {common}", name)
+    return common
+
+
+def _added(inputs: Mapping[str, MaskedInput]) -> Cells:
+    vectors = [reply.cells for reply in inputs.values()]
+    total: Cells = vectors[0].copy()
+    for vector in vectors[1:]:
+        np.add(total, vector, out=total)  # unsigned, so it wraps
+    return total

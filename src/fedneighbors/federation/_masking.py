@@ -1,0 +1,260 @@
+"""What travels when a sum is masked, and what each signature and seal binds.
+
+A masked sum takes four exchanges, five when a party drops out on the way::
+
+    coordinator                                    party
+    OpenSum: who, threshold, digest of request ->  Advert: fresh public keys, signed
+    DealShares: all adverts                    ->  SealedShares: shares of its two secrets
+    MaskInput: its shares, the request         ->  MaskedInput: its numbers under masks
+    Confirm: who is left (after drop-outs)     ->  Confirmation: that list, signed
+    Unmask: who is left, confirmations         ->  Revealed: seed shares of those who are left,
+                                                   key shares of the others
+
+Every length is bounded; the frames are those of :mod:`~fedneighbors.federation._messages`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation._messages import message
+from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
+from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
+from fedneighbors.secure_sum._vectors import check_layout, n_cells, width
+
+KEY_BYTES = 32
+DIGEST_BYTES = 32
+SIGNATURE_BYTES = 64
+SEALED_BYTES = 2 * SECRET_BYTES + OVERHEAD_BYTES
+_ROUND_ID = re.compile(r"[0-9a-f]{32}")
+
+Advertised = tuple[bytes, bytes, bytes]
+"""Mask key, sealing key, signature."""
+
+Sealed = tuple[bytes, bytes, bytes, bytes]
+"""Seal (empty to oneself), commitments to the seed share and to the key share, signature."""
+
+
+def _check_round(round_id: str) -> None:
+    if not _ROUND_ID.fullmatch(round_id):
+        raise ValueError("a round id has 32 digits in lower-case hexadecimal")
+
+
+def _check_names(names: Iterable[str], *, least: int = 1) -> None:
+    listed = list(names)
+    if not least <= len(listed) <= MAX_PARTIES:
+        raise ValueError(f"expected {least} to {MAX_PARTIES} parties, got {len(listed)}")
+    if listed != sorted(set(listed)):
+        raise ValueError("the names of parties are to ascend, each once")
+    if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in listed):
+        raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+
+
+def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
+    if any(len(part) not in sizes for part in parts):
+        raise ValueError(f"expected {' or '.join(map(str, sizes))} bytes")
+
+
+def _check_sealed(sealed: Mapping[str, Sealed]) -> None:
+    _check_names(sorted(sealed))
+    _check_sizes((entry[0] for entry in sealed.values()), 0, SEALED_BYTES)
+    _check_sizes((part for entry in sealed.values() for part in entry[1:3]), DIGEST_BYTES)
+    _check_sizes((entry[3] for entry in sealed.values()), SIGNATURE_BYTES)
+
+
+@message
+class Advert:
+    """A party's fresh public keys for one round, signed with its enrolled key."""
+
+    round_id: str
+    mask_key: bytes
+    seal_key: bytes
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_sizes((self.mask_key, self.seal_key), KEY_BYTES)
+        _check_sizes((self.signature,), SIGNATURE_BYTES)
+
+
+@message
+class OpenSum:
+    """Begin a masked sum: who is asked, how many must stay, and the digest of what is asked."""
+
+    reply: ClassVar[type] = Advert
+    round_id: str
+    names: tuple[str, ...]
+    threshold: int
+    request_name: str
+    request_digest: bytes
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(self.names, least=2)
+        _check_sizes((self.request_digest,), DIGEST_BYTES)
+        if not 0 < len(self.request_name) <= MAX_NAME:
+            raise ValueError(f"the name of a request has 1 to {MAX_NAME} characters")
+
+
+@message
+class SealedShares:
+    """Shares of a party's secrets, one for each party, sealed and signed."""
+
+    round_id: str
+    seed_commitment: bytes
+    sealed: Mapping[str, tuple[bytes, bytes, bytes, bytes]]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_sizes((self.seed_commitment,), DIGEST_BYTES)
+        _check_sealed(self.sealed)
+
+
+@message
+class DealShares:
+    """Send the keys that were advertised; ask for shares of the secrets behind one's own."""
+
+    reply: ClassVar[type] = SealedShares
+    round_id: str
+    adverts: Mapping[str, tuple[bytes, bytes, bytes]]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(sorted(self.adverts), least=2)
+        keys = [key for entry in self.adverts.values() for key in entry[:2]]
+        _check_sizes(keys, KEY_BYTES)
+        _check_sizes((entry[2] for entry in self.adverts.values()), SIGNATURE_BYTES)
+        if len(set(keys)) < len(keys):
+            raise ValueError("a key is advertised twice")
+
+
+@message
+class MaskedInput:
+    """A party's numbers under masks, with the dtypes and shapes of the fields of its reply."""
+
+    round_id: str
+    layout: tuple[tuple[str, tuple[int, ...]], ...]
+    cells: npt.NDArray[np.unsignedinteger[Any]]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        check_layout(self.layout)
+        wanted = np.dtype(f"<u{width(self.layout) // 8}")
+        if self.cells.dtype != wanted or self.cells.shape != (n_cells(self.layout),):
+            raise ValueError("the masked numbers are not those of the layout")
+
+
+@message
+class MaskInput:
+    """Send a party the shares sealed to it and the request; ask for its masked numbers."""
+
+    reply: ClassVar[type] = MaskedInput
+    round_id: str
+    members: tuple[str, ...]
+    sealed: Mapping[str, tuple[bytes, bytes, bytes, bytes]]
+    request: bytes
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(self.members, least=2)
+        _check_sealed(self.sealed)
+
+
+@message
+class Confirmation:
+    """A party's signature under the list of those who are left."""
+
+    round_id: str
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_sizes((self.signature,), SIGNATURE_BYTES)
+
+
+@message
+class Confirm:
+    """Ask a party to settle on who is left, since somebody dropped out."""
+
+    reply: ClassVar[type] = Confirmation
+    round_id: str
+    survivors: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(self.survivors)
+
+
+@message
+class Revealed:
+    """Shares of the seeds of those who are left and of the mask keys of those who are not."""
+
+    round_id: str
+    seed_shares: Mapping[str, bytes]
+    key_shares: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(sorted(self.seed_shares))
+        _check_names(sorted(self.key_shares), least=0)
+        _check_sizes((*self.seed_shares.values(), *self.key_shares.values()), SECRET_BYTES)
+
+
+@message
+class Unmask:
+    """Say who is left; ask for the shares that lift the masks from their sum."""
+
+    reply: ClassVar[type] = Revealed
+    round_id: str
+    survivors: tuple[str, ...]
+    confirmations: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        _check_round(self.round_id)
+        _check_names(self.survivors)
+        _check_names(sorted(self.confirmations), least=0)
+        _check_sizes(self.confirmations.values(), SIGNATURE_BYTES)
+
+
+def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
+    """Return what a party signs: its keys, and all that the round was opened with."""
+    return digest("advert", *_agreed(opened), name, mask_key, seal_key)
+
+
+def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
+    """Return the digest of the round and of all keys in it."""
+    keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
+    return digest("keys", *_agreed(opened), keys)
+
+
+def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
+    """Return the digest that masks are bound to: the keys, and whose shares were dealt."""
+    return digest("members", dealt, members)
+
+
+def share_commitment(dealt: bytes, dealer: str, owner: str, kind: str, share: bytes) -> bytes:
+    """Return the digest that a share must have when it is revealed; the share is random itself."""
+    return digest("share", dealt, dealer, owner, kind, share)
+
+
+def sealed_digest(dealt: bytes, dealer: str, owner: str, *parts: bytes) -> bytes:
+    """Return what a dealer signs for the owner of a share, and (without parts) what seals bind."""
+    return digest("sealed", dealt, dealer, owner, *parts)
+
+
+def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
+    """Return what a party signs when it settles on who is left."""
+    return digest("survivors", context, survivors)
+
+
+def _agreed(opened: OpenSum) -> tuple[Any, ...]:
+    return (
+        opened.round_id,
+        opened.names,
+        opened.threshold,
+        opened.request_name,
+        opened.request_digest,
+    )

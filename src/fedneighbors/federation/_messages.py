@@ -1,0 +1,465 @@
+"""The canonical byte form of messages: one value, one encoding, every length bounded, nothing runs.
+
+A message is a frozen dataclass whose fields are None, booleans, integers, finite floats, strings,
+bytes, numeric arrays, tuples of these and string-keyed mappings of these. A frame is::
+
+    frame  = b"FNM" version:u8 name:str count:u8 value*       fields in the order of the class
+    value  = b"N" | b"T" | b"F" | b"i" i64 | b"f" f64 | b"s" str | b"b" bytes
+           | b"t" count:u32 value* | b"d" count:u32 (str value)* in ascending order of the keys
+           | b"a" dtype:u8 n_dims:u8 length:u64* items         little-endian, C order
+    str    = length:u32 UTF-8            bytes = length:u32 raw
+
+All integers are little-endian. The items of an array travel bit for bit, NaN and infinities
+included; who receives them checks what it needs. Decoding checks each length against what is left
+before it allocates, and raises :class:`~fedneighbors.errors.WireError` for anything that is not
+exactly the frame that encoding would have made.
+"""
+
+import dataclasses
+import math
+import struct
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import WireError
+
+MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
+MAX_VALUES = 1 << 20  # in one frame; a value takes up to 200 bytes of memory beside its own bytes
+MAX_DEPTH = 6
+MAX_DIMS = 4
+_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
+
+
+class Writer:
+    """Collects the bytes of values; the one encoding of each."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._n_values = 0
+
+    def frame(self) -> bytes:
+        """Return all that was written.
+
+        Raises
+        ------
+        ValueError
+            If it is longer than a frame may be.
+        """
+        n_bytes = sum(map(len, self._parts))
+        if n_bytes > MAX_FRAME_BYTES:
+            raise ValueError(f"frame of {n_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
+        return b"".join(self._parts)
+
+    def raw(self, content: bytes) -> None:
+        """Append bytes as they are."""
+        self._parts.append(content)
+
+    def string(self, text: str) -> None:
+        """Append a string with its length in bytes."""
+        self._sized(text.encode("utf-8"), where="a string")
+
+    def value(self, value: Any, *, where: str, depth: int = 0) -> None:
+        """Append a tagged value.
+
+        Parameters
+        ----------
+        value : object
+            Anything that a frame can carry.
+        where : str
+            Message and field, for the error.
+        depth : int
+            How many collections hold it.
+
+        Raises
+        ------
+        TypeError
+            If a frame cannot carry it.
+        ValueError
+            If it is out of range.
+        """
+        self._count(where, depth)
+        if value is None:
+            self.raw(b"N")
+        elif isinstance(value, bool | np.bool_):
+            self.raw(b"T" if value else b"F")
+        elif isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
+            self._integer(int(value), where)
+        elif isinstance(value, float | np.floating) and not isinstance(value, np.longdouble):
+            self._float(float(value), where)
+        elif isinstance(value, str):
+            self.raw(b"s")
+            self.string(value)
+        elif isinstance(value, bytes):
+            self.raw(b"b")
+            self._sized(value, where=where)
+        elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+            self._array(value, where)
+        else:
+            self._collection(value, where, depth)
+
+    def _count(self, where: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"{where} is nested deeper than {MAX_DEPTH}")
+        self._n_values += 1
+        if self._n_values > MAX_VALUES:
+            raise ValueError(f"{where}: a frame carries {MAX_VALUES} values at most; send an array")
+
+    def _sized(self, content: bytes, *, where: str) -> None:
+        if len(content) > MAX_FRAME_BYTES:
+            raise ValueError(f"{where} of {len(content)} bytes does not fit into a frame")
+        self.raw(struct.pack("<I", len(content)))
+        self.raw(content)
+
+    def _integer(self, number: int, where: str) -> None:
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"{where} does not fit into 64 bits")
+        self.raw(b"i" + struct.pack("<q", number))
+
+    def _float(self, number: float, where: str) -> None:
+        if not math.isfinite(number):
+            raise ValueError(f"{where} is not finite; send None for an absent number")
+        self.raw(b"f" + struct.pack("<d", number))
+
+    def _array(self, array: npt.NDArray[Any], where: str) -> None:
+        code = array.dtype.newbyteorder("<").str
+        if code not in _DTYPES or array.ndim > MAX_DIMS:
+            raise TypeError(
+                f"{where} is an array of {array.dtype}, {array.ndim} dimensions; "
+                f"a frame carries numbers in at most {MAX_DIMS} dimensions"
+            )
+        _check_shape(array.shape, array.itemsize, ValueError)
+        self.raw(b"a" + bytes([_DTYPES.index(code), array.ndim]))
+        self.raw(struct.pack(f"<{array.ndim}Q", *array.shape))
+        self.raw(np.ascontiguousarray(array, dtype=code).tobytes())
+
+    def _collection(self, value: Any, where: str, depth: int) -> None:
+        if not isinstance(value, tuple | Mapping):
+            raise TypeError(f"{where} is a {type(value).__name__}; a frame cannot carry it")
+        self.raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
+        if isinstance(value, tuple):
+            for entry in value:
+                self.value(entry, where=where, depth=depth + 1)
+            return
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"{where} has keys that are not strings")
+        for key in sorted(value):
+            self.string(key)
+            self.value(value[key], where=where, depth=depth + 1)
+
+
+class Reader:
+    """A cursor over an untrusted frame; it raises nothing but :class:`WireError`."""
+
+    def __init__(self, frame: bytes) -> None:
+        if len(frame) > MAX_FRAME_BYTES:
+            raise WireError(f"frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
+        self._frame = memoryview(frame)
+        self._at = 0
+        self._n_values = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not read yet."""
+        return len(self._frame) - self._at
+
+    def take(self, n_bytes: int) -> bytes:
+        """Return the next bytes."""
+        return bytes(self._view(n_bytes))
+
+    def string(self) -> str:
+        """Return the next string."""
+        try:
+            return str(self._view(self._number("I")), "utf-8")
+        except UnicodeDecodeError:
+            raise WireError("a string is not UTF-8") from None
+
+    def value(self, *, depth: int = 0) -> Any:
+        """Return the next tagged value; an array is a read-only copy."""
+        self._count(depth)
+        tag = self.take(1)
+        if tag in (b"N", b"T", b"F"):
+            return {b"N": None, b"T": True, b"F": False}[tag]
+        if tag == b"i":
+            return self._number("q")
+        if tag == b"f":
+            return self._float()
+        if tag == b"s":
+            return self.string()
+        if tag == b"b":
+            return self.take(self._number("I"))
+        if tag == b"t":
+            return tuple(self.value(depth=depth + 1) for _ in range(self._n_items()))
+        if tag == b"d":
+            return self._mapping(depth)
+        if tag == b"a":
+            return self._array()
+        raise WireError(f"unknown tag {tag!r}")
+
+    def _view(self, n_bytes: int) -> memoryview:
+        if n_bytes > self.left:
+            raise WireError(f"frame ends early: {n_bytes} bytes wanted, {self.left} left")
+        self._at += n_bytes
+        return self._frame[self._at - n_bytes : self._at]
+
+    def _number(self, code: str) -> int:
+        return int(struct.unpack("<" + code, self._view(struct.calcsize("<" + code)))[0])
+
+    def _count(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise WireError(f"nested deeper than {MAX_DEPTH}")
+        self._n_values += 1
+        if self._n_values > MAX_VALUES:
+            raise WireError(f"more than {MAX_VALUES} values in a frame")
+
+    def _n_items(self) -> int:
+        n_items = self._number("I")
+        if n_items > self.left:  # an item takes at least one byte
+            raise WireError(f"{n_items} items announced, {self.left} bytes left")
+        return n_items
+
+    def _float(self) -> float:
+        value = float(struct.unpack("<d", self._view(8))[0])
+        if not math.isfinite(value):
+            raise WireError("a float is not finite")
+        return value
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        last: str | None = None
+        for _ in range(self._n_items()):
+            key = self.string()
+            if last is not None and key <= last:
+                raise WireError("the keys of a mapping are not in ascending order")
+            result[key] = self.value(depth=depth + 1)
+            last = key
+        return result
+
+    def _array(self) -> npt.NDArray[Any]:
+        code, n_dims = self.take(2)
+        if code >= len(_DTYPES) or n_dims > MAX_DIMS:
+            raise WireError(f"array of unknown dtype {code} or of {n_dims} dimensions")
+        dtype = np.dtype(_DTYPES[code])
+        shape = tuple(self._number("Q") for _ in range(n_dims))
+        _check_shape(shape, dtype.itemsize, WireError)
+        raw = self._view(math.prod(shape) * dtype.itemsize)
+        if dtype == np.bool_ and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
+            raise WireError("a boolean is neither 0 nor 1")
+        array = np.frombuffer(raw, dtype).reshape(shape).copy()  # aligned, which a view need not be
+        array.flags.writeable = False
+        return array
+
+
+def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
+    """Bound what an array could take, sides of zero left aside: numpy has limits of its own."""
+    if math.prod(side for side in shape if side) * itemsize > MAX_FRAME_BYTES:
+        raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
+
+
+_SCALARS: dict[Any, tuple[type[Any], ...]] = {
+    type(None): (type(None),),
+    bool: (bool, np.bool_),
+    int: (int, np.integer),
+    float: (float, np.floating),
+    str: (str,),
+    bytes: (bytes,),
+}
+
+
+_known: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # resolving is slow
+
+
+def declared(cls: type[Any]) -> dict[str, Any]:
+    """Return the declared type of each field of a message class, in order.
+
+    Parameters
+    ----------
+    cls : dataclass
+        A message class.
+
+    Raises
+    ------
+    TypeError
+        If a field is declared as something that a frame cannot carry.
+    """
+    if cls not in _known:
+        hints = typing.get_type_hints(cls)
+        fields = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+        for name, hint in fields.items():
+            _check(hint, where=f"{cls.__name__}.{name}")
+        _known[cls] = fields
+    return _known[cls]
+
+
+def _check(hint: Any, *, where: str) -> None:
+    origin = typing.get_origin(hint)
+    if hint in _SCALARS or origin in (np.ndarray, typing.Literal):
+        return
+    if origin in (typing.Union, types.UnionType, tuple):
+        inner = [choice for choice in typing.get_args(hint) if choice is not Ellipsis]
+    elif _is_mapping(origin) and typing.get_args(hint)[0] is str:
+        inner = [typing.get_args(hint)[1]]
+    else:
+        raise TypeError(
+            f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
+            "Literal, NDArray, and tuples and string-keyed mappings of these"
+        )
+    for choice in inner:
+        _check(choice, where=where)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value is of a declared type; numpy's scalars count as Python's.
+
+    Examples
+    --------
+    >>> fits((1, 2), tuple[int, ...]), fits((1, 2), tuple[int, str]), fits(True, int)
+    (True, False, False)
+    """
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, choice) for choice in arguments)
+    if origin is typing.Literal:
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and _fits_tuple(value, arguments)
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray) and _fits_dtype(value.dtype, arguments[1])
+    if _is_mapping(origin):
+        return isinstance(value, Mapping) and all(fits(x, arguments[1]) for x in value.values())
+    if hint is int and isinstance(value, bool):
+        return False
+    return isinstance(value, _SCALARS[hint])
+
+
+def _is_mapping(origin: Any) -> bool:
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return all(fits(entry, arguments[0]) for entry in value)
+    return len(value) == len(arguments) and all(map(fits, value, arguments))
+
+
+def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
+    wanted = typing.get_args(hint)[0]
+    wanted = typing.get_origin(wanted) or wanted  # np.integer[Any] is declared as np.integer
+    return wanted is Any or np.issubdtype(dtype, wanted)
+
+
+VERSION = 1
+_PREFIX = b"FNM" + bytes([VERSION])
+
+Message = Any
+"""A frozen dataclass made by :func:`message`; frames carry nothing else."""
+
+T = TypeVar("T")
+
+
+@typing.dataclass_transform(frozen_default=True, eq_default=False)
+def message(cls: type[T]) -> type[T]:
+    """Make a class a message: a frozen dataclass, compared by its canonical bytes.
+
+    A ``__post_init__`` may refuse values with ``ValueError`` or ``TypeError``; it must not change
+    them.
+    """
+    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+
+    def same(self: Any, other: object) -> bool:
+        return type(self) is type(other) and encode(self) == encode(other)
+
+    def digest(self: Any) -> int:
+        return hash(encode(self))
+
+    made.__eq__ = same  # type: ignore[method-assign]
+    made.__hash__ = digest  # type: ignore[method-assign]
+    return made
+
+
+def encode(item: Message) -> bytes:
+    """Return the one frame that stands for a message.
+
+    Raises
+    ------
+    TypeError
+        If a field holds something that a frame cannot carry or that it is not declared to hold.
+    ValueError
+        If a number or length is out of range.
+    """
+    name = type(item).__name__
+    hints = declared(type(item))
+    writer = Writer()
+    writer.raw(_PREFIX)
+    writer.string(name)
+    writer.raw(bytes([len(hints)]))
+    for field, hint in hints.items():
+        value = getattr(item, field)
+        writer.value(value, where=f"{name}.{field}")
+        if not fits(value, hint):
+            raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
+    return writer.frame()
+
+
+def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
+    """Return the message in a frame, which must be of one of the expected types.
+
+    Parameters
+    ----------
+    frame : bytes
+        What came over the wire; not trusted.
+    expected : tuple of message classes
+        What the receiver is ready to take at this point of the protocol.
+
+    Returns
+    -------
+    message
+        An instance of one of ``expected``. Its arrays are read-only.
+
+    Raises
+    ------
+    WireError
+        If the frame is malformed, not canonical, of another type, or has a field of another kind
+        than its class declares.
+    """
+    classes = {cls.__name__: cls for cls in expected}
+    if len(classes) < len(set(expected)):
+        raise ValueError(f"expected messages of different names, got {expected}")
+    reader = Reader(frame)
+    if reader.take(len(_PREFIX)) != _PREFIX:
+        raise WireError(f"not a frame of version {VERSION}: it begins with {frame[:4]!r}")
+    name = reader.string()
+    if name not in classes:
+        raise WireError(f"unexpected message {name[:40]!r}; expected one of {sorted(classes)}")
+    try:
+        return _built(classes[name], _fields(reader, classes[name]))
+    except MemoryError:
+        raise WireError(f"{name}: no memory for a frame of {len(frame)} bytes") from None
+
+
+def _fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
+    name = cls.__name__
+    hints = declared(cls)
+    if reader.take(1)[0] != len(hints):
+        raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
+    values = {}
+    for field, hint in hints.items():
+        values[field] = reader.value()
+        if not fits(values[field], hint):
+            raise WireError(f"{name}.{field} is not of the declared type")
+    if reader.left:
+        raise WireError(f"{name}: {reader.left} bytes too many")
+    return values
+
+
+def _built(cls: type[Any], values: dict[str, Any]) -> Message:
+    try:
+        return cls(**values)
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise WireError(f"{cls.__name__}: {error}") from None

@@ -1,0 +1,1 @@
+"""Evolving clusters and kernel densities."""

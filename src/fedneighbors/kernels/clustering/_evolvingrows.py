@@ -1,0 +1,345 @@
+"""Compiled loops of evolving clusters: bounds by narrow dot products, decisions by distances.
+
+A distance is ``sqrt(s / n_features)`` with ``s`` the sum of squared differences: element ``k`` goes
+to lane ``k % 4`` as long as four are left, the rest to lane 0; lanes add as ``(0 + 2) + (1 + 3)``.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from fedneighbors.kernels.vectors._dottiles import (
+    GROUP,
+    TILE,
+    highest,
+    lanes_from,
+    lowest_bit,
+    multiply_group,
+    multiply_one,
+)
+
+USES = {"dottiles": "1970b092ae3a5f5f"}
+
+NEVER = np.float32(-3e38)  # dot product of a place without a center
+_MAX_CHANGED = 16  # changes after which rows are measured ahead anew
+_UNDERFLOW = 2.0**-100  # of float32: below 2**-146 for each of 2**18 features
+_WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
+
+
+class Frame(NamedTuple):
+    """From rows to narrow numbers: ``(x - shift) * scale``, all within [-1, 1]."""
+
+    shift: Any
+    scale: float
+    to_square: float  # from a squared distance to that of the narrow numbers
+    error: float  # of a dot product, relative to the squared norms
+
+
+class State(NamedTuple):
+    """Centers and radii, with room for more, and the narrow centers as columns of a table.
+
+    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. The product of a narrow row with it is
+    ``x.c - |c|**2 / 2``, or more, or less by ``error * |x|**2`` at most.
+    """
+
+    centers: Any
+    radii: Any
+    table: Any
+
+
+class Terms(NamedTuple):
+    """When a center is founded, and which of them takes a row."""
+
+    limit: float
+    original: bool
+    max_centers: int
+    ahead: bool
+
+
+# Small functions are inlined: arrays as arguments of a call are copied field by field, which took a
+# third of the time of a pass.
+@njit(cache=True, nogil=True, inline="always")
+def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
+    # Lanes of their own let plain additions in fixed order use vector units.
+    n = x.shape[1]
+    whole = n - n % 4
+    s0 = s1 = s2 = s3 = 0.0
+    for k in range(0, whole, 4):
+        d0 = x[i, k] - centers[j, k]
+        d1 = x[i, k + 1] - centers[j, k + 1]
+        d2 = x[i, k + 2] - centers[j, k + 2]
+        d3 = x[i, k + 3] - centers[j, k + 3]
+        s0 += d0 * d0
+        s1 += d1 * d1
+        s2 += d2 * d2
+        s3 += d3 * d3
+    for k in range(whole, n):
+        d0 = x[i, k] - centers[j, k]
+        s0 += d0 * d0
+    return (s0 + s2) + (s1 + s3)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
+    return math.sqrt(_square_sum(x, i, centers, j) / x.shape[1])
+
+
+@njit(cache=True, nogil=True)
+def _enter(state: Any, frame: Any, j: Any) -> None:
+    """Write center ``j`` into its column of the table."""
+    n = state.centers.shape[1]
+    norm = 0.0
+    for k in range(n):
+        value = (state.centers[j, k] - frame.shift[k]) * frame.scale
+        state.table[k, j] = value
+        norm += value * value
+    state.table[n, j] = frame.error * norm - 0.5 * norm
+
+
+@njit(cache=True, nogil=True)
+def enter(state: Any, frame: Any, n: Any) -> None:
+    """Write the first ``n`` centers into the table."""
+    for j in range(n):
+        _enter(state, frame, j)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
+    """Write row ``i`` in narrow numbers; returns their squared norm."""
+    n = x.shape[1]
+    for k in range(n):
+        out[k] = np.float32((x[i, k] - frame.shift[k]) * frame.scale)
+    whole = n - n % 4
+    s0 = s1 = s2 = s3 = 0.0
+    for k in range(0, whole, 4):
+        v0, v1, v2, v3 = float(out[k]), float(out[k + 1]), float(out[k + 2]), float(out[k + 3])
+        s0 += v0 * v0
+        s1 += v1 * v1
+        s2 += v2 * v2
+        s3 += v3 * v3
+    for k in range(whole, n):
+        s0 += float(out[k]) * float(out[k])
+    return (s0 + s2) + (s1 + s3)
+
+
+@njit(cache=True, nogil=True)
+def _room(state: Any) -> Any:
+    """Make room for narrow rows, their dot products and the largest of each lane."""
+    height, stride = state.table.shape
+    return (
+        np.zeros((GROUP, height - 1), np.float32),
+        np.zeros((GROUP, stride), np.float32),
+        np.zeros((GROUP, TILE), np.float32),
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _floor(norm: Any, reach: Any, frame: Any) -> Any:
+    """Dot product that every center within ``reach`` has at least; NaN if any will do."""
+    far = reach * reach * frame.to_square * (1.0 + _WIDE)
+    bound = 0.5 * (norm * (1.0 - 2.0 * frame.error) - far)
+    return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any, r: Any) -> Any:
+    """Nearest of the first ``n`` centers, ties to the lower, and its distance."""
+    _, dots, peaks = room
+    high = highest(peaks, r)
+    lane = lowest_bit(lanes_from(peaks, r, high))
+    best = lane
+    for j in range(lane, n, TILE):
+        best = j if dots[r, j] == high else best
+    distance = _distance(x, i, state.centers, best)
+    floor = _floor(norm, distance, frame)
+    lanes = lanes_from(peaks, r, floor)
+    if lanes & (lanes - 1) == 0:  # often only the best itself reaches the floor
+        n_left = 0
+        for j in range(lane, n, TILE):
+            n_left += 0 if dots[r, j] < floor else 1
+        if n_left == 1:
+            return best, distance
+    while lanes:
+        for j in range(lowest_bit(lanes), n, TILE):
+            if j == best or dots[r, j] < floor:
+                continue
+            other = _distance(x, i, state.centers, j)
+            if other < distance or (other == distance and j < best):
+                best, distance = j, other
+        lanes &= lanes - 1
+    return best, distance
+
+
+@njit(cache=True, nogil=True)
+def _nearest_one(x: Any, i: Any, n: Any, state: Any, frame: Any, room: Any) -> Any:
+    """Nearest center of one row, its distance and the narrow norm; dot products stay in room."""
+    rows, dots, peaks = room
+    n_lines, stride = rows.shape[1], state.table.shape[1]
+    norm = _narrow(x, i, frame, rows[0])
+    peaks[0] = NEVER
+    for place in range(0, n, TILE):
+        multiply_one(rows, state.table, place, n_lines, stride, dots, peaks)
+    best, distance = _settle(x, i, n, norm, state, frame, room, 0)
+    return best, distance, norm
+
+
+@njit(cache=True, nogil=True)
+def nearest_rows(
+    x: Any, first: Any, last: Any, n: Any, state: Any, frame: Any, labels: Any, far: Any
+) -> None:
+    """Write the nearest center of rows ``first`` to ``last`` and its distance."""
+    room = _room(state)
+    rows, dots, peaks = room
+    n_lines, stride = rows.shape[1], state.table.shape[1]
+    norms = np.zeros(GROUP)
+    for start in range(first, last, GROUP):
+        size = min(GROUP, last - start)
+        for r in range(size):
+            norms[r] = _narrow(x, start + r, frame, rows[r])
+        peaks[:] = NEVER
+        for place in range(0, n, TILE):
+            multiply_group(rows, state.table, place, n_lines, stride, dots, peaks)
+        for r in range(size):
+            i = start + r
+            labels[i], far[i] = _settle(x, i, n, norms[r], state, frame, room, r)
+
+
+@njit(cache=True, nogil=True)
+def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, dots: Any) -> Any:
+    """Nearest of the centers whose ball holds the row; -1 if there is none."""
+    best, least = -1, np.inf
+    for j in range(n):
+        radius = state.radii[j]
+        if dots[j] < _floor(norm, radius, frame):
+            continue
+        distance = _distance(x, i, state.centers, j)
+        if distance <= radius and distance < least:
+            best, least = j, distance
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(
+    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, frame: Any, dots: Any
+) -> Any:
+    """Center of the least distance plus radius, that sum and the distance; from the nearest on."""
+    best, far = near
+    least = far + state.radii[best]
+    for j in range(n):
+        radius = state.radii[j]
+        # the sum is rounded; what it was before lies below this
+        reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
+        if reach < 0.0 or dots[j] < _floor(norm, reach, frame):
+            continue
+        distance = _distance(x, i, state.centers, j)
+        total = distance + radius
+        if total < least or (total == least and j < best):
+            best, least, far = j, total, distance
+    return best, least, far
+
+
+@njit(cache=True, nogil=True)
+def _found(x: Any, i: Any, state: Any, frame: Any, j: Any) -> None:
+    """Make row ``i`` center ``j``."""
+    state.centers[j] = x[i]
+    state.radii[j] = 0.0
+    _enter(state, frame, j)
+
+
+@njit(cache=True, nogil=True)
+def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, j: Any) -> None:
+    """Widen ball ``j`` until it holds row ``i``, which comes to lie on its surface."""
+    # Half the sum is never below the old radius, and not above the distance, but for rounding.
+    radius = max(0.5 * total, state.radii[j])
+    share = max(distance - radius, 0.0) / distance
+    for k in range(x.shape[1]):
+        state.centers[j, k] += (x[i, k] - state.centers[j, k]) * share
+    state.radii[j] = radius
+    _enter(state, frame, j)
+
+
+@njit(cache=True, nogil=True)
+def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
+    """Whether the center found for a row is still the nearest, in spite of those that changed."""
+    stands = True
+    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # no root is needed beyond that
+    for j in changed:
+        stands = (
+            stands
+            and j != near
+            and (
+                _square_sum(x, i, state.centers, j) > clear
+                or _distance(x, i, state.centers, j) > far
+            )
+        )
+    return stands
+
+
+@njit(cache=True, nogil=True)
+def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room: Any) -> Any:
+    """Where a row belongs; the center to stretch, at which distance plus radius and distance.
+
+    The sum is -1 if a ball holds the row as it is.
+    """
+    near, distance, norm = _nearest_one(x, i, n, state, frame, room)
+    if distance <= state.radii[near]:
+        return near, near, -1.0, distance
+    dots = room[1][0]
+    if original:
+        around = _nearest_around(x, i, n, norm, state, frame, dots)
+        if around >= 0:
+            return around, around, -1.0, distance
+    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, frame, dots)
+    return near, place, total, distance
+
+
+@njit(cache=True, nogil=True)
+def take(
+    x: Any, first: Any, last: Any, n: Any, terms: Any, state: Any, frame: Any, labels: Any, far: Any
+) -> Any:
+    """Take rows in order; returns the next row, how many centers, changes and rows outside."""
+    room = _room(state)
+    changed = np.empty(_MAX_CHANGED, np.int64)
+    n_changes, n_outside = 0, 0
+    for i in range(first, last):
+        if n == state.radii.shape[0] or (terms.ahead and n_changes == _MAX_CHANGED):
+            return i, n, n_changes, n_outside
+        if (
+            terms.ahead
+            and far[i] <= state.radii[labels[i]]
+            and (n_changes == 0 or _stands(x, i, labels[i], far[i], state, changed[:n_changes]))
+        ):
+            continue
+        place, total, distance = n, np.inf, 0.0
+        if n > 0:
+            labels[i], place, total, distance = _choose(x, i, n, terms.original, state, frame, room)
+        if total < 0.0:
+            continue
+        if total <= terms.limit:
+            _stretch(x, i, total, distance, state, frame, place)
+        elif n < terms.max_centers:
+            place = n
+            n += 1
+            _found(x, i, state, frame, place)
+        else:
+            n_outside += 1
+            continue
+        labels[i] = place
+        if terms.ahead:
+            changed[n_changes] = place
+        n_changes += 1
+    return last, n, n_changes, n_outside
+
+
+@njit(cache=True, nogil=True)
+def span(x: Any, low: Any, high: Any, odd: Any) -> None:
+    """Widen the bounds of columns; ``odd`` becomes NaN where a value is not finite."""
+    for i in range(x.shape[0]):
+        row = x[i]
+        for k in range(x.shape[1]):
+            value = row[k]
+            low[k] = value if value < low[k] else low[k]
+            high[k] = value if value > high[k] else high[k]
+            odd[k] += value - value

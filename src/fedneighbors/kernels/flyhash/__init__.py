@@ -1,0 +1,1 @@
+"""Fruit-fly hashing and Bloom filters."""

@@ -1,0 +1,173 @@
+"""Fly Bloom filters: counts of active units by class, and the novelty of rows."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+_ROWS_PER_TASK = 1024
+
+
+def accumulate(
+    active: NDArray[np.int32],
+    labels: NDArray[Any],
+    counts: NDArray[np.int32],
+    *,
+    step: int = 1,
+) -> None:
+    """Count in place: ``counts[u, labels[i]] += step`` for every unit ``u`` in ``active[i]``.
+
+    Integer sums do not depend on the order of rows, so subtracting rows (``step=-1``) restores the
+    earlier counts exactly.
+
+    Parameters
+    ----------
+    active : int32 array of shape (n_rows, n_active)
+        Units that are on.
+    labels : integer array of shape (n_rows,)
+        Class index of each row.
+    counts : int32 array of shape (n_units, n_classes), C order
+        Changed in place.
+    step : {1, -1}, default 1
+        1 learns the rows, -1 unlearns them.
+
+    Raises
+    ------
+    TypeError
+        If ``counts`` is not an int32 array in C order, or an index array is not of integers.
+    ValueError
+        If shapes disagree, an index is out of range, or ``step`` is neither 1 nor -1.
+    """
+    _check_counts(active, counts)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(f"labels must be integers, got {labels.dtype}; pass class indices")
+    if labels.shape != active.shape[:1]:
+        raise ValueError(f"expected labels of shape {active.shape[:1]}, got {labels.shape}")
+    if step not in (1, -1):
+        raise ValueError(f"step must be 1 or -1, got {step}")
+    _check_range("labels", labels, counts.shape[1])
+    _accumulate(np.ascontiguousarray(active), labels.astype(np.int64), counts, step)
+
+
+def novelty(
+    active: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    weights: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    *,
+    n_threads: int = 1,
+) -> NDArray[np.float64]:
+    """Novelty of each row for each class; the lowest is the prediction.
+
+    The novelty of row ``i`` for class ``l`` is the sum of ``weights[offsets[l] + counts[u, l]]``
+    over the units ``u`` of ``active[i]``, in the order given [1]_.
+
+    Parameters
+    ----------
+    active : int32 array of shape (n_rows, n_active)
+        Units that are on.
+    counts : int32 array of shape (n_units, n_classes), C order
+        Activations seen in training.
+    weights : float64 array of shape (n_weights,)
+        Weight of a unit by its count; classes may share a stretch or have their own.
+    offsets : int64 array of shape (n_classes,)
+        Where the stretch of each class begins.
+    n_threads : int, default 1
+        Rows are shared out over this many threads; the result does not depend on it.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+
+    Raises
+    ------
+    TypeError
+        If ``counts`` is not an int32 array in C order.
+    ValueError
+        If shapes disagree, a unit is out of range, or a count leads outside ``weights``.
+
+    References
+    ----------
+    .. [1] Ram and Sinha, "Federated Nearest Neighbor Classification with a Colony of
+       Fruit-Flies", AAAI 2022, Algorithm 1, lines 11-12.
+    """
+    _check_counts(active, counts)
+    if offsets.shape != counts.shape[1:]:
+        raise ValueError(f"expected offsets of shape {counts.shape[1:]}, got {offsets.shape}")
+    if weights.ndim != 1:
+        raise ValueError(f"weights must be one-dimensional, got shape {weights.shape}")
+    units = np.ascontiguousarray(active)
+    table = np.ascontiguousarray(weights, np.float64)
+    starts = np.ascontiguousarray(offsets, np.int64)
+    result = np.zeros((active.shape[0], counts.shape[1]))
+
+    def fill(rows: slice) -> bool:
+        return bool(_add_weights(units[rows], counts, table, starts, result[rows]))
+
+    if not all(_over_row_blocks(fill, active.shape[0], n_threads)):
+        raise ValueError(
+            f"a count leads outside the {weights.size} weights; "
+            "counts must not be negative and the table must reach the largest"
+        )
+    return result
+
+
+def _check_counts(active: NDArray[Any], counts: NDArray[Any]) -> None:
+    """Refuse arrays that the loops would misread."""
+    if counts.dtype != np.int32 or counts.ndim != 2 or not counts.flags.c_contiguous:
+        raise TypeError(
+            f"counts must be an int32 array of two dimensions in C order, got {counts.dtype} "
+            f"with {counts.ndim} dimensions; copy it with np.ascontiguousarray(counts, np.int32)"
+        )
+    if not np.issubdtype(active.dtype, np.integer):
+        raise TypeError(f"active must hold integers, got {active.dtype}; pass unit indices")
+    if active.ndim != 2:
+        raise ValueError(f"active must have two dimensions, got shape {active.shape}")
+    _check_range("active", active, counts.shape[0])
+
+
+def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
+    """Refuse indices outside [0, size)."""
+    if indices.size and (indices.min() < 0 or indices.max() >= size):
+        raise ValueError(f"{name} must lie in [0, {size}), got {indices.min()} to {indices.max()}")
+
+
+def _over_row_blocks(task: Callable[[slice], bool], n_rows: int, n_threads: int) -> list[bool]:
+    """Results of ``task`` for consecutive blocks of rows, in order."""
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+    blocks = [slice(start, start + _ROWS_PER_TASK) for start in range(0, n_rows, _ROWS_PER_TASK)]
+    if n_threads == 1 or len(blocks) < 2:
+        return [task(block) for block in blocks]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(task, blocks))
+
+
+@njit(cache=True, nogil=True)
+def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
+    """Add ``step`` to the cell of every active unit in its row's class."""
+    for row in range(active.shape[0]):
+        label = labels[row]
+        for position in range(active.shape[1]):
+            counts[active[row, position], label] += step
+
+
+@njit(cache=True, nogil=True)
+def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-untyped-def]
+    """Add every unit's weights to ``result``; false, at once, if a count leads outside."""
+    n_classes = counts.shape[1]
+    for row in range(active.shape[0]):
+        total = result[row]
+        for position in range(active.shape[1]):
+            seen = counts[active[row, position]]
+            furthest = uint64(0)  # a negative index wraps to a huge one
+            for label in range(n_classes):
+                furthest = max(furthest, uint64(offsets[label] + seen[label]))
+            if furthest >= uint64(weights.size):
+                return False
+            for label in range(n_classes):
+                total[label] += weights[offsets[label] + seen[label]]
+    return True

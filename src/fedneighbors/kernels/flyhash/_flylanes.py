@@ -1,0 +1,398 @@
+"""FlyHash for 64 rows at a time, compiled: a quantized filter, then exact sums.
+
+Each row is quantized to six bits, so that one vector holds a feature of all 64 rows and a unit's
+quantized sums for all of them take one addition per input. A unit whose quantized sum cannot reach
+a row's running threshold is passed over; any other is summed exactly from the row itself, and the
+best are held. The first thresholds come from some or all units, by bisection. The outcome is exact
+for any data: six bits decide only how many sums are in vain.
+"""
+
+# mypy: allow-untyped-defs
+# (all functions here are compiled, or emit code: numba infers their types)
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic as untyped_intrinsic
+
+intrinsic: Any = untyped_intrinsic
+
+LEVELS = 63  # largest quantized value: four of them add up within a byte
+_LANES = 64  # rows that are hashed together, one byte each
+_MAX_SUM = 65534  # largest quantized sum: 65535 is the threshold that none reaches
+_NEVER = 65535
+_CHUNK = 512  # units that are filtered before those that passed are summed exactly
+_SPARE = 32  # units held beside the winners, at least, before a lane is cut back
+_BRACKET = 4096  # units whose sums bracket the bisection over more
+
+_HALF, _WORD = ir.IntType(16), ir.IntType(64)
+_BYTES, _HALVES = ir.VectorType(ir.IntType(8), 64), ir.VectorType(_HALF, 32)
+_EIGHT = ir.Constant(_HALVES, [8] * 32)
+
+
+def _pointer(context, builder, signature, args, position):
+    """Address of the first element of an argument."""
+    return context.make_array(signature.args[position])(context, builder, args[position]).data
+
+
+def _load(builder, pointer, kind, alignment):
+    """Value or vector at an address."""
+    loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    loaded.align = alignment
+    return loaded
+
+
+def _load_halves(builder, pointer):
+    """Load the sums of 64 lanes as two vectors of 32."""
+    places = (pointer, builder.gep(pointer, [_WORD(32)]))
+    return [_load(builder, place, _HALVES, 2) for place in places]
+
+
+def _store_halves(builder, sums, pointer):
+    """Write two vectors of 32 sums, one after the other."""
+    for half, place in zip(sums, (pointer, builder.gep(pointer, [_WORD(32)])), strict=True):
+        builder.store(half, builder.bitcast(place, _HALVES.as_pointer())).align = 2
+
+
+def _reached(builder, sums, thresholds):
+    """Where sums are at least thresholds, as two vectors of 32 bits."""
+    pairs = zip(sums, thresholds, strict=True)
+    return [builder.icmp_unsigned(">=", values, limits) for values, limits in pairs]
+
+
+def _sum_lines(context, builder, signature, args):
+    """Quantized sums of a unit in all lanes, for arguments (lines, wiring, start, n_inputs, ...).
+
+    Bytes are added by fours, then widened. Even and odd bytes make a vector each, which is why row
+    ``i`` of a block has byte ``2 i``, or ``2 i - 63`` from 32 on.
+    """
+    lines, wiring = (_pointer(context, builder, signature, args, k) for k in (0, 1))
+    inputs, n_inputs = builder.gep(wiring, [args[2]]), args[3]
+    both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
+
+    def eighths(first, size):
+        """Offsets of lines in words of 8 bytes: x86 multiplies an index by 8 at no cost."""
+        place = builder.gep(inputs, [first])
+        if size == 4 and place.type.pointee == _HALF:  # four of 13 bits come and shift together
+            four = builder.shl(_load(builder, place, _WORD, 2), _WORD(3))
+            fields = [builder.lshr(four, _WORD(16 * k)) for k in range(4)]
+            return [builder.and_(field, _WORD(0xFFFF)) for field in fields]
+        single = [builder.load(builder.gep(place, [_WORD(k)])) for k in range(size)]
+        return [builder.shl(builder.zext(index, _WORD), _WORD(3)) for index in single]
+
+    def add_group(first, size):
+        group = _BYTES(None)
+        for offset in eighths(first, size):
+            line = builder.gep(builder.bitcast(lines, _WORD.as_pointer()), [offset])
+            group = builder.add(group, _load(builder, line, _BYTES, _LANES))
+        pairs = builder.bitcast(group, _HALVES)
+        builder.store(builder.add(builder.load(both), pairs), both)
+        builder.store(builder.add(builder.load(odd), builder.lshr(pairs, _EIGHT)), odd)
+
+    with cgutils.for_range(builder, builder.lshr(n_inputs, _WORD(2))) as loop:
+        add_group(builder.shl(loop.index, _WORD(2)), 4)
+    rest = builder.and_(n_inputs, _WORD(3))
+    for size in (1, 2, 3):
+        with builder.if_then(builder.icmp_unsigned("==", rest, _WORD(size))):
+            add_group(builder.sub(n_inputs, rest), size)
+    upper = builder.load(odd)
+    return builder.sub(builder.load(both), builder.shl(upper, _EIGHT)), upper
+
+
+def _mask(builder, sums, thresholds):
+    """Word whose bit ``i`` says whether sum ``i`` is at least threshold ``i``."""
+    low, high = (
+        builder.zext(builder.bitcast(reached, ir.IntType(32)), _WORD)
+        for reached in _reached(builder, sums, thresholds)
+    )
+    return builder.or_(low, builder.shl(high, _WORD(32)))
+
+
+@intrinsic
+def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
+    """Write a unit's quantized sums from ``sums[place]`` on; its inputs begin at ``start``."""
+
+    def codegen(context, builder, signature, args):
+        values = _sum_lines(context, builder, signature, args)
+        target = builder.gep(_pointer(context, builder, signature, args, 4), [args[5]])
+        _store_halves(builder, values, target)
+        return context.get_dummy_value()
+
+    return types.void(lines, wiring, start, n_inputs, sums, place), codegen
+
+
+@intrinsic
+def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
+    """Word of the lanes in which a unit's quantized sum reaches the threshold."""
+
+    def codegen(context, builder, signature, args):
+        values = _sum_lines(context, builder, signature, args)
+        limits = _pointer(context, builder, signature, args, 4)
+        return _mask(builder, values, _load_halves(builder, limits))
+
+    return types.uint64(lines, wiring, start, n_inputs, thresholds), codegen
+
+
+@intrinsic
+def _compare(_typing, sums, place, thresholds):
+    """Word of the lanes in which the sum stored from ``sums[place]`` on reaches the threshold."""
+
+    def codegen(context, builder, signature, args):
+        sums, limits = (_pointer(context, builder, signature, args, k) for k in (0, 2))
+        values = _load_halves(builder, builder.gep(sums, [args[1]]))
+        return _mask(builder, values, _load_halves(builder, limits))
+
+    return types.uint64(sums, place, thresholds), codegen
+
+
+@intrinsic
+def _count(_typing, sums, n_units, thresholds, counts):
+    """Write how many of ``n_units`` stored sums reach each lane's threshold, modulo 65536."""
+
+    def codegen(context, builder, signature, args):
+        sums, limits, counts = (_pointer(context, builder, signature, args, k) for k in (0, 2, 3))
+        limits = _load_halves(builder, limits)
+        totals = [cgutils.alloca_once_value(builder, _HALVES(None)) for _ in limits]
+        with cgutils.for_range(builder, args[1]) as loop:
+            place = builder.gep(sums, [builder.shl(loop.index, _WORD(6))])
+            reached = _reached(builder, _load_halves(builder, place), limits)
+            for total, bits in zip(totals, reached, strict=True):
+                builder.store(builder.sub(builder.load(total), builder.sext(bits, _HALVES)), total)
+        _store_halves(builder, [builder.load(total) for total in totals], counts)
+        return context.get_dummy_value()
+
+    return types.void(sums, n_units, thresholds, counts), codegen
+
+
+@intrinsic
+def _lowest_bit(_typing, word):
+    """Index of the lowest bit that is set; the word is not 0."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(word), codegen
+
+
+@njit(cache=True, nogil=True)
+def _aligned(size):
+    """Zero bytes that begin at the start of a cache line."""
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+@njit(cache=True, nogil=True)
+def _quantize(row, n_inputs, lane, lines):
+    """Write a row's quantized values to its lane; return (scale, origin, slack) of their sums.
+
+    A unit with exact sum ``t`` has a quantized sum of at least ``scale * (t - origin) - slack``:
+    rounding takes at most half a step for each input, and the last term of the slack exceeds all
+    float errors of the sum itself and of this formula. A slack of 0: quantized sums are exact.
+    Where no scale can promise that, everything is quantized to 0 and passes.
+    """
+    levels = min(LEVELS, _MAX_SUM // n_inputs)
+    floor, top = float(row.min()), float(row.max())
+    spread = top - floor
+    whole = row.min() == row.max() or (spread <= levels and row.itemsize <= 4)
+    scale = 1.0 if whole else (levels / spread if spread > 0.0 else np.inf)
+    float_error = (n_inputs + 4.0) * n_inputs * 4e-16 * max(abs(floor), abs(top))
+    slack = 0.0 if whole else n_inputs * (0.5 + 1e-9) + 1e-6 + scale * float_error
+    if not 0.0 < scale < np.inf or not slack < _MAX_SUM:
+        scale, floor, slack = 0.0, 0.0, 1.0
+    origin = 0.0
+    for _ in range(n_inputs):  # as sums are taken, so that constant rows have it exactly
+        origin += floor
+    place = 2 * lane if lane < 32 else 2 * lane - 63
+    for feature in range(row.size):
+        steps = 0.0 if scale == 0.0 else scale * (float(row[feature]) - floor)
+        lines[feature * _LANES + place] = np.uint8(steps + 0.5)
+    return scale, origin, slack
+
+
+@njit(cache=True, nogil=True)
+def _bisect(sums, n_units, n_wanted, low, high):
+    """Raise ``low`` to the largest threshold that ``n_wanted`` sums reach, below ``high``."""
+    middle, counts = np.empty(_LANES, np.uint16), np.empty(_LANES, np.uint16)
+    while (high - low).max() > 1:
+        middle[:] = (low + high) // 2
+        _count(sums, n_units, middle, counts)
+        for lane in range(_LANES):
+            if counts[lane] >= n_wanted:
+                low[lane] = middle[lane]
+            else:
+                high[lane] = middle[lane]
+
+
+@njit(cache=True, nogil=True)
+def _settle(sums, n_units, n_wanted, highest, thresholds):
+    """Set ``thresholds`` to the largest that ``n_wanted`` of the stored sums reach, by lane.
+
+    Over many units, a part of them brackets the answer first: within three standard deviations of
+    the number that is to be expected there. Counting over all then tells whether that was right.
+    """
+    low, high = np.zeros(_LANES, np.int64), np.full(_LANES, highest + 1)
+    if n_units > 2 * _BRACKET:
+        expected = n_wanted * _BRACKET / n_units
+        margin = 3.0 * np.sqrt(expected)
+        guess_low, guess_high = low.copy(), low.copy()
+        _bisect(sums, _BRACKET, np.ceil(expected + margin), guess_low, high.copy())
+        _bisect(sums, _BRACKET, max(np.floor(expected - margin), 1.0), guess_high, high.copy())
+        counts = np.empty(_LANES, np.uint16)
+        for guess in (guess_low, guess_high + 1):
+            thresholds[:] = guess
+            _count(sums, n_units, thresholds, counts)
+            for lane in range(_LANES):
+                if counts[lane] >= n_wanted:
+                    low[lane] = max(low[lane], guess[lane])
+                else:
+                    high[lane] = min(high[lane], guess[lane])
+    _bisect(sums, n_units, n_wanted, low, high)
+    thresholds[:] = low
+
+
+@njit(cache=True, nogil=True)
+def _collect(sums, n_units, thresholds, units):
+    """Write the winners, given exact sums of all units and the least sum that wins."""
+    n_rows, n_active = units.shape
+    least = thresholds.copy()
+    above, n_above = thresholds + np.uint16(1), np.empty(_LANES, np.uint16)
+    _count(sums, n_units, above, n_above)
+    n_ties = n_active - n_above.astype(np.int64)  # units with the least sum that win: the lowest
+    n_held = np.zeros(_LANES, np.int64)
+    thresholds[n_rows:] = _NEVER
+    for unit in range(n_units):
+        mask = _compare(sums, unit * _LANES, thresholds)
+        while mask != uint64(0):
+            lane = _lowest_bit(mask)
+            mask &= mask - uint64(1)
+            units[lane, n_held[lane]] = unit
+            n_held[lane] += 1
+            if sums[unit * _LANES + lane] == least[lane]:
+                n_ties[lane] -= 1
+                if n_ties[lane] == 0:
+                    thresholds[lane] = above[lane]
+
+
+@njit(cache=True, nogil=True)
+def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
+    """Note which units of a chunk reach a threshold in any lane; return how many."""
+    n_hits = 0
+    for unit in range(start, min(start + _CHUNK, wiring.size // n_inputs)):
+        if unit * _LANES < stored.size:
+            mask = _compare(stored, unit * _LANES, thresholds)
+        else:
+            mask = _filter_unit(lines, wiring, unit * n_inputs, n_inputs, thresholds)
+        hits[n_hits], masks[n_hits] = unit, mask
+        n_hits += mask != uint64(0)
+    return n_hits
+
+
+@njit(cache=True, nogil=True)
+def _threshold(affine, lane, least, is_held):
+    """Least quantized sum with which a unit may displace one of sum ``least``.
+
+    Where sums are exact, one that is held loses only to larger sums: later units are higher.
+    """
+    scale, origin, slack = affine[lane, 0], affine[lane, 1], affine[lane, 2]
+    reach = scale * (float(least) - origin) - slack
+    if slack == 0.0 and is_held:
+        reach += 1.0
+    return np.uint16(min(max(np.floor(reach), 0.0), float(_MAX_SUM)))
+
+
+@njit(cache=True, nogil=True)
+def _cut(sums, units, n_keep):
+    """Bring the best ``n_keep`` to the front by quickselect; return the least sum among them."""
+    first, last = 0, sums.size - 1
+    while first < last:
+        middle = (first + last) // 2
+        pivot, pivot_unit, low, high = sums[middle], units[middle], first, last
+        while low <= high:
+            while sums[low] > pivot or (sums[low] == pivot and units[low] < pivot_unit):
+                low += 1
+            while sums[high] < pivot or (sums[high] == pivot and units[high] > pivot_unit):
+                high -= 1
+            if low <= high:
+                sums[low], sums[high] = sums[high], sums[low]
+                units[low], units[high] = units[high], units[low]
+                low, high = low + 1, high - 1
+        if n_keep <= high + 1:
+            last = high
+        elif n_keep > low:
+            first = low
+        else:
+            break
+    return sums[:n_keep].min()
+
+
+@njit(cache=True, nogil=True)
+def _weigh(x, wiring, zero, affine, hits, masks, limits, sums, units, n_held, n_active):
+    """Sum exactly the units that passed and hold them; a full lane is cut back to the best."""
+    width, n_inputs = x.shape[1], wiring.shape[1]
+    rows, inputs = x.reshape(-1), wiring.reshape(-1)
+    for hit in range(hits.size):
+        unit, mask = hits[hit], masks[hit]
+        while mask != uint64(0):
+            lane = _lowest_bit(mask)
+            mask &= mask - uint64(1)
+            total, row, first = zero, uint64(lane * width), uint64(unit * n_inputs)
+            for k in range(first, first + uint64(n_inputs)):  # unsigned: no test for wrapping
+                total += rows[row + uint64(inputs[k])]
+            sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
+            n_held[lane] += 1
+            if n_held[lane] == sums.shape[1]:
+                least = _cut(sums[lane], units[lane], n_active)
+                limits[lane] = max(limits[lane], _threshold(affine, lane, least, True))
+                n_held[lane] = n_active
+
+
+@njit(cache=True, nogil=True)
+def _hash_block(x, wiring, zero, lines, stored, units):
+    """Write the winners of up to 64 rows, in no order."""
+    (n_units, n_inputs), inputs, n_stored = wiring.shape, wiring.reshape(-1), stored.size // _LANES
+    affine, n_held, n_active = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64), units.shape[1]
+    hits, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
+    limits, room = np.zeros(_LANES, np.uint16), n_active + max(_SPARE, min(n_active, 4 * _CHUNK))
+    sums, held = np.empty((_LANES, room), type(zero)), np.empty((_LANES, room), np.int32)
+    for lane in range(x.shape[0]):
+        affine[lane] = _quantize(x[lane], n_inputs, lane, lines)
+    for unit in range(n_stored):
+        _sum_unit(lines, inputs, unit * n_inputs, n_inputs, stored, unit * _LANES)
+    if n_stored > 0:
+        _settle(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
+    if n_stored == n_units:
+        if affine[: x.shape[0], 2].max() == 0.0:
+            _collect(stored, n_units, limits, units)
+            return
+        # no winner is more than one slack below what as many units reach at one slack below
+        limits[:] = np.maximum(limits - np.ceil(2.0 * affine[:, 2]), 0.0).astype(np.uint16)
+        n_stored = 0
+    limits[x.shape[0] :] = _NEVER
+    for end in (n_stored, n_units):
+        n_held[:] = 0
+        for start in range(0, end, _CHUNK):
+            n = _pass(lines, inputs, n_inputs, stored, start, limits, hits, masks)
+            _weigh(x, wiring, zero, affine, hits[:n], masks, limits, sums, held, n_held, n_active)
+        for lane in range(x.shape[0]):
+            if n_held[lane] >= n_active:  # at first, it only bounds what the winners reach
+                least = _cut(sums[lane, : n_held[lane]], held[lane], n_active)
+                limits[lane] = _threshold(affine, lane, least, False)
+    units[:] = held[: x.shape[0], :n_active]
+
+
+@njit(cache=True, nogil=True)
+def hash_rows(x, wiring, zero, n_stored, units):
+    """Write the winners of each row to ``units``, in no order.
+
+    ``x`` and ``wiring`` are in C order, sums have the type of ``zero``; ``n_stored`` units, from
+    which the first thresholds come, have their quantized sums stored: at least as many as win, at
+    most 65535, or 0.
+    """
+    lines = _aligned(_LANES * x.shape[1])
+    stored = _aligned(2 * _LANES * n_stored).view(np.uint16)
+    for first in range(0, x.shape[0], _LANES):
+        rows = slice(first, min(first + _LANES, x.shape[0]))
+        _hash_block(x[rows], wiring, zero, lines, stored, units[rows])

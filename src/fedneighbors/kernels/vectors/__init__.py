@@ -1,0 +1,1 @@
+"""Distances and products of vectors."""

@@ -1,0 +1,329 @@
+"""Classes and numbers from the nearest objects of a federation, in scikit-learn's manner."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from fedneighbors._typing import Floats
+from fedneighbors.federation._connections import Link
+from fedneighbors.methods.fedknn._queries import listed
+from fedneighbors.methods.fedknn._settings import whole_neighbors
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
+
+_NUMERIC = ("euclidean", "manhattan", "cosine", "haversine")
+_WEIGHTS = ("uniform", "distance")
+
+
+class _Neighborly(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: settings, the search, weights of neighbors."""
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        weights: str = "uniform",
+        metric: Any = "euclidean",
+        algorithm: str = "auto",
+        privacy: Privacy | None = None,
+        guarantee: Literal["exact", "certified"] = "exact",
+        variant: Literal["mended", "paper"] = "mended",
+        random_state: int = 0,
+        failure: float = 0.05,
+        max_queries: int = 100,
+        grid_s: float = 0.05,
+        allow_partial: bool = False,
+        check_distances: bool = False,
+        workers: Literal["threads", "processes"] = "threads",
+        link: Link | Mapping[str, Link] | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.metric = metric
+        self.algorithm = algorithm
+        self.privacy = privacy
+        self.guarantee = guarantee
+        self.variant = variant
+        self.random_state = random_state
+        self.failure = failure
+        self.max_queries = max_queries
+        self.grid_s = grid_s
+        self.allow_partial = allow_partial
+        self.check_distances = check_distances
+        self.workers = workers
+        self.link = link
+        self.deadline_s = deadline_s
+
+    @property
+    def _is_numeric(self) -> bool:
+        """Whether objects are rows of a table, which scikit-learn can check."""
+        return isinstance(self.metric, str) and self.metric in _NUMERIC
+
+    def _check_settings(self) -> None:
+        whole_neighbors(self.n_neighbors)
+        if self.weights not in _WEIGHTS:
+            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+
+    def _objects(self, X: Any, *, fitting: bool) -> Any:
+        if self._is_numeric:
+            return validate_data(self, X, dtype=np.float64, reset=fitting)
+        objects = X if isinstance(X, np.ndarray) else listed(X)  # a pandas Series by its values
+        if fitting and len(objects) == 0:
+            raise ValueError("expected at least one object, got none")
+        return objects
+
+    def _fit_search(
+        self, objects: Any, *, parties: Sequence[Any] | npt.NDArray[Any] | None, **options: Any
+    ) -> None:
+        settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
+        self.search_ = FederatedNeighbors(**settings).fit(objects, parties=parties, **options)
+
+    def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
+        """Return places and weights of the neighbors of each query, the nearest first."""
+        check_is_fitted(self, "search_")
+        distances, places = self.search_.kneighbors(
+            self._objects(X, fitting=False), self.n_neighbors
+        )
+        if not all(map(len, places)):
+            raise ValueError("expected neighbors, got none: no party that answered holds an object")
+        return [(where, self._weigh(far)) for where, far in zip(places, distances, strict=True)]
+
+    def _weigh(self, distances: Floats) -> Floats:
+        if self.weights == "uniform":
+            return np.ones(len(distances))
+        with np.errstate(divide="ignore", over="ignore"):
+            weights = 1.0 / distances
+        endless = np.isinf(weights)
+        return endless.astype(np.float64) if endless.any() else weights
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = self._is_numeric
+        tags.target_tags.required = True
+        return tags
+
+
+class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignore[misc]
+    """Class of the majority among the nearest objects over parties that may not pool them.
+
+    The search is exact, so that predictions are those of the pooled objects wherever distances are
+    untied. The label of an object found comes from the party that owns it, and the asker sees it:
+    the labels of all ``n_neighbors`` neighbors of each query, not only the majority. Parties see
+    the query, and no labels of others.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Neighbors that vote; all objects if there are fewer.
+    weights : {"uniform", "distance"}
+        Every neighbor counts alike, or by the inverse of its distance; objects at distance 0 then
+        decide alone.
+    metric : str, Metric or callable
+        As for :class:`FederatedNeighbors`: also strings, sets and graphs can be classified.
+    algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
+        As for :class:`FederatedNeighbors`.
+    allow_partial, check_distances, workers, link, deadline_s
+        As there.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Labels, ascending.
+    search_ : FederatedNeighbors
+        The search, with ``query_records_`` of the last prediction.
+    n_features_in_, feature_names_in_
+        Of the table, under a numeric metric.
+
+    Examples
+    --------
+    >>> words, language = ["bank", "tank", "Zweig", "Zwerg"], ["en", "en", "de", "de"]
+    >>> model = FederatedNeighborsClassifier(1, metric="edit")
+    >>> model.fit(words, language, parties=["a", "b", "a", "b"]).predict(["rank", "Zwang"]).tolist()
+    ['en', 'de']
+    """
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
+    ) -> Self:
+        """Give every party its objects and their labels.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
+        y : array-like of shape (n_objects,)
+            Labels.
+        parties, ids : sequence of shape (n_objects,), optional
+            As for :meth:`FederatedNeighbors.fit`.
+        ledger : Ledger, optional
+            Pays for private queries.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a setting, an object or a label is none, or there is not one label for each object.
+        """
+        self._check_settings()
+        if self._is_numeric:
+            objects, labels = validate_data(self, X, y, dtype=np.float64)
+        else:
+            objects = self._objects(X, fitting=True)
+            labels = _column(y, len(objects))
+        check_classification_targets(labels)
+        self.classes_, self._codes = np.unique(labels, return_inverse=True)
+        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the share of each class in the weight of the neighbors.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            Queries.
+
+        Returns
+        -------
+        float64 array of shape (n_queries, n_classes)
+            In the order of ``classes_``; rows sum to 1.
+        """
+        found = self._neighbors(X)
+        shares = np.zeros((len(found), len(self.classes_)))
+        for row, (places, weights) in enumerate(found):
+            np.add.at(shares[row], self._codes[places], weights)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class of the largest weight, the lower one of equals.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            Queries.
+        """
+        shares = self.predict_proba(X)  # before classes_, which an unfitted model has not
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
+
+
+class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly):  # type: ignore[misc]
+    """Mean of the numbers that belong to the nearest objects of a federation.
+
+    The search is exact, so that predictions are those of the pooled objects wherever distances are
+    untied. The number of an object found comes from the party that owns it, and the asker sees it.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Neighbors to average; all objects if there are fewer.
+    weights : {"uniform", "distance"}
+        Every neighbor counts alike, or by the inverse of its distance; objects at distance 0 then
+        decide alone.
+    metric : str, Metric or callable
+        As for :class:`FederatedNeighbors`.
+    algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
+        As for :class:`FederatedNeighbors`.
+    allow_partial, check_distances, workers, link, deadline_s
+        As there.
+
+    Attributes
+    ----------
+    search_ : FederatedNeighbors
+        The search, with ``query_records_`` of the last prediction.
+    n_features_in_, feature_names_in_
+        Of the table, under a numeric metric.
+
+    Examples
+    --------
+    >>> model = FederatedNeighborsRegressor(2).fit([[0], [1], [2]], [0, 1, 2], parties="aba")
+    >>> model.predict([[1.8]]).tolist()
+    [1.5]
+    """
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
+    ) -> Self:
+        """Give every party its objects and their numbers.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
+        y : array-like of shape (n_objects,) or (n_objects, n_outputs)
+            Finite numbers.
+        parties, ids : sequence of shape (n_objects,), optional
+            As for :meth:`FederatedNeighbors.fit`.
+        ledger : Ledger, optional
+            Pays for private queries.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a setting, an object or a number is none, or there is not one for each object.
+        """
+        self._check_settings()
+        if self._is_numeric:
+            objects, numbers = validate_data(
+                self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
+            )
+        else:
+            objects = self._objects(X, fitting=True)
+            numbers = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+            _one_each(numbers, len(objects))
+        self._numbers = numbers
+        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """Return the mean of the neighbors' numbers.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            Queries.
+
+        Returns
+        -------
+        float64 array of shape (n_queries,) or (n_queries, n_outputs)
+        """
+        found = self._neighbors(X)
+        means = [self._mean(self._numbers[places], weights) for places, weights in found]
+        return np.array(means, np.float64).reshape(len(found), *self._numbers.shape[1:])
+
+    def _mean(self, numbers: npt.NDArray[Any], weights: Floats) -> Any:
+        if self.weights == "uniform":
+            return np.mean(numbers, axis=0)
+        if numbers.ndim == 1:
+            return np.sum(numbers * weights) / weights.sum()
+        return np.sum(numbers * weights[:, None], axis=0) / weights.sum()
+
+
+def _column(y: Any, n_objects: int) -> npt.NDArray[Any]:
+    labels = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    if labels.ndim != 1:
+        raise ValueError(f"expected one label for each object, got y of shape {labels.shape}")
+    _one_each(labels, n_objects)
+    return np.asarray(labels)
+
+
+def _one_each(y: npt.NDArray[Any], n_objects: int) -> None:
+    if len(y) != n_objects:
+        raise ValueError(f"expected y for each of {n_objects} objects, got {len(y)}")

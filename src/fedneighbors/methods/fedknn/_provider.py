@@ -1,0 +1,192 @@
+"""A provider: one organisation's objects, and the sessions of the queries that are open."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.fedknn._messages import (
+    BoundReply,
+    BoundRequest,
+    CountReply,
+    CountRequest,
+    Finished,
+    FinishRequest,
+    NearestReply,
+    NearestRequest,
+)
+from fedneighbors.methods.fedknn._sessions import Metric, Session, next_until
+from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
+from fedneighbors.methods.fedknn.planner._messages import EchoReply, EchoRequest, SampleRequest
+from fedneighbors.methods.fedknn.planner._sampling import sample
+from fedneighbors.methods.fedknn.private._bounds import separate_bounds
+from fedneighbors.methods.fedknn.private._padding import (
+    EPOCH_BYTES,
+    MOST_BYTES_OF_A_NAME,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+    pad_bounds,
+    pad_nearest,
+)
+
+MOST_OPEN = 1000
+"""Queries that a provider keeps open; a broker that never closes any is refused."""
+
+
+class Provider:
+    """One organisation's objects and what it answers.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    objects : sequence
+        Objects of the metric; may be empty.
+    metric : Metric
+        The distance.
+    decode : callable
+        Turns the bytes of a query into an object.
+    ids : sequence of str, optional
+        Names of the objects, each once. Their positions if None.
+    key : bytes
+        Public key of the federation's tie order.
+
+    Raises
+    ------
+    ValueError
+        If ids do not name each object once.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        BoundRequest,
+        NearestRequest,
+        CountRequest,
+        PaddedBoundRequest,
+        PaddedNearestRequest,
+        FinishRequest,
+        EchoRequest,
+        SampleRequest,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        objects: Sequence[Any],
+        metric: Metric,
+        *,
+        decode: Callable[[bytes], Any],
+        ids: Sequence[str] | None = None,
+        key: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
+        if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
+            raise ValueError(
+                f"expected a name of its own for each of {len(objects)} objects of {name!r}"
+            )
+        longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
+        self._pads = longest <= MOST_BYTES_OF_A_NAME
+        self._ties = tie_keys(self.ids, owner=name, key=key)
+        self._index = metric.index(objects, ranks=ranks_of(self._ties))
+        self._decode = decode
+        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # new with every table of objects
+        self._open: dict[str, tuple[bytes, Session]] = {}
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case BoundRequest():
+                lowest = np.sort(self._session(request).bounds())[: max(request.k, 0)]
+                return BoundReply(np.ascontiguousarray(lowest))
+            case NearestRequest():
+                return self._nearest(request, request.count, request.cutoff)
+            case PaddedBoundRequest():
+                if not self._pads:
+                    raise Refuse("a name is too long for replies of one size")
+                with on_grid(request.grid_s):
+                    bounds = separate_bounds(self._session(request))
+                    return pad_bounds(bounds, request.k, self._epoch)
+            case PaddedNearestRequest():
+                with on_grid(request.grid_s):
+                    count = int(request.count[0])
+                    return pad_nearest(self._nearest(request, count, None), request.k)
+            case CountRequest():
+                if request.radius is None:  # which takes no search
+                    return CountReply(self._index.n_objects)
+                return CountReply(self._session(request).count(request.radius))
+            case FinishRequest():
+                for name in request.names:
+                    self._open.pop(name, None)
+                return Finished()
+            case EchoRequest():
+                return EchoReply(bytes(request.n_bytes))
+            case SampleRequest():
+                return sample(
+                    lambda: self._opened(request.query), request, ties=self._ties, ids=self.ids
+                )
+        raise Refuse("unknown request")
+
+    def _nearest(
+        self, request: NearestRequest | PaddedNearestRequest, count: int, cutoff: float | None
+    ) -> NearestReply:
+        session = self._session(request)
+        count = max(count, 0)
+        tie = getattr(request, "tie", None)
+        if cutoff is None or tie is None:
+            found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        else:
+            found = next_until(session, count, cutoff=cutoff, tie=tie, ties=self._ties)
+        return NearestReply(
+            distances=found.distances,
+            ties=self._ties[found.positions],
+            ids=tuple(self.ids[place] for place in found.positions.tolist()),
+            exhausted=found.exhausted or len(found.positions) < count,
+            exact=session.exact,
+            n_verified=session.n_verified,
+        )
+
+    def _session(self, request: Any) -> Session:
+        """Return the session of a query, opened when its name is new."""
+        known = self._open.get(request.name)
+        if known is not None:
+            if known[0] != request.query:
+                raise Refuse("a query of this name is another one")
+            return known[1]
+        if len(self._open) >= MOST_OPEN:
+            raise Refuse("too many queries are open; finish some")
+        session = self._opened(request.query)
+        self._open[request.name] = request.query, session
+        return session
+
+    def _opened(self, query: bytes) -> Session:
+        try:
+            return self._index.open(self._decode(query))
+        except (TypeError, ValueError) as error:
+            raise Refuse("the query is no object of this metric") from error
+
+
+@contextmanager
+def on_grid(step_s: float) -> Iterator[None]:
+    """Leave a multiple of so many seconds after entering, also by an error.
+
+    How long an answer took then tells in which step it was ready, and nothing else.
+
+    Parameters
+    ----------
+    step_s : float
+        0 for at once. A step longer than any answer takes tells nothing at all.
+    """
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if step_s > 0:
+            took = time.monotonic() - began
+            left = math.ceil(took / step_s) * step_s - took
+            time.sleep(max(left, 0.0))  # by rounding it may fall below 0

@@ -1,0 +1,235 @@
+"""The settings of a search, which of them go together, and the coordinator that follows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.federation._roles import Coordinator
+from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn.private._ledger import charged_noise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MOST_BYTES_OF_A_NAME
+from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
+from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
+
+ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
+    "baseline": baseline,
+    "dann": dann,
+    "hufu": hufu,
+    "hufu+": hufu_plus,
+}
+"""Coordinators that need no budget, by name."""
+
+PRIVATE = ("auto", "baseline", "dann*")
+"""Algorithms that tell a party little or nothing of the others."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of a search, checked against each other.
+
+    Parameters
+    ----------
+    algorithm, privacy, guarantee, variant, failure, max_queries, grid_s
+        As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
+    random_state, allow_partial
+        As there.
+    step : float
+        Distances are multiples of it; 0 if they may be any number.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a setting is unknown, out of range, or does not go with another.
+    """
+
+    algorithm: str
+    privacy: Privacy | None
+    guarantee: str
+    variant: str
+    random_state: int
+    failure: Any
+    max_queries: int
+    grid_s: float
+    allow_partial: bool
+    step: float
+
+    def __post_init__(self) -> None:
+        _one_of("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
+        _one_of("guarantee", self.guarantee, ("exact", "certified"))
+        _one_of("variant", self.variant, ("mended", "paper"))
+        _at_least("random_state", self.random_state, 0)
+        _at_least("max_queries", self.max_queries, 1)
+        if not 0 <= float(self.grid_s) <= LONGEST_STEP_S:
+            raise ValueError(f"expected grid_s from 0 to {LONGEST_STEP_S:g}, got {self.grid_s!r}")
+        self._require_privacy_that_fits()
+
+    def _require_privacy_that_fits(self) -> None:
+        if self.privacy is None:
+            if self.algorithm == "dann*":
+                raise ValueError(
+                    "algorithm 'dann*' needs to know how private a query is to be: give "
+                    "privacy=Privacy(epsilon=..., delta=...), or take algorithm='dann'"
+                )
+            return
+        if not isinstance(self.privacy, Privacy):
+            raise TypeError(f"expected privacy as a Privacy or None, got {self.privacy!r}")
+        if self.algorithm not in PRIVATE:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} tells parties of one another's objects: expected "
+                f"one of {PRIVATE} under privacy, got {self.algorithm!r}"
+            )
+        if self.may_pad and self.allow_partial:
+            raise ValueError("allow_partial does not go with 'dann*'; leave it out")
+        self.law(n_parties=1, k=1)
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether a query may run under DANN*."""
+        return self.privacy is not None and self.algorithm != "baseline"
+
+    def law(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
+        """Return the noise of one private query.
+
+        Raises
+        ------
+        ValueError
+            If epsilon, delta and guarantee do not go together.
+        """
+        privacy = self.privacy
+        if privacy is None:
+            raise ValueError("a search without privacy has no noise")
+        if self.variant == "paper":
+            return PaperNoise(privacy.epsilon, n_providers=n_parties, k=k, failure=self.failure)
+        return CountNoise(
+            privacy.epsilon,
+            privacy.delta,
+            n_providers=n_parties,
+            k=k,
+            promise="exact" if self.guarantee == "exact" else "certified",
+            failure=self.failure,
+        )
+
+    def require_names(self, names: Sequence[Any]) -> None:
+        """Refuse names that have no room in a reply of one size.
+
+        Raises
+        ------
+        ValueError
+            If replies are padded and a name is too long.
+        """
+        if not self.may_pad:
+            return
+        longest = max((len(str(name).encode()) for name in names), default=0)
+        if longest > MOST_BYTES_OF_A_NAME:
+            raise ValueError(
+                f"replies of 'dann*' have room for names of {MOST_BYTES_OF_A_NAME} bytes, got one "
+                f"of {longest}; give shorter ids"
+            )
+
+    def ledger_for(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
+        """Return the ledger of private queries, None where none are asked."""
+        if not self.may_pad or given is not None:
+            return given
+        ledger = Ledger(":memory:", party="broker")
+        for party in parties:
+            ledger.set_budget(
+                party,
+                _times(self.law(n_parties=1, k=1).cost, self.max_queries),
+                note="what this party may learn of the others",
+            )
+        return ledger
+
+    def coordinator(
+        self,
+        algorithm: str,
+        query: bytes,
+        k: int,
+        *,
+        name: str,
+        n_parties: int,
+        ledger: Ledger | None,
+    ) -> Coordinator[Answer]:
+        """Return the coordinator of one query.
+
+        Parameters
+        ----------
+        algorithm : str
+            Which; not ``"auto"``.
+        query : bytes
+            As providers decode it.
+        k : int
+            Neighbours.
+        name : str
+            Of the query, new for each.
+        n_parties : int
+            Of the federation.
+        ledger : Ledger or None
+            Pays for private queries.
+        """
+        if algorithm in ("hufu", "hufu+"):
+            return ALGORITHMS[algorithm](
+                query, k, name=name, step=self.step, allow_partial=self.allow_partial
+            )
+        if algorithm != "dann*":
+            return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
+        if ledger is None:
+            raise ValueError("fit was not told of privacy; fit again")
+        noise_of = charged_noise(ledger, self.law(n_parties=n_parties, k=k), query=query)
+        if self.variant == "paper":
+            return dann_star_as_printed(
+                query, k, name=name, noise_of=noise_of, grid_s=float(self.grid_s)
+            )
+        return dann_star(
+            query,
+            k,
+            name=name,
+            noise_of=noise_of,
+            always_exact=self.guarantee == "exact",
+            grid_s=float(self.grid_s),
+        )
+
+
+def whole_neighbors(n_neighbors: Any) -> int:
+    """Return how many neighbors are wanted.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is below 1.
+    """
+    _at_least("n_neighbors", n_neighbors, 1)
+    return int(n_neighbors)
+
+
+def _times(cost: Guarantee, n: int) -> Guarantee:
+    """Return the budget of ``n`` releases of one cost, by adding up."""
+    if isinstance(cost, ApproxDP):
+        if cost.delta * n >= 1:
+            raise ValueError(
+                f"expected delta times max_queries below 1, got {float(cost.delta):g} times {n}; "
+                "take a smaller one of both"
+            )
+        return ApproxDP(cost.epsilon * n, cost.delta * n)
+    if isinstance(cost, PureDP):
+        return PureDP(cost.epsilon * n)
+    raise TypeError(f"expected a cost in epsilon, got {cost!r}")
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"expected {name} as one of {sorted(allowed)}, got {value!r}")
+
+
+def _at_least(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"expected {name} as an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"expected {name} of {least} or more, got {value!r}")

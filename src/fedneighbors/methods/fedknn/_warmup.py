@@ -1,0 +1,42 @@
+"""Compiles the kernels of search by small searches of every kind."""
+
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.kernels._bitonic import LOAD_WORDS, Entries, carried, merge_recorded
+from fedneighbors.methods.fedknn.metrics import metric_of
+
+_TREE_ROWS = 1100
+_FEATURE_ROWS = 4200
+
+
+def warmup() -> None:
+    """Compile every kernel that a search may use, so that later calls do not wait."""
+    for metric, objects in _samples():
+        index = metric_of(metric).index(objects, ranks=np.arange(len(objects)))
+        session = index.open(objects[0])
+        session.bounds()
+        session.next(2)
+        session.next(2, cutoff=3.0)
+        session.count(2.0)
+    table = np.zeros((2, 4), np.int64)
+    lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
+    carried(np.zeros((2, 4, LOAD_WORDS), np.int64), merge_recorded(lists))
+
+
+def _samples() -> list[tuple[str, Any]]:
+    """Return objects of each kind: small and large tables, short and long strings."""
+    line = np.linspace(0, 1, _TREE_ROWS)
+    wide = np.cos(np.arange(_FEATURE_ROWS * 64.0)).reshape(-1, 64)
+    ring = Graph("CCO", [(0, 1), (1, 2), (2, 0)])
+    graphs = [ring, Graph("CC", [(0, 1)]), Graph("CCCC", [(0, 1), (1, 2), (2, 3)]), ring]
+    vectors: list[tuple[str, Any]] = [
+        (metric, rows)
+        for metric in ("euclidean", "manhattan", "cosine")
+        for rows in (np.eye(5), np.column_stack([line, line**2 + 1]), wide)
+    ]
+    places = [("haversine", 50 * np.column_stack([line, line])[:n]) for n in (5, _TREE_ROWS)]
+    strings = [("edit", [letter * n for letter in "abcab"]) for n in (3, 100, 2000)]
+    return [*vectors, *places, *strings, ("graph_edit", graphs), ("jaccard", [{1}, {2}, {1, 2}])]

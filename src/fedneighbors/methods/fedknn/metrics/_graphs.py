@@ -1,0 +1,233 @@
+"""Owns `graph_edit`: the edit distance of labelled graphs, searched exactly."""
+
+import math
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.kernels.graph_edit._ged import GedSearch
+from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
+from fedneighbors.methods.fedknn._sessions import Found
+from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
+from fedneighbors.methods.fedknn.metrics._graphs_packing import Alphabet, GraphCounts, pack
+
+_UNKNOWN = np.int32(1 << 30)  # upper bound of a distance that nothing is known of
+_SLICE = 20_000  # work between two looks at the clock, a few milliseconds
+_SHORT = 300  # work that an upper bound may cost where the time is over already
+
+
+class GraphEdit:
+    """Edit distance of labelled undirected graphs, every edit at a cost of 1.
+
+    An edit inserts, deletes or relabels one node or one edge; a node that is deleted must have no
+    edges left. The distance is a metric: the triangle inequality holds.
+
+    Examples
+    --------
+    >>> ethanol = Graph(["C", "C", "O"], [(0, 1), (1, 2)])
+    >>> acetaldehyde = Graph(["C", "C", "O"], [(0, 1), (1, 2)], [1, 2])
+    >>> GraphEdit().distance(ethanol, acetaldehyde)
+    1.0
+    """
+
+    name = "graph_edit"
+    step = 1.0  # distances are whole numbers
+
+    def distance(self, first: Graph, second: Graph) -> float:
+        """Return the distance of two graphs.
+
+        Its time grows exponentially with their size and distance: seconds to forever for two
+        unlike molecules of 30 atoms. Open a session to set a deadline.
+
+        Raises
+        ------
+        TypeError
+            If one is no `Graph`.
+        """
+        found = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
+        return float(found.distances[0])
+
+    def index(self, objects: Sequence[Graph], *, ranks: Integers) -> "_GraphIndex":
+        """Return an index of graphs.
+
+        Parameters
+        ----------
+        objects : sequence of Graph
+            May be empty, and so may each graph.
+        ranks : int64 array of shape (n_objects,)
+            Order of graphs of equal distance, lower first, no two equal.
+
+        Raises
+        ------
+        TypeError
+            If an object is no `Graph`; its position is named.
+        ValueError
+            If the ranks are not one different integer per object, or a graph has more than 65,535
+            nodes or edges.
+        """
+        for position, graph in enumerate(objects):
+            _check(graph, f"object {position}")
+        return _GraphIndex(objects, checked_ranks(ranks, len(objects)))
+
+
+class _GraphIndex:
+    def __init__(self, graphs: Sequence[Graph], ranks: Integers) -> None:
+        self.n_objects = len(graphs)
+        self.ranks = ranks
+        self.labels, self.bonds = Alphabet(), Alphabet()
+        self.table = pack(graphs, self.labels, self.bonds)
+        self.counts = GraphCounts(self.table, len(self.labels), len(self.bonds))
+
+    def open(self, query: Graph) -> "_GraphSession":
+        _check(query, "the query")
+        return _GraphSession(self, query)
+
+
+class _GraphSession:
+    """Emits level by level: all graphs of distance 0 in order of rank, then those of 1, and so on.
+
+    A graph whose lower bound is the level is verified with the level as threshold, so the answer
+    is either exact or a new lower bound above the level.
+    """
+
+    exact = True
+
+    def __init__(self, index: _GraphIndex, query: Graph) -> None:
+        self._index = index
+        labels, bonds = index.labels.extended(), index.bonds.extended()
+        self._query = pack([query], labels, bonds)
+        counts = GraphCounts(self._query, len(labels), len(bonds))
+        self._lower = index.counts.bounds(counts)
+        self._upper = np.full(index.n_objects, _UNKNOWN)
+        self._given = np.zeros(index.n_objects, np.bool_)
+        self._level = -1
+        self._members: Integers = np.empty(0, np.int64)
+        self._place = 0
+
+    @cached_property  # who asks for bounds alone needs no room
+    def _search(self) -> GedSearch:
+        """The room of the levels, in which a verification that is interrupted stays as it is."""
+        return new_search(self._index.table, self._query)
+
+    @cached_property
+    def _aside(self) -> GedSearch:
+        """The room of all other verifications."""
+        return new_search(self._index.table, self._query)
+
+    @property
+    def n_verified(self) -> int:
+        return int((self._upper < _UNKNOWN).sum())
+
+    def bounds(self) -> Floats:
+        return self._lower.astype(np.float64)
+
+    def separate_bounds(self) -> Floats:
+        return self.bounds()  # counts of each graph against those of the query
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        if k < 0 or math.isnan(cutoff):
+            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
+        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        chosen: list[Integers] = [np.empty(0, np.int64)]
+        n_left, in_time = k, True
+        while n_left > 0 and in_time and self._enter(cutoff):
+            chosen.append(self._emit(n_left, end))
+            n_left -= len(chosen[-1])
+            in_time = n_left == 0 or time.monotonic() < end
+        certified = np.concatenate(chosen)
+        rest = np.empty(0, np.int64) if in_time else self._guess(n_left, cutoff)
+        positions = np.concatenate([certified, rest])
+        return Found(
+            positions=positions,
+            distances=self._upper[positions].astype(np.float64),
+            exhausted=not self._enter(cutoff),
+            n_certified=len(certified),
+        )
+
+    def count(self, radius: float) -> int:
+        if not radius >= 0:
+            return 0
+        tau = int(min(radius, float(_UNKNOWN - 1)))
+        self._verify(np.flatnonzero(self._lower <= tau), tau, self._aside)
+        return int((self._upper <= tau).sum())
+
+    def _enter(self, cutoff: float) -> bool:
+        """Go to the level of the next graph that may come; return whether there is one."""
+        if self._place == len(self._members):
+            left = np.flatnonzero(~self._given)
+            if not len(left):
+                return False
+            self._level = int(self._lower[left].min())
+            members = left[self._lower[left] == self._level]
+            self._members = members[np.argsort(self._index.ranks[members])]
+            self._place = 0
+        return self._level <= cutoff
+
+    def _emit(self, n_wanted: int, end: float) -> Integers:
+        """Return at most so many graphs of this level, fewer if the level or the time ends."""
+        budget = None if end == math.inf else _SLICE
+        found: list[Integers] = [np.empty(0, np.int64)]
+        n_left, in_time = n_wanted, True
+        while in_time and n_left > 0 and self._place < len(self._members):
+            first = self._place
+            self._place, n_found = self._verify(
+                self._members,
+                self._level,
+                self._search,
+                start=first,
+                n_wanted=n_left,
+                budget=budget,
+            )
+            seen = self._members[first : self._place]
+            found.append(seen[self._upper[seen] <= self._level])
+            n_left -= n_found
+            in_time = time.monotonic() < end
+        emitted = np.concatenate(found)
+        self._given[emitted] = True
+        return emitted
+
+    def _verify(
+        self, positions: Integers, tau: int, search: GedSearch, **limits: int | None
+    ) -> tuple[int, int]:
+        return verify_many(
+            self._index.table,
+            self._query,
+            positions,
+            tau=tau,
+            lower=self._lower,
+            upper=self._upper,
+            search=search,
+            **limits,  # type: ignore[arg-type]
+        )
+
+    def _guess(self, k: int, cutoff: float) -> Integers:
+        """Return the graphs of the least upper bound, among those of the least lower bounds."""
+        left = np.flatnonzero(~self._given & (self._lower <= cutoff))
+        ranks = self._index.ranks
+        left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
+        search = new_search(self._index.table, self._query, patience=int(_UNKNOWN))
+        for position in left.tolist():
+            self._improve(position, search)
+        left = left[self._upper[left] <= cutoff]
+        return left[np.lexsort((ranks[left], self._upper[left]))][:k]
+
+    def _improve(self, position: int, search: GedSearch) -> None:
+        """Lower the upper bound of a distance by short searches below ever closer thresholds."""
+        here = np.array([position])
+        if self._upper[position] == _UNKNOWN:  # the first assignment lies within any threshold
+            self._verify(here, int(_UNKNOWN) - 1, search)
+        low = int(self._lower[position])
+        while low < self._upper[position]:
+            tau = (low + int(self._upper[position])) // 2
+            _, n_found = self._verify(here, tau, search, budget=_SHORT)
+            low = low if n_found else tau + 1
+
+
+def _check(graph: Any, what: str) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"expected a Graph as {what}, got {type(graph).__name__}")

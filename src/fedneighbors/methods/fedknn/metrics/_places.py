@@ -1,0 +1,141 @@
+"""Places on the Earth, longitude and latitude in degrees, under the great-circle distance."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M, great_circle_m
+from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.methods.fedknn._sessions import Session
+from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
+from fedneighbors.methods.fedknn.metrics._vectors_rows import as_row, as_rows
+from fedneighbors.methods.fedknn.metrics._vectors_search import ScanSession, TreeSession
+
+_FEWEST_TREE_PLACES = 1024
+_MAX_LONGITUDE = 360.0
+
+
+class HaversineMetric:
+    """Distance in metres on a sphere of the Earth's mean radius.
+
+    A place is (longitude, latitude) in degrees, in this order.
+
+    Examples
+    --------
+    >>> metres = HaversineMetric().distance((2.3522, 48.8566), (13.4050, 52.5200))
+    >>> round(metres / 1000)
+    877
+    """
+
+    name = "haversine"
+
+    def distance(self, first: Any, second: Any) -> float:
+        """Return the distance of two places in metres.
+
+        Raises
+        ------
+        ValueError
+            If one is no pair of finite numbers, a latitude lies outside [-90, 90] or a longitude
+            outside [-360, 360].
+        """
+        query = as_row(first, _check, n_columns=2)
+        other = as_row(second, _check, n_columns=2)
+        return float(great_circle_m(other[np.newaxis], query, np.zeros(1, np.int64))[0])
+
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_PlaceIndex":
+        """Return an index of places.
+
+        Raises
+        ------
+        ValueError
+            As for ``distance``; the position of the object is named.
+        """
+        places = as_rows(objects, _check, n_columns=2)
+        return _PlaceIndex(places, checked_ranks(ranks, len(places)))
+
+
+class _PlaceIndex:
+    def __init__(self, places: Floats, ranks: Integers) -> None:
+        self.n_objects = len(places)
+        self._places = places
+        self._ranks = ranks
+        self._points = _on_sphere(places)
+        self._tree = cKDTree(self._points) if len(places) >= _FEWEST_TREE_PLACES else None
+
+    def open(self, query: Any) -> Session:
+        place = as_row(query, _check, n_columns=2)
+        measure = partial(_measure, self._places, place)
+        if self._tree is None:
+            return ScanSession(self._ranks, measure)
+        point = _on_sphere(place[np.newaxis])[0]
+        scale = ChordScale()
+        return TreeSession(
+            self._ranks,
+            measure,
+            # a quarter of the time of the formula, and a micrometre lower
+            lambda: scale.lower(np.sqrt(square_sums(self._points, point))),
+            tree=self._tree,
+            point=point,
+            scale=scale,
+        )
+
+
+class ChordScale:
+    """Safe passage between chords of the unit sphere and metres along its surface.
+
+    Coordinates of a point on the unit sphere, and the sines of the haversine formula, err by less
+    than 2**-48 for angles of up to 360 degrees; so do chords, ``2 sqrt(h)``, of either kind. The
+    margin is 32 times that, about a micrometre where the sphere is flat.
+    """
+
+    power = 2
+    _chord = 2.0**-43
+    _relative = 2.0**-48
+
+    def lower(self, found: Floats) -> Floats:
+        """Return lower bounds of distances in metres, given chords."""
+        half = np.clip(0.5 * (found - self._chord), 0.0, 1.0)
+        return np.asarray(2 * EARTH_RADIUS_M * (1 - self._relative) * np.arcsin(half))
+
+    def reach(self, distance: float) -> float:
+        """Return a chord; ``lower`` of it and of all beyond exceeds ``distance``."""
+        if distance < 0:
+            return 0.0
+        half_angle = distance * (1 + 4 * self._relative) / (2 * EARTH_RADIUS_M)
+        if half_angle >= math.pi / 2:
+            return math.inf
+        return 2 * math.sin(half_angle) + 4 * self._chord
+
+    def inside(self, distance: float) -> float:
+        """Return a chord, maybe negative; all within it is within ``distance``."""
+        if distance < 0:
+            return -1.0
+        half_angle = distance * (1 - 4 * self._relative) / (2 * EARTH_RADIUS_M)
+        return 2 * math.sin(min(half_angle, math.pi / 2)) - 4 * self._chord
+
+
+def _measure(places: Floats, place: Floats, positions: Integers | None) -> Floats:
+    wanted = np.arange(len(places)) if positions is None else positions
+    return great_circle_m(places, place, wanted)
+
+
+def _on_sphere(places: Floats) -> Floats:
+    longitudes, latitudes = np.radians(places).T
+    level = np.cos(latitudes)
+    return np.column_stack(
+        [level * np.cos(longitudes), level * np.sin(longitudes), np.sin(latitudes)]
+    )
+
+
+def _check(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+    bad = (np.abs(rows[:, 1]) > 90) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
+    return bad, (
+        "longitude, latitude in degrees, the latitude within [-90, 90] and the longitude within "
+        "[-360, 360]"
+    )

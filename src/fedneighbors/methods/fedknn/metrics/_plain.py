@@ -1,0 +1,106 @@
+"""Any distance function as a metric: correct, and slow, since nothing bounds it."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.fedknn._sessions import Found
+
+
+class PlainMetric:
+    """A metric that knows a distance function and nothing else.
+
+    Parameters
+    ----------
+    function : callable
+        Takes two objects, returns a number of 0 or more. Need not obey the triangle inequality.
+    name : str
+        What to call it.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], float], name: str = "custom") -> None:
+        self.name = name
+        self._function = function
+
+    def distance(self, first: Any, second: Any) -> float:
+        """Return the distance of two objects.
+
+        Raises
+        ------
+        ValueError
+            If the function returns no number of 0 or more.
+        """
+        value = float(self._function(first, second))
+        if not value >= 0:
+            raise ValueError(f"expected a distance of 0 or more from {self.name!r}, got {value!r}")
+        return value
+
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_PlainIndex":
+        """Return an index that computes every distance."""
+        return _PlainIndex(self, objects, ranks)
+
+
+class _PlainIndex:
+    def __init__(self, metric: PlainMetric, objects: Sequence[Any], ranks: Integers) -> None:
+        self.n_objects = len(objects)
+        self._metric = metric
+        self._objects = objects
+        self._ranks = ranks
+
+    def open(self, query: Any) -> "_PlainSession":
+        return _PlainSession(self._metric, self._objects, self._ranks, query)
+
+
+class _PlainSession:
+    exact = True
+
+    def __init__(
+        self, metric: PlainMetric, objects: Sequence[Any], ranks: Integers, query: Any
+    ) -> None:
+        self.n_verified = 0
+        self._metric = metric
+        self._objects = objects
+        self._ranks = ranks
+        self._query = query
+        self._distances = np.full(len(objects), np.nan)
+        self._given = 0
+
+    def bounds(self) -> Floats:
+        return np.zeros(len(self._objects))
+
+    def separate_bounds(self) -> Floats:
+        return self.bounds()
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        complete = self._compute(deadline_s)
+        known = np.flatnonzero(~np.isnan(self._distances))
+        order = known[np.lexsort((self._ranks[known], self._distances[known]))]
+        left = order[self._given :]
+        left = left[self._distances[left] <= cutoff]
+        chosen = left[:k]
+        self._given += len(chosen) if complete else 0
+        return Found(
+            positions=chosen,
+            distances=self._distances[chosen],
+            exhausted=complete and len(left) <= k,
+            n_certified=len(chosen) if complete else 0,
+        )
+
+    def count(self, radius: float) -> int:
+        self._compute(None)
+        return int((self._distances <= radius).sum())
+
+    def _compute(self, deadline_s: float | None) -> bool:
+        """Compute the distances that are missing; return whether all are known."""
+        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        while self.n_verified < len(self._objects):
+            if time.monotonic() > end:
+                return False
+            position = self.n_verified
+            self._distances[position] = self._metric.distance(self._query, self._objects[position])
+            self.n_verified += 1
+        return True

@@ -1,0 +1,160 @@
+"""Vectors of numbers under the Euclidean, Manhattan and cosine distance."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._rowdistance import absolute_sums, square_sums
+from fedneighbors.methods.fedknn._sessions import Session
+from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
+from fedneighbors.methods.fedknn.metrics._vectors_features import DirectionFeatures, StretchFeatures
+from fedneighbors.methods.fedknn.metrics._vectors_rows import as_row, as_rows
+from fedneighbors.methods.fedknn.metrics._vectors_scale import MAX_MAGNITUDE, MinkowskiScale
+from fedneighbors.methods.fedknn.metrics._vectors_search import (
+    BoundedSession,
+    ScanSession,
+    TreeSession,
+)
+
+VECTOR_METRICS = ("euclidean", "manhattan", "cosine")
+
+_MOST_TREE_COLUMNS = 12
+_FEWEST_TREE_ROWS = 1024
+_FEWEST_FEATURE_COLUMNS = 64
+_FEWEST_FEATURE_ROWS = 4096
+_MAX_FEATURE_MAGNITUDE = 2.0**60  # features are float32, squares of them stay finite
+
+
+class VectorMetric:
+    """A distance of vectors of equal length.
+
+    Parameters
+    ----------
+    name : {"euclidean", "manhattan", "cosine"}
+        Cosine is one minus the cosine of the angle, computed as half the squared distance of the
+        vectors scaled to length one: exact near zero, never negative.
+
+    Raises
+    ------
+    ValueError
+        If the name is another.
+
+    Examples
+    --------
+    >>> VectorMetric("manhattan").distance([0, 3], [4, 0])
+    7.0
+    """
+
+    def __init__(self, name: str) -> None:
+        if name not in VECTOR_METRICS:
+            raise ValueError(f"expected a name among {VECTOR_METRICS}, got {name!r}")
+        self.name = name
+
+    def distance(self, first: Any, second: Any) -> float:
+        """Return the distance of two vectors.
+
+        Raises
+        ------
+        ValueError
+            If one is no vector of finite numbers, the lengths differ, a magnitude is 2**500 or
+            more, or, for the cosine, all numbers are zero.
+        """
+        query = as_row(first, self._check)
+        other = as_row(second, self._check, n_columns=len(query))
+        rows = self._scaled(np.stack([query, other]))
+        return float(self.distances(rows[1:], rows[0], None)[0])
+
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
+        """Return an index of vectors.
+
+        Raises
+        ------
+        ValueError
+            As for ``distance``; the position of the object is named.
+        """
+        rows = self.scaled_rows(objects)
+        return _VectorIndex(self, rows, checked_ranks(ranks, len(rows)))
+
+    def scaled_rows(self, objects: Sequence[Any]) -> Floats:
+        """Return objects as rows of the space in which distances are computed."""
+        return self._scaled(as_rows(objects, self._check))
+
+    def scaled_query(self, query: Any, rows: Floats) -> Floats:
+        """Return a query in the space of scaled rows, as long as they are."""
+        row = as_row(query, self._check, n_columns=rows.shape[1] if len(rows) else None)
+        return np.asarray(self._scaled(row[np.newaxis])[0])
+
+    def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
+        """Return distances of scaled rows: the one place where they are computed."""
+        if self.name == "manhattan":
+            return absolute_sums(rows, point, positions)
+        squares = square_sums(rows, point, positions)
+        return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
+
+    def _scaled(self, rows: Floats) -> Floats:
+        """Return rows as they are compared: of length one for the cosine."""
+        if self.name != "cosine" or len(rows) == 0:
+            return rows
+        safe = rows / np.abs(rows).max(axis=1, keepdims=True)
+        return np.asarray(safe / np.sqrt(square_sums(safe, np.zeros(safe.shape[1])))[:, np.newaxis])
+
+    def _check(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+        if self.name == "cosine":
+            zero = ~np.asarray(rows.any(axis=1))
+            return zero, "a number other than zero: a zero vector has no angle"
+        large = np.asarray((np.abs(rows) >= MAX_MAGNITUDE).any(axis=1))
+        return large, f"magnitudes below {MAX_MAGNITUDE:.3g}; rescale the columns"
+
+    def _scale(self, n_columns: int) -> MinkowskiScale:
+        return MinkowskiScale(
+            power=1 if self.name == "manhattan" else 2,
+            halved_square=self.name == "cosine",
+            n_columns=n_columns,
+        )
+
+
+class _VectorIndex:
+    def __init__(self, metric: VectorMetric, rows: Floats, ranks: Integers) -> None:
+        self.n_objects = len(rows)
+        self._metric = metric
+        self._rows = rows
+        self._ranks = ranks
+        self._scale = metric._scale(rows.shape[1])
+        self._tree: cKDTree | None = None
+        self._features: DirectionFeatures | StretchFeatures | None = None
+        n_rows, n_columns = rows.shape
+        if n_columns <= _MOST_TREE_COLUMNS and n_rows >= _FEWEST_TREE_ROWS:
+            self._tree = cKDTree(rows)
+        elif (
+            n_columns >= _FEWEST_FEATURE_COLUMNS
+            and n_rows >= _FEWEST_FEATURE_ROWS
+            and np.abs(rows).max() < _MAX_FEATURE_MAGNITUDE
+        ):
+            by_stretch = metric.name == "manhattan"
+            self._features = StretchFeatures(rows) if by_stretch else DirectionFeatures(rows)
+
+    def open(self, query: Any) -> Session:
+        point = self._metric.scaled_query(query, self._rows)
+        if self.n_objects == 0:
+            return ScanSession(self._ranks, lambda _: np.empty(0))
+        measure = partial(self._metric.distances, self._rows, point)
+        if self._tree is not None:
+            return TreeSession(
+                self._ranks,
+                measure,
+                lambda: measure(None),
+                tree=self._tree,
+                point=point,
+                scale=self._scale,
+            )
+        features = self._features
+        if features is not None and np.abs(point).max() < _MAX_FEATURE_MAGNITUDE:
+            return BoundedSession(
+                self._ranks, measure, lambda: self._scale.lower(features.bounds(point))
+            )
+        return ScanSession(self._ranks, measure)

@@ -1,0 +1,243 @@
+"""Chooses the algorithm of a query by the latency that measured costs predict (section 5).
+
+Sample queries tell what bounds and objects cost each provider, echoes what the links cost. Each
+algorithm is run over the samples as they were recorded; an exchange takes as long as the slowest
+provider in it, with its way there and back::
+
+    with connected(providers) as federation:
+        costs = measure(federation, sample_queries, k)
+        plan = make_plan(costs, k, n_side_by_side=1)  # threads that answer one after another
+        print(plan)
+        federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
+"""
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fedneighbors.federation._roles import Coordinator
+from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost
+from fedneighbors.methods.fedknn.planner._messages import SampleReply
+from fedneighbors.methods.fedknn.planner._recorded import (
+    Candidate,
+    Course,
+    Exchange,
+    Recorded,
+    course,
+)
+from fedneighbors.methods.fedknn.private.protocol import dann_star
+from fedneighbors.methods.fedknn.protocol import baseline, dann
+
+CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
+"""Algorithms that a plan is made of by default."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an algorithm is expected to take, medians over the sample queries.
+
+    Parameters
+    ----------
+    algorithm : str
+        Its name.
+    exchanges : float
+        How often providers are asked.
+    asked : float
+        Objects that all providers return.
+    local_s : float
+        Seconds in local search: of the slowest provider, summed over the exchanges.
+    link_s : float
+        Seconds on the links.
+    broker_s : float
+        Seconds of the broker, and of packing and reading what travels.
+    total_s : float
+        From query to answer.
+    """
+
+    algorithm: str
+    exchanges: float
+    asked: float
+    local_s: float
+    link_s: float
+    broker_s: float
+    total_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The algorithm that is expected to be the fastest, and why.
+
+    Parameters
+    ----------
+    algorithm : str
+        Which to run.
+    why : str
+        A sentence.
+    k : int
+        Neighbours that it is for.
+    predictions : tuple of Prediction
+        Fastest first.
+    """
+
+    algorithm: str
+    why: str
+    k: int
+    predictions: tuple[Prediction, ...]
+
+    def table(self) -> str:
+        """Return the predictions as a table."""
+        head = (
+            f"{'algorithm':<12}{'exchanges':>10}{'asked':>8}{'local ms':>12}{'link ms':>12}"
+            f"{'broker ms':>11}{'total ms':>12}"
+        )
+        rows = [
+            f"{p.algorithm:<12}{p.exchanges:>10g}{p.asked:>8g}{1e3 * p.local_s:>12.2f}"
+            f"{1e3 * p.link_s:>12.2f}{1e3 * p.broker_s:>11.2f}{1e3 * p.total_s:>12.2f}"
+            for p in self.predictions
+        ]
+        return "\n".join([head, *rows])
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}: {self.why}\n{self.table()}"
+
+
+def make_plan(
+    costs: Costs,
+    k: int,
+    *,
+    candidates: Mapping[str, Candidate] = CANDIDATES,
+    n_side_by_side: int | None = None,
+) -> Plan:
+    """Predict what each algorithm takes and choose the fastest.
+
+    Parameters
+    ----------
+    costs : Costs
+        What :func:`measure` returned.
+    k : int
+        Neighbours, from 1 to those that were measured.
+    candidates : mapping of str to callable
+        The algorithms that may be chosen; each takes a query, ``k`` and ``name=`` and returns its
+        coordinator. It may ask for bounds and nearest objects, padded or not.
+    n_side_by_side : int, optional
+        How many providers can be at work at the same time. None if each has a machine of its own;
+        1 if they answer one after another.
+
+    Raises
+    ------
+    ValueError
+        If nothing may be chosen, or ``k`` or ``n_side_by_side`` is out of range.
+    """
+    if not candidates:
+        raise ValueError("expected at least one algorithm to choose from")
+    if not 1 <= k <= costs.k:
+        raise ValueError(
+            f"expected k from 1 to the {costs.k} that were measured, got {k}; measure with more"
+        )
+    if n_side_by_side is not None and n_side_by_side < 1:
+        raise ValueError(f"expected n_side_by_side of 1 or more, got {n_side_by_side}")
+    predictions = [
+        _predicted(name, candidate, costs, k, n_side_by_side)
+        for name, candidate in candidates.items()
+    ]
+    predictions.sort(key=lambda prediction: prediction.total_s)
+    best = predictions[0]
+    return Plan(best.algorithm, _reason(predictions, k), k, tuple(predictions))
+
+
+def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) -> Candidate:
+    """Return DANN* as a candidate of a plan.
+
+    Its noise in a plan is drawn for samples that the broker has seen whole; no provider is told a
+    count, so that nothing is charged.
+
+    Parameters
+    ----------
+    draw : callable
+        Draws what is added to the two counts of a provider, such as ``CountNoise(...).draw``.
+    grid_s : float
+        Grid of time on which replies leave.
+    """
+
+    def candidate(query: bytes, k: int, *, name: str) -> Coordinator[Answer]:
+        def noise_of(_: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
+            return {provider: draw() for provider in providers}
+
+        return dann_star(query, k, name=name, noise_of=noise_of, always_exact=False, grid_s=grid_s)
+
+    return candidate
+
+
+def _predicted(
+    name: str, candidate: Candidate, costs: Costs, k: int, n_side_by_side: int | None
+) -> Prediction:
+    ran = [_course(candidate, sampled, costs, k) for sampled in costs.samples]
+    local = [sum(_local_s(e, n_side_by_side) for e in one.exchanges) for one in ran]
+    total = [
+        one.broker_s + sum(_exchange_s(e, costs.links, n_side_by_side) for e in one.exchanges)
+        for one in ran
+    ]
+    link = [
+        whole - search - one.broker_s for whole, search, one in zip(total, local, ran, strict=True)
+    ]
+    return Prediction(
+        algorithm=name,
+        exchanges=statistics.median(len(one.exchanges) for one in ran),
+        asked=statistics.median(sum(one.answer.asked.values()) for one in ran),
+        local_s=statistics.median(local),
+        link_s=statistics.median(link),
+        broker_s=statistics.median(one.broker_s for one in ran),
+        total_s=statistics.median(total),
+    )
+
+
+def _course(
+    candidate: Candidate, sampled: Mapping[str, SampleReply], costs: Costs, k: int
+) -> Course:
+    providers = {
+        name: Recorded(name, reply, k=costs.k, limit_s=costs.limit_s)
+        for name, reply in sampled.items()
+    }
+    return course(candidate(b"", k, name="plan"), providers)
+
+
+def _local_s(exchange: Exchange, n_side_by_side: int | None) -> float:
+    slowest = max(exchange.local_s.values())
+    if n_side_by_side is None:
+        return slowest
+    return max(slowest, sum(exchange.local_s.values()) / n_side_by_side)
+
+
+def _exchange_s(
+    exchange: Exchange, links: Mapping[str, LinkCost], n_side_by_side: int | None
+) -> float:
+    """Return the seconds until the last reply is there."""
+    travel = {
+        name: links[name].seconds(
+            download_bytes=exchange.download_bytes[name],
+            upload_bytes=exchange.upload_bytes[name],
+        )
+        for name in exchange.local_s
+    }
+    slowest = max(travel[name] + spent for name, spent in exchange.local_s.items())
+    if n_side_by_side is None:
+        return slowest
+    return max(slowest, min(travel.values()) + _local_s(exchange, n_side_by_side))
+
+
+def _reason(predictions: list[Prediction], k: int) -> str:
+    best = predictions[0]
+    if len(predictions) == 1:
+        return f"it alone may be chosen; {1e3 * best.total_s:.1f} ms are expected for k = {k}"
+    other = predictions[1]
+    return (
+        f"{1e3 * best.total_s:.1f} ms are expected for k = {k}, {1e3 * other.total_s:.1f} ms of "
+        f"{other.algorithm}: {_difference(best.local_s - other.local_s, 'in local search')} and "
+        f"{_difference(best.link_s - other.link_s, 'on the link')}"
+    )
+
+
+def _difference(seconds: float, where: str) -> str:
+    return f"{abs(1e3 * seconds):.1f} ms {'more' if seconds > 0 else 'less'} {where}"

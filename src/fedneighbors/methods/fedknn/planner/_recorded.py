@@ -1,0 +1,293 @@
+"""Providers that answer from a recorded sample, and the course of an algorithm over them.
+
+The coordinator of an algorithm itself is run against the recordings: what it asks for follows from
+bounds and distances alone, so that it asks what it would ask the real providers.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation._loop import read_reply
+from fedneighbors.federation._messages import Message, encode
+from fedneighbors.federation._roles import Coordinator, Refuse, Replies
+from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn._messages import (
+    BoundReply,
+    BoundRequest,
+    NearestReply,
+    NearestRequest,
+)
+from fedneighbors.methods.fedknn._sessions import Found, next_until
+from fedneighbors.methods.fedknn.planner._messages import SampleReply
+from fedneighbors.methods.fedknn.private._padding import (
+    EPOCH_BYTES,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+    pad_bounds,
+    pad_nearest,
+)
+
+Candidate = Callable[..., Coordinator[Answer]]
+"""Takes a query as bytes, k and ``name=``, and returns the coordinator of an algorithm."""
+
+_LAST_TIES = 1 << 62
+
+
+class Recorded:
+    """A provider that answers one query from a sample of it.
+
+    Parameters
+    ----------
+    name : str
+        The provider.
+    sampled : SampleReply
+        What it found. Objects that it did not reach within the time limit are taken to lie at
+        their lower bounds, and to take their share of the limit each; both is the least possible.
+    k : int
+        Objects of the sample that were asked for.
+    limit_s : float
+        Time limit of the sample.
+
+    Attributes
+    ----------
+    spent_s : float
+        Seconds of search that the real provider would have spent so far.
+    n_given : int
+        Objects that it has returned so far.
+    """
+
+    def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
+        self.name = name
+        self.spent_s = 0.0
+        self.n_given = self.n_verified = 0
+        self.exact = sampled.exact
+        self._sampled = sampled
+        self._searched_s = 0.0
+        self._is_open = self._bounded = False
+        self._distances, self._ties, self._ids = sampled.distances, sampled.ties, sampled.ids
+        self._steps = [0, *sampled.steps.tolist()]
+        self._reached_s = [0.0, *sampled.reached_s.tolist()]
+        if not sampled.complete:
+            self._guess(k, limit_s)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply of the real provider, and count the seconds that it would take."""
+        match request:
+            case BoundRequest():
+                self._open(bounded=True)
+                return BoundReply(self._sampled.bounds[: request.k])
+            case NearestRequest():
+                return self._nearest(request.count, request.cutoff, request.tie)
+            case PaddedBoundRequest():
+                with self._on_grid(request.grid_s):
+                    self._open(bounded=True)
+                    return pad_bounds(self._sampled.bounds, request.k, bytes(EPOCH_BYTES))
+            case PaddedNearestRequest():
+                with self._on_grid(request.grid_s):
+                    return pad_nearest(self._nearest(int(request.count[0])), request.k)
+        raise Refuse("a recorded sample does not tell", type(request).__name__)
+
+    def next(
+        self,
+        k: int,
+        *,
+        cutoff: float = math.inf,
+        deadline_s: float | None = None,  # noqa: ARG002 - a recording is never late
+    ) -> Found:
+        """Emit the next objects, as a session of the real provider would."""
+        first = self.n_given
+        n_within = int(self._distances.searchsorted(cutoff, side="right"))
+        last = min(first + k, max(n_within, first))
+        self._search(last, reach=cutoff if last < first + k else None)
+        self.n_given = last
+        return Found(
+            positions=np.arange(first, last),
+            distances=self._distances[first:last],
+            # beyond the end of the recording nothing is known; the coordinator is to come to an end
+            exhausted=last < first + k or (last >= n_within and self._ends(last)),
+            n_certified=last - first,
+        )
+
+    def bounds(self) -> npt.NDArray[np.float64]:
+        """Return the lowest bounds, ascending."""
+        return self._sampled.bounds
+
+    def count(self, radius: float) -> int:
+        """Refuse: a recording ends with the k-th object."""
+        raise Refuse("a recorded sample does not tell", f"what lies within {radius}")
+
+    def _nearest(
+        self, count: int, cutoff: float | None = None, tie: int | None = None
+    ) -> NearestReply:
+        self._open(bounded=False)
+        if cutoff is None or tie is None:
+            found = self.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        else:
+            found = next_until(self, count, cutoff=cutoff, tie=tie, ties=self._ties)
+        return NearestReply(
+            distances=found.distances,
+            ties=self._ties[found.positions],
+            ids=tuple(self._ids[place] for place in found.positions.tolist()),
+            exhausted=found.exhausted or len(found.positions) < count,
+            exact=self.exact,
+            n_verified=self.n_given,
+        )
+
+    def _ends(self, n: int) -> bool:
+        """Return whether nothing comes after ``n`` objects, or nothing within the cutoff."""
+        return n < len(self._distances) or self._sampled.exhausted
+
+    def _open(self, *, bounded: bool) -> None:
+        if not self._is_open:
+            self.spent_s += self._sampled.open_s
+        if bounded and not self._bounded:
+            self.spent_s += self._sampled.bounds_s
+        self._is_open = True
+        self._bounded = self._bounded or bounded
+
+    def _search(self, last: int, *, reach: float | None) -> None:
+        """Count the seconds of going on to ``last`` objects, and to the distance ``reach``."""
+        end = float(last)
+        if reach is not None and last < len(self._distances):
+            before = self._distances[last - 1] if last else 0.0
+            gap = float(self._distances[last] - before)
+            end += (reach - float(before)) / gap if gap > 0 else 0.0
+        seconds = self._search_s(end)
+        self.spent_s += max(seconds - self._searched_s, 0.0)
+        self._searched_s = max(seconds, self._searched_s)
+
+    def _search_s(self, n: float) -> float:
+        """Return the seconds to the n-th object, bounds included if they were not asked for."""
+        seconds = float(np.interp(n, self._steps, self._reached_s))
+        if self._bounded or n == 0 or len(self._steps) < 2:
+            return seconds
+        return seconds + float(max(self._sampled.first_s - self._reached_s[1], 0.0))
+
+    def _guess(self, k: int, limit_s: float) -> None:
+        """Fill up what the time limit cut off, with the least that it can be."""
+        n, lowest = len(self._distances), self._sampled.bounds
+        last = self._distances[-1:] if n else np.zeros(1)
+        self._distances = np.concatenate([self._distances, np.maximum(lowest[n:], last)])
+        n_more = len(self._distances) - n
+        self._ties = np.concatenate([self._ties, _LAST_TIES + np.arange(n_more)])
+        self._ids = (*self._ids, *(f"not reached {place}" for place in range(n_more)))
+        share = max(k, 1) / max(self._steps[-1], 1) * self._reached_s[-1]
+        if k > self._steps[-1]:
+            self._steps.append(k)
+            self._reached_s.append(max(limit_s, share))
+
+    @contextmanager
+    def _on_grid(self, grid_s: float) -> Iterator[None]:
+        before = self.spent_s
+        yield
+        if grid_s > 0:
+            self.spent_s = before + grid_s * np.ceil((self.spent_s - before) / grid_s)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One exchange of a course.
+
+    Parameters
+    ----------
+    local_s : mapping of str to float
+        Seconds of search of each provider that is asked.
+    asked : mapping of str to int
+        Objects that each has returned by then.
+    download_bytes, upload_bytes : mapping of str to int
+        Bytes of the frames to and from each provider.
+    """
+
+    local_s: Mapping[str, float]
+    asked: Mapping[str, int]
+    download_bytes: Mapping[str, int]
+    upload_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What an algorithm does with a query.
+
+    Parameters
+    ----------
+    answer : Answer
+        What it would return.
+    exchanges : tuple of Exchange
+        In order.
+    broker_s : float
+        Seconds that the coordinator took, and packing and reading what travels.
+    """
+
+    answer: Answer
+    exchanges: tuple[Exchange, ...]
+    broker_s: float
+
+
+def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) -> Course:
+    """Run a coordinator over recorded providers.
+
+    Raises
+    ------
+    Refuse
+        If it asks what a sample does not tell, such as range counts.
+    FederationError
+        What the coordinator raises.
+    """
+    names = tuple(sorted(providers))
+    exchanges: list[Exchange] = []
+    watch, replies = _Watch(), None
+    try:
+        while True:
+            try:
+                with watch:
+                    ask = next(coordinator) if replies is None else coordinator.send(replies)
+            except StopIteration as stop:
+                return Course(stop.value, tuple(exchanges), watch.spent_s)
+            each, exchange = _answered(ask.for_parties(names), providers, watch)
+            exchanges.append(exchange)
+            replies = Replies(each, None, {})
+    finally:
+        coordinator.close()
+
+
+class _Watch:
+    """Adds up wall seconds."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.spent_s += time.perf_counter() - self._started
+
+
+def _answered(
+    requests: Mapping[str, Message], providers: Mapping[str, Recorded], watch: _Watch
+) -> tuple[dict[str, Message], Exchange]:
+    """Return the replies as the broker reads them; frames are packed and read under its watch."""
+    before = {name: providers[name].spent_s for name in requests}
+    each, up, packing_s = {}, {}, 0.0
+    with watch:
+        down = {name: len(encode(request)) for name, request in requests.items()}
+    for name in sorted(requests):
+        reply, packing = providers[name].answer(requests[name]), _Watch()
+        with packing:
+            frame = encode(reply)
+        up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
+        with watch:
+            each[name] = read_reply(name, requests[name], frame)
+    watch.spent_s += packing_s  # providers pack side by side
+    return each, Exchange(
+        local_s={name: providers[name].spent_s - before[name] for name in requests},
+        asked={name: providers[name].n_given for name in requests},
+        download_bytes=down,
+        upload_bytes=up,
+    )

@@ -1,0 +1,288 @@
+"""Noise on the counts of DANN*: its laws, what they cost, and how often they ask for too little.
+
+Letters: k_i and k_i' are the counts of a provider in the two rounds, as in Algorithm 2 of the
+paper. PAPER.md proves what is claimed here.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedneighbors.privacy._guarantees import (
+    ApproxDP,
+    Guarantee,
+    Number,
+    PureDP,
+    Sensitivity,
+    exact,
+)
+from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
+
+Promise = Literal["exact", "certified"]
+"""What is promised of the answer: always exact, or flagged where it is not."""
+
+FIRST_COUNTS = Sensitivity(
+    unit="a record of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
+)
+"""How far the first counts of all providers together move: one bound leaves the k lowest, one
+enters."""
+
+SECOND_COUNT = Sensitivity(
+    unit="a record of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
+)
+"""How far one provider's second count moves, given all first counts as they were sent."""
+
+_FIRST_SHARE = Fraction(2, 5)
+_DIGITS = 60
+_ROUNDING = Decimal(10) ** -40
+
+
+@dataclass(frozen=True)
+class CountNoise:
+    """Noise of the mended DANN* (``variant="mended"``).
+
+    The first count may come out too low: the second round mends that. It is shifted up all the
+    same, since asking for a few objects too many costs less than a long second round. The second
+    count is shifted so far that it seldom (``"certified"``) or never (``"exact"``) comes out below
+    what is needed.
+
+    Parameters
+    ----------
+    epsilon : number
+        Of one query, above 0; two fifths pay for the first counts, the rest for the second.
+    delta : number
+        In (0, 1) for ``promise="exact"``, which cuts noise below 0; 0 for ``"certified"``.
+    n_providers, k : int
+        Of the query; public.
+    promise : {"exact", "certified"}
+        See above.
+    failure : number
+        Under ``"certified"``: how likely any of the providers is asked for too little.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> CountNoise(1, "1e-6", n_providers=8, k=128).cost
+    ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
+    >>> CountNoise(1, 0, n_providers=8, k=128, promise="certified").second_shift
+    7
+    """
+
+    epsilon: Number
+    delta: Number = 0
+    n_providers: int = field(kw_only=True)
+    k: int = field(kw_only=True)
+    promise: Promise = field(default="exact", kw_only=True)
+    failure: Number = field(default=Fraction(1, 20), kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_budget(self.epsilon, self.n_providers, self.k)
+        if self.promise not in ("exact", "certified"):
+            raise ValueError(f"expected 'exact' or 'certified', got {self.promise!r}")
+        delta = exact(self.delta, "delta")
+        if self.promise == "exact" and not 0 < delta < 1:
+            raise ValueError(
+                f"answers that are always exact need a delta in (0, 1), got {self.delta!r}; give "
+                "one such as 1e-6, or take guarantee='certified'"
+            )
+        if self.promise == "certified" and delta:
+            raise ValueError(
+                f"certified answers need no delta and would not use it: got {self.delta!r}; leave "
+                "it out"
+            )
+        require_failure(self.failure)
+        for name in ("epsilon", "delta", "failure"):  # so that equal laws are equal in all digits
+            object.__setattr__(self, name, exact(getattr(self, name), name))
+
+    @property
+    def cost(self) -> Guarantee:
+        """What one query tells one provider about the records of the others."""
+        return _settled(self).cost
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same for the same noise at the same price, however it was written."""
+        first = f"{self.first_scale} {self.first_shift}"
+        second = f"{self.second_scale} {self.second_shift}"
+        return f"mended {self.promise} {self.k} {first} {second} {self.cost!r}"
+
+    @property
+    def first_scale(self) -> Fraction:
+        """Scale of the noise on a first count."""
+        return _settled(self).first.scale
+
+    @property
+    def second_scale(self) -> Fraction:
+        """Scale of the noise on a second count."""
+        return _settled(self).second.scale
+
+    @property
+    def first_shift(self) -> int:
+        """By how much first counts are raised: the noise's scale, and half of their own spread."""
+        return _settled(self).first_shift
+
+    @property
+    def second_shift(self) -> int:
+        """By how much second counts are raised.
+
+        ``"exact"``: the least B with P(noise <= -B) <= delta, which is what cutting the sum at 0
+        costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
+        """
+        return _settled(self).second_shift
+
+    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
+        """Draw what is added to one provider's two counts, shifts included."""
+        return self.draws(1, bits=bits)[0]
+
+    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+        """Draw the same for ``n`` providers, each independently of the others."""
+        settled = _settled(self)
+        first = settled.first.noise(n, bits=bits) + settled.first_shift
+        second = settled.second.noise(n, bits=bits) + settled.second_shift
+        if self.promise == "exact":
+            second = np.maximum(second, 0)
+        return list(zip(first.tolist(), second.tolist(), strict=True))
+
+
+class _Settled(NamedTuple):
+    """What follows from the parameters of a law."""
+
+    first: DiscreteLaplace
+    second: DiscreteLaplace
+    first_shift: int
+    second_shift: int
+    cost: Guarantee
+
+
+@lru_cache(maxsize=64)
+def _settled(law: CountNoise) -> _Settled:
+    """Work out a law; every query has one of its own, and most are equal."""
+    epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
+    first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
+    second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
+    if law.promise == "exact":
+        shift = least_shift(second.scale, delta)
+    else:
+        chance = exact(law.failure, "failure") / law.n_providers
+        shift = max(least_shift(second.scale, chance) - 1, 0)
+    spent = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
+    return _Settled(
+        first,
+        second,
+        first_shift=math.ceil(first.scale + Fraction(math.sqrt(law.k / law.n_providers)) / 2),
+        second_shift=shift,
+        cost=ApproxDP(spent, delta) if delta else PureDP(spent),
+    )
+
+
+@dataclass(frozen=True)
+class PaperNoise:
+    """Noise as Algorithm 2 prints it (lines 12-13); its promises do not hold.
+
+    Each count gets integer Laplace noise of scale 2 / epsilon and is raised by
+    -(2 / epsilon) ln(2 lambda). The paper claims epsilon for a query. The first counts of all
+    providers together move by 2, and given those the second by 2, so that a query costs at most
+    2 epsilon; on small tables it is found to cost 1.5 epsilon.
+
+    Parameters
+    ----------
+    epsilon : number
+        As the paper counts it.
+    n_providers, k : int
+        Of the query.
+    failure : number
+        lambda: how likely one count, not one answer, comes out too low.
+    """
+
+    epsilon: Number
+    n_providers: int = field(kw_only=True)
+    k: int = field(kw_only=True)
+    failure: Number = field(default=Fraction(1, 20), kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_budget(self.epsilon, self.n_providers, self.k)
+        require_failure(self.failure)
+
+    @cached_property
+    def cost(self) -> PureDP:
+        """What one query costs at most: epsilon for the first counts, as much for the second."""
+        return PureDP(2 * exact(self.epsilon, "epsilon"))
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same for the same noise at the same price, however it was written."""
+        return f"as printed {self.k} {self.scale} {self.shift} {self.cost!r}"
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on either count."""
+        return self._noise.scale
+
+    @cached_property
+    def shift(self) -> int:
+        """By how much either count is raised."""
+        return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
+
+    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
+        """Draw what is added to one provider's two counts, shifts included."""
+        return self.draws(1, bits=bits)[0]
+
+    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+        """Draw the same for ``n`` providers, each independently of the others."""
+        drawn = self._noise.noise(2 * n, bits=bits) + self.shift
+        return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
+
+    @cached_property
+    def _noise(self) -> DiscreteLaplace:
+        return DiscreteLaplace(2 / exact(self.epsilon, "epsilon"))
+
+
+def least_shift(scale: Fraction, chance: Fraction) -> int:
+    """Return the least B of 0 or more with P(L <= -B) <= ``chance`` for discrete Laplace noise L.
+
+    With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are kept, and a hair is
+    given away to their rounding.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        log_a = -Decimal(scale.denominator) / Decimal(scale.numerator)
+        wanted = Decimal(chance.numerator) / Decimal(chance.denominator)
+        limit = (wanted * (1 + log_a.exp()) * (1 - _ROUNDING)).ln()
+        return max(math.ceil(limit / log_a), 0)
+
+
+def require_budget(epsilon: Number, n_providers: int, k: int) -> None:
+    """Refuse what no query can have.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is not above 0, or there is no provider or neighbour.
+    """
+    if not exact(epsilon, "epsilon") > 0:
+        raise ValueError(f"expected epsilon above 0, got {epsilon!r}")
+    if n_providers < 1 or k < 1:
+        raise ValueError(f"expected providers and neighbors, got {n_providers} and {k}")
+
+
+def require_failure(failure: Number) -> None:
+    """Refuse a probability that is none.
+
+    Raises
+    ------
+    ValueError
+        If it is not in (0, 1).
+    """
+    if not 0 < exact(failure, "failure") < 1:
+        raise ValueError(f"expected failure in (0, 1), got {failure!r}")

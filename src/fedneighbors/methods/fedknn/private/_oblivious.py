@@ -1,0 +1,214 @@
+"""The broker's steps of DANN* on shelves of one size: what is touched depends on m and k alone.
+
+A shelf holds a row of k places for each provider and round, filled up with infinite distances. Rows
+are merged by the bitonic network of :mod:`~fedneighbors.kernels._bitonic`, along which names follow
+in the end; counts and ranks are sums over whole arrays, so that no address depends on what a shelf
+holds. (That Python itself keeps no secret of small integers is left aside: an enclave would run
+this compiled.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels._bitonic import (
+    LOAD_WORDS,
+    Entries,
+    Merge,
+    carried,
+    merge_recorded,
+    merge_sorted,
+)
+from fedneighbors.methods.fedknn.algorithm import Merged
+from fedneighbors.methods.fedknn.private._padding import MOST_BYTES_OF_A_NAME, PaddedNearestReply
+
+
+def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
+    """Return how many of the k lowest bounds are each provider's (Algorithm 2, lines 5-9).
+
+    Ties go to the provider of the lower name. The counts are those of
+    :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts` without their floor of 1.
+
+    Parameters
+    ----------
+    bounds : mapping of str to float64 array of shape (k,)
+        Ascending, filled up with infinity.
+    k : int
+        Neighbours wanted.
+
+    Examples
+    --------
+    >>> counts_of_bounds({"P1": np.array([2.0, 8.0]), "P2": np.array([1.0, np.inf])}, 2)
+    {'P1': 1, 'P2': 1}
+    """
+    names = sorted(bounds)
+    rows = np.array([bounds[name] for name in names])[:, np.newaxis]
+    lowest = merge_sorted(_entries(rows, np.int64(0), np.arange(rows.shape[2])), k)
+    owners = np.arange(len(names))[:, np.newaxis]
+    counts = ((lowest.providers == owners) & np.isfinite(lowest.distances)).sum(axis=1)
+    return dict(zip(names, counts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """What the providers returned so far, a row of k places for each provider and round.
+
+    Parameters
+    ----------
+    providers : tuple of str
+        In ascending order.
+    replies : tuple of tuples of PaddedNearestReply
+        For each round the reply of each provider.
+    distances : float64 array of shape (m, n_rounds, k)
+        Ascending, then infinite.
+    ties : int64 array of shape (m, n_rounds, k)
+        Tie keys.
+    filled : int64 array of shape (m, n_rounds)
+        Places taken, from the left.
+    exhausted : bool array of shape (m,)
+        Whether the provider has no further object.
+    exact : bool array of shape (m,)
+        Whether its index can have missed none.
+    """
+
+    providers: tuple[str, ...]
+    replies: tuple[tuple[PaddedNearestReply, ...], ...]
+    distances: Floats
+    ties: Integers
+    filled: Integers
+    exhausted: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "Shelf":
+        """Lay out one reply of each provider."""
+        names = tuple(sorted(replies))
+        rows = tuple(replies[name] for name in names)
+        numbers = np.array([reply.numbers for reply in rows], np.int64)
+        flags = np.array([reply.flags for reply in rows], np.bool_)
+        return cls(
+            providers=names,
+            replies=(rows,),
+            distances=np.array([reply.distances for reply in rows])[:, np.newaxis],
+            ties=np.array([reply.ties for reply in rows])[:, np.newaxis],
+            filled=numbers[:, :1],
+            exhausted=flags[:, 0],
+            exact=flags[:, 1],
+        )
+
+    @property
+    def k(self) -> int:
+        """Places in a row."""
+        return int(self.distances.shape[2])
+
+    @property
+    def n_filled(self) -> Integers:
+        """Objects of each provider, of all rounds together."""
+        total: Integers = self.filled.sum(axis=1)
+        return total
+
+    @property
+    def positions(self) -> Integers:
+        """The place of each object among all of its provider: (m, n_rounds, k)."""
+        before = self.filled.cumsum(axis=1) - self.filled
+        places: Integers = before[:, :, np.newaxis] + np.arange(self.k)
+        return places
+
+    @property
+    def verified(self) -> dict[str, int]:
+        """Objects that each provider has verified."""
+        last = zip(self.providers, self.replies[-1], strict=True)
+        return {name: int(reply.numbers[1]) for name, reply in last}
+
+    def then(self, more: "Shelf") -> "Shelf":
+        """Return the shelf with the rows of the next round behind it."""
+        return Shelf(
+            providers=self.providers,
+            replies=self.replies + more.replies,
+            distances=np.concatenate([self.distances, more.distances], axis=1),
+            ties=np.concatenate([self.ties, more.ties], axis=1),
+            filled=np.concatenate([self.filled, more.filled], axis=1),
+            exhausted=self.exhausted | more.exhausted,
+            exact=self.exact & more.exact,
+        )
+
+    def cut(self, lengths: Mapping[str, int]) -> "Shelf":
+        """Return the shelf with so many objects of each provider, as if no more had come."""
+        limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
+        before = self.filled.cumsum(axis=1) - self.filled
+        kept = self.positions < limits[:, :, np.newaxis]
+        return replace(
+            self,
+            distances=np.where(kept, self.distances, np.inf),
+            ties=np.where(kept, self.ties, 0),
+            filled=np.clip(limits - before, 0, self.filled),
+            exhausted=self.exhausted & (self.n_filled <= limits[:, 0]),
+        )
+
+    def ranks_of_last(self) -> dict[str, int]:
+        """Return q_i: the rank, from 1, of each provider's last object, k where it is outside.
+
+        Algorithm 2, lines 18-19. A provider without objects counts as outside.
+        """
+        ranks = np.where(self._ranks > 0, self._ranks, self.k)
+        return dict(zip(self.providers, ranks.tolist(), strict=True))
+
+    def certain(self) -> bool:
+        """Return whether the k nearest on the shelf are surely those of all objects."""
+        outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_filled > 0))
+        return bool((outside | self.exhausted).all())
+
+    def nearest(self) -> Merged:
+        """Return the k nearest objects on the shelf, for the user."""
+        smallest = self._merge.smallest
+        n = int(np.isfinite(smallest.distances).sum())
+        loads = carried(self._names(), self._merge)[:n]
+        raw, width = loads[:, :-1].tobytes(), MOST_BYTES_OF_A_NAME
+        ends = (np.arange(n) * width + loads[:, -1]).tolist()
+        ranks = zip(self.providers, self._ranks.tolist(), strict=True)
+        return Merged(
+            distances=smallest.distances[:n],
+            owners=tuple(self.providers[place] for place in smallest.providers[:n].tolist()),
+            ids=tuple(raw[t * width : end].decode() for t, end in enumerate(ends)),
+            last={name: rank for name, rank in ranks if rank > 0},
+        )
+
+    @cached_property
+    def _merge(self) -> Merge:
+        return merge_recorded(_entries(self.distances, self.ties, self.positions))
+
+    @cached_property
+    def _ranks(self) -> Integers:
+        """The rank of each provider's last object, from 1, and 0 where it is outside."""
+        smallest = self._merge.smallest
+        owners = np.arange(len(self.providers))[:, np.newaxis]
+        last = smallest.positions == self.n_filled[:, np.newaxis] - 1
+        last &= (smallest.providers == owners) & np.isfinite(smallest.distances)
+        ranks: Integers = (last * np.arange(1, self.k + 1)).sum(axis=1)
+        return ranks
+
+    def _names(self) -> Integers:
+        """Return the bytes of each name and their number, in words of eight bytes."""
+        m, n_rounds, k = self.distances.shape
+        words = np.empty((m, n_rounds, k, LOAD_WORDS), np.int64)
+        for number, round_ in enumerate(self.replies):
+            for row, reply in enumerate(round_):
+                words[row, number, :, :-1] = np.ascontiguousarray(reply.names).view(np.int64)
+                words[row, number, :, -1] = reply.lengths
+        return words.reshape(m * n_rounds, k, LOAD_WORDS)
+
+
+def _entries(distances: Floats, ties: Integers | np.int64, places: Integers) -> Entries:
+    """Return rows as lists of the network; what is infinite is filling and comes last."""
+    shape, none = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
+    owners = np.arange(len(distances))[:, np.newaxis, np.newaxis]
+    return Entries(
+        distances.reshape(shape),
+        (none + ties).reshape(shape),
+        (none + owners).reshape(shape),
+        (none + places).reshape(shape),
+    )

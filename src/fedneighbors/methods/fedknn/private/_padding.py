@@ -1,0 +1,190 @@
+"""Messages of DANN*: each kind has one size, whatever a provider holds or is asked for."""
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import message
+from fedneighbors.methods.fedknn._messages import NearestReply
+
+MOST_BYTES_OF_A_NAME = 64
+"""Bytes that the name of an object takes in UTF-8, filled up to this number."""
+
+EPOCH_BYTES = 16
+"""Bytes of the word that stands for a table of objects."""
+
+LONGEST_STEP_S = 600.0
+"""Seconds between two points of the grid on which replies leave, at most."""
+
+
+@message
+class PaddedBoundReply:
+    """The k lowest bounds of a provider, infinite where it has fewer, and its epoch.
+
+    The epoch is a random word that a provider draws anew when its objects change.
+    """
+
+    bounds: Floats
+    epoch: bytes
+
+    def __post_init__(self) -> None:
+        known = self.bounds[np.isfinite(self.bounds)]
+        if self.bounds.ndim != 1 or (np.diff(known) < 0).any() or (known < 0).any():
+            raise ValueError("bounds are not an ascending vector of 0 or more")
+        if not np.isposinf(self.bounds[len(known) :]).all():
+            raise ValueError("bounds are not filled up at their end")
+        if len(self.epoch) != EPOCH_BYTES:
+            raise ValueError(f"an epoch has {EPOCH_BYTES} bytes")
+
+
+@message
+class PaddedBoundRequest:
+    """Open a query and ask for the ``k`` lowest bounds; the reply leaves on a grid of time."""
+
+    reply: ClassVar[type] = PaddedBoundReply
+    name: str
+    query: bytes
+    k: int
+    grid_s: float
+
+    def __post_init__(self) -> None:
+        _require_shape(self.k, self.grid_s)
+
+    def check(self, party: str, reply: PaddedBoundReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse a reply of another size."""
+        if reply.bounds.shape != (self.k,):
+            raise ValueError(f"{len(reply.bounds)} bounds came, {self.k} are a full reply")
+
+
+@message
+class PaddedNearestReply:
+    """The next objects of a provider, filled up to ``k``.
+
+    Arrays of ``k`` rows: ``distances`` (infinite) and ``ties`` (0), the bytes of ``names``, zeros
+    behind their end, and the ``lengths`` of names. ``numbers`` are how many objects these are, and
+    how many the provider has verified; ``flags`` are ``exhausted`` and ``exact``.
+    """
+
+    distances: Floats
+    ties: Integers
+    names: npt.NDArray[np.uint8]
+    lengths: Integers
+    numbers: Integers
+    flags: npt.NDArray[np.uint8]
+
+
+@message
+class PaddedNearestRequest:
+    """Ask for the next objects of a query; the count has one size on the wire, as all else."""
+
+    reply: ClassVar[type] = PaddedNearestReply
+    name: str
+    query: bytes
+    count: Integers
+    k: int
+    grid_s: float
+
+    def __post_init__(self) -> None:
+        _require_shape(self.k, self.grid_s)
+        if self.count.shape != (1,) or not 0 <= self.count[0] <= self.k:
+            raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
+
+    def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse a reply of another size, or one that does not hold what was asked for."""
+        found = unpad_nearest(reply, self.k)
+        if len(found.ids) > int(self.count[0]):
+            raise ValueError(f"{len(found.ids)} objects came, {int(self.count[0])} were asked for")
+        if len(found.ids) < int(self.count[0]) and not found.exhausted:
+            raise ValueError(
+                f"{len(found.ids)} of {int(self.count[0])} objects came, and more are left"
+            )
+
+
+def _require_shape(k: int, grid_s: float) -> None:
+    if k < 1 or not 0 <= grid_s <= LONGEST_STEP_S:
+        raise ValueError(
+            f"expected k of 1 or more and a step of 0 to {LONGEST_STEP_S} seconds, got {k} and "
+            f"{grid_s}"
+        )
+
+
+def pad_bounds(bounds: Floats, k: int, epoch: bytes) -> PaddedBoundReply:
+    """Return the ``k`` lowest of all bounds of a provider as a reply of one size."""
+    full = np.full(k, np.inf)
+    lowest = np.sort(bounds)[:k]
+    full[: len(lowest)] = lowest
+    return PaddedBoundReply(full, epoch)
+
+
+def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
+    """Return a reply of at most ``k`` objects as one of ``k``.
+
+    Raises
+    ------
+    ValueError
+        If a name takes more than ``MOST_BYTES_OF_A_NAME``.
+    """
+    n = len(reply.ids)
+    distances, ties = np.full(k, np.inf), np.zeros(k, np.int64)
+    distances[:n], ties[:n] = reply.distances, reply.ties
+    names, lengths = np.zeros((k, MOST_BYTES_OF_A_NAME), np.uint8), np.zeros(k, np.int64)
+    for place, name in enumerate(reply.ids):
+        raw = name.encode()
+        if len(raw) > MOST_BYTES_OF_A_NAME:
+            raise ValueError(
+                f"expected names of at most {MOST_BYTES_OF_A_NAME} bytes, one has {len(raw)}"
+            )
+        names[place, : len(raw)] = np.frombuffer(raw, np.uint8)
+        lengths[place] = len(raw)
+    return PaddedNearestReply(
+        distances=distances,
+        ties=ties,
+        names=names,
+        lengths=lengths,
+        numbers=np.array([n, reply.n_verified], np.int64),
+        flags=np.array([reply.exhausted, reply.exact], np.uint8),
+    )
+
+
+def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
+    """Return the objects that a padded reply holds.
+
+    Raises
+    ------
+    ValueError
+        If it is not a reply of ``k`` rows, or its objects break the rules of
+        :class:`~fedneighbors.methods.fedknn._messages.NearestReply`.
+    """
+    shapes = (reply.distances.shape, reply.ties.shape, reply.names.shape, reply.lengths.shape)
+    if shapes != ((k,), (k,), (k, MOST_BYTES_OF_A_NAME), (k,)):
+        raise ValueError(f"expected a reply of {k} rows, got arrays of shapes {shapes}")
+    if reply.numbers.shape != (2,) or reply.flags.shape != (2,) or (reply.flags > 1).any():
+        raise ValueError("expected two numbers and two flags")
+    n, n_verified = reply.numbers.tolist()
+    if not 0 <= n <= k or n_verified < 0:
+        raise ValueError(f"expected 0 to {k} objects, got {n}, of {n_verified} verified")
+    lengths = reply.lengths[:n]
+    if ((lengths < 0) | (lengths > MOST_BYTES_OF_A_NAME)).any():
+        raise ValueError(f"expected names of at most {MOST_BYTES_OF_A_NAME} bytes")
+    _require_empty_filling(reply, n)
+    ids = tuple(
+        reply.names[place, :length].tobytes().decode() for place, length in enumerate(lengths)
+    )
+    return NearestReply(
+        distances=reply.distances[:n],
+        ties=reply.ties[:n],
+        ids=ids,
+        exhausted=bool(reply.flags[0]),
+        exact=bool(reply.flags[1]),
+        n_verified=n_verified,
+    )
+
+
+def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
+    """Refuse anything behind the last object, which nobody would look at and the merge would."""
+    behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
+    written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
+    if written or not np.isposinf(reply.distances[n:]).all():
+        raise ValueError("what fills up a reply is not empty")

@@ -1,0 +1,307 @@
+"""FedPNN's party: what one organization answers of its table."""
+
+import logging
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
+from fedneighbors.methods.fedpnn._exposure import Exposure
+from fedneighbors.methods.fedpnn._frame import Constants, Frame, column_constants, make_frame
+from fedneighbors.methods.fedpnn._messages import (
+    CentersReply,
+    CentersRequest,
+    ConstantsReply,
+    ConstantsRequest,
+    ModelRelease,
+    MomentsReply,
+    MomentsRequest,
+    Receipt,
+    SchemaRequest,
+    SelectionReply,
+    SelectionRequest,
+    read_frame,
+)
+from fedneighbors.methods.fedpnn._metric import class_moments, without_few_pairs
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._releases import Released, group_means, release_centers
+from fedneighbors.methods.fedpnn._selection import class_sums
+from fedneighbors.methods.fedpnn._smoothing import leave_one_out_losses
+from fedneighbors.methods.fedpnn._withholding import (
+    in_usual_classes,
+    without_few_cells,
+    without_few_told,
+)
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS
+from fedneighbors.tabular._schema import Schema, describe, label_positions
+
+log = logging.getLogger(__name__)
+
+
+class FedPNNParty:
+    """One organization's table and what it answers.
+
+    Rows of classes with fewer than ``min_count`` of them enter nothing that it sends; it does not
+    announce their labels either.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : float64 array of shape (n_rows, n_features)
+        Missing cells are NaN; below 2**200 in magnitude.
+    y : array of shape (n_rows,)
+        Labels: strings, integers, floats or booleans.
+    feature_names : sequence of str, optional
+        Column names.
+    label_name : str
+        Name of the label, for error messages.
+    min_count : int
+        Fewest records that anything it sends stands for; it refuses to go below.
+    n_threads : int
+        For clusters and smoothing; what it sends does not depend on it.
+    model_path : path, optional
+        Where the finished model is written.
+
+    Attributes
+    ----------
+    model : FedPNNModel or None
+        The finished model, once training is over.
+    exposure : Exposure or None
+        What its centers tell of single records, once it has sent them.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        SchemaRequest,
+        SelectionRequest,
+        ConstantsRequest,
+        MomentsRequest,
+        CentersRequest,
+        ModelRelease,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        *,
+        feature_names: tuple[str, ...] | None = None,
+        label_name: str = "target",
+        min_count: int = 5,
+        n_threads: int = 1,
+        model_path: str | Path | None = None,
+    ) -> None:
+        if len(y) != len(x):
+            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
+        self.name = name
+        self.model: FedPNNModel | None = None
+        self.exposure: Exposure | None = None
+        self._x = np.asarray(x)
+        self._y = np.asarray(y)
+        self._feature_names = feature_names
+        self._label_name = label_name
+        self._min_count = min_count
+        self._n_threads = n_threads
+        self._path = None if model_path is None else Path(model_path)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        if getattr(request, "min_count", self._min_count) < self._min_count:
+            raise Refuse("fewer records for a number are asked for than this party allows")
+        match request:
+            case SchemaRequest():
+                return self._schema(request)
+            case SelectionRequest():
+                return self._sums(request)
+            case ConstantsRequest():
+                return _sent(self._constants(request))
+            case MomentsRequest():
+                return self._moments(request)
+            case CentersRequest():
+                return self._centers(request)
+            case ModelRelease():
+                self.model = FedPNNModel.from_bytes(request.model)
+                if self._path is not None:
+                    self.model.save(self._path)
+                return Receipt()
+        raise Refuse("unknown request")
+
+    def _schema(self, request: SchemaRequest) -> Schema:
+        """Return what the table looks like, without labels of few rows."""
+        schema = describe(
+            self._x, self._y, self._feature_names, self._label_name, allow_missing=True
+        )
+        huge = np.flatnonzero(
+            (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
+        )
+        if len(huge):
+            names = self._feature_names
+            where = f"column {huge[0]}" if names is None else names[huge[0]]
+            raise Refuse("a value is 2**200 or more in magnitude; rescale the column", where)
+        usual = in_usual_classes(self._y, min_count=request.min_count)
+        announced = set(np.unique(self._y[usual]).tolist())
+        labels = tuple(label for label in schema.labels if label in announced)
+        return replace(schema, labels=labels, label_kind=schema.label_kind if labels else "none")
+
+    def _told(
+        self, min_count: int, columns: Integers | None, n_features: int | None = None
+    ) -> tuple[Floats, npt.NDArray[Any]]:
+        """Return the rows and labels of classes that have enough of them."""
+        if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
+            raise Refuse("a column is asked for that the table does not have")
+        if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
+            raise Refuse("the number of columns is not the announced one")
+        usual = in_usual_classes(self._y, min_count=min_count)
+        x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
+        return np.asarray(x, np.float64), self._y[usual]
+
+    def _positions(self, y: npt.NDArray[Any], classes: tuple[Any, ...]) -> Integers:
+        return label_positions(y, classes, name=self._label_name)
+
+    def _sums(self, request: SelectionRequest) -> SelectionReply:
+        x, y = self._told(request.min_count, None, request.n_features)
+        labels = self._positions(y, request.classes)
+        sums = class_sums(x, labels, len(request.classes), min_count=request.min_count)
+        return SelectionReply(sums.counts, sums.sums, sums.squares)
+
+    def _constants(self, request: ConstantsRequest | CentersRequest) -> Constants:
+        x, y = self._told(request.min_count, request.columns)
+        _, labels = np.unique(y, return_inverse=True)
+        return column_constants(
+            x,
+            n_knots=request.n_knots,
+            min_count=request.min_count,
+            labels=labels.astype(np.int64),
+        )
+
+    def _points(self, request: MomentsRequest | CentersRequest, frame: Frame) -> "_Points":
+        """Return the points of rows that anything may leave of."""
+        x, y = self._told(request.min_count, request.columns, frame.n_features)
+        labels = self._positions(y, request.classes)
+        return _Points.of(x, labels, frame, min_count=request.min_count)
+
+    def _moments(self, request: MomentsRequest) -> MomentsReply:
+        frame = read_frame(request.frame)
+        points = self._points(request, frame)
+        moments = class_moments(points.points, points.labels, len(request.classes))
+        if np.isnan(points.x).any():
+            moments = without_few_pairs(
+                moments,
+                points.points,
+                frame.nothing_known(),
+                np.hstack([~np.isnan(points.x), points.points[:, frame.n_features :] > 0]),
+                n_columns=frame.n_features,
+                min_count=request.min_count,
+            )
+        return MomentsReply(moments.counts, moments.sums, moments.products)
+
+    def _centers(self, request: CentersRequest) -> CentersReply:
+        if request.frame:
+            frame = read_frame(request.frame)
+            sent = _nothing(frame.n_features)
+        else:
+            constants = self._constants(request)
+            frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
+            frame, sent = frame.without_indicators(), _sent(constants)
+        rows = self._points(request, frame)
+        points, labels = _measured(rows.points, request.metric), rows.labels
+        released = release_centers(
+            points,
+            labels,
+            len(request.classes),
+            threshold=request.threshold,
+            factor=request.factor,
+            classwise=request.classwise,
+            min_count=request.min_count,
+            means=request.means,
+            n_threads=self._n_threads,
+        )
+        if request.means and np.isnan(rows.x).any():
+            again = _Points.of(rows.x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_measured(again.points, request.metric), released.rows)
+            released = replace(released, centers=means)
+        self.exposure = released.exposure.beside(len(self._y) - len(labels))
+        log.info("party %s: %s", self.name, self.exposure)
+        if released.advice:
+            warnings.warn(
+                f"party {self.name!r}: client_threshold{released.advice}; None lets each party "
+                "choose",
+                UserWarning,
+                stacklevel=2,
+            )
+        return CentersReply(
+            released.centers,
+            released.counts,
+            released.silent,
+            self._own_choice(points, labels, released, request.activation),
+            sent.knots,
+            sent.sizes,
+            sent.n_missing,
+            sent.told,
+        )
+
+    def _own_choice(
+        self, points: Floats, labels: Integers, released: Released, activation: str
+    ) -> int:
+        """Return which smoothing costs the rows of a party least, its classes weighing alike.
+
+        Its losses themselves would tell single records. -1 if it has rows of one class alone, which
+        any smoothing suits.
+        """
+        told = np.flatnonzero(~released.silent)
+        if len(told) < 2:
+            return -1
+        losses = np.zeros(len(SIGMAS))
+        for label in told:
+            rows = labels == label
+            own = leave_one_out_losses(
+                points[rows],
+                labels[rows],
+                released.centers,
+                released.counts,
+                activation=activation,
+                n_threads=self._n_threads,
+            )
+            losses += own / rows.sum()
+        return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Rows without cells that are few in their group, and where they lie in a frame."""
+
+    x: Floats
+    labels: Integers
+    points: Floats
+
+    @classmethod
+    def of(cls, x: Floats, groups: Integers, frame: Frame, *, min_count: int) -> "_Points":
+        """Return the points of rows in groups of at least ``min_count``: classes, or clusters."""
+        kept = without_few_cells(x, groups, min_count=min_count)
+        points, n = frame.apply(kept), frame.n_features
+        points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
+        return cls(kept, groups, points)
+
+
+def _measured(points: Floats, metric: Floats) -> Floats:
+    """Return points in a metric; the empty one is the unit metric."""
+    return points @ metric if len(metric) else points
+
+
+def _sent(constants: Constants) -> ConstantsReply:
+    return ConstantsReply(constants.knots, constants.sizes, constants.n_missing, constants.told)
+
+
+def _nothing(n_features: int) -> ConstantsReply:
+    empty = np.zeros((n_features, 0))
+    return ConstantsReply(
+        empty, empty.astype(np.int64), np.zeros(n_features, np.int64), np.zeros(n_features, bool)
+    )

@@ -1,0 +1,297 @@
+"""What a party's rows become before they leave it: vectors, and how far one row moves them.
+
+Three vectors, each a sum over rows. The *origin*: how many rows, and their sum in the cube that the
+bounds span. The *class sums*: how many rows of each class, and the sum of their directions as seen
+from the noised origin. The *cells*: how many rows of each class lie in which part of a fixed grid
+along one noised axis. Where they are cut depends on public or noised numbers alone, so that one row
+moves its own summand and nothing else.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import PrivacyError
+from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.noise._calibration import portion
+from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIANCE
+
+SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
+"""Of the budget of one training. With more than two classes there are no cells, and their share
+goes to the class sums."""
+
+N_CELLS = 8
+"""Cells of the axis, from -1 to 1."""
+
+_RADIUS = Fraction(4, 5)  # of the half diagonal of the cube, up to which rows count
+_COUNT = Fraction(2, 5)  # weight of a row's count beside the reach of its vector
+_FINEST, _COARSEST = 1 << 10, 1 << 4
+
+
+def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
+    """Return lowest and highest value of each column as they were declared.
+
+    Raises
+    ------
+    ValueError
+        If they were not, or do not fit the columns.
+    """
+    if privacy.bounds is None:
+        raise ValueError(
+            "private training cuts values to a range that is public: give bounds, an array of "
+            "shape (n_features, 2) with the lowest and highest value of each column. Take them "
+            "from what the columns mean or from their documentation; read off the rows they would "
+            "tell of single records and void the guarantee"
+        )
+    low, high = (np.asarray(bound, np.float64) for bound in privacy.bounds)
+    for bound in (low, high):
+        if bound.shape not in ((), (n_features,)) or not np.isfinite(bound).all():
+            raise ValueError(
+                f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
+            )
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(high - low).all()
+    if (low > high).any() or not finite:
+        raise ValueError("expected low bounds below the high ones, within a finite range")
+    return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
+
+
+def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
+    """Return the part of the budget that one release may use; all of them add up to the whole.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        The budget of one training.
+    of : {"origin", "class sums", "cells"}
+        The release.
+    n_classes : int
+        Two classes are told apart along cells.
+    """
+    share = SHARES[of]
+    if of == "class sums" and n_classes > 2:
+        share += SHARES["cells"]
+    return portion(privacy, share)
+
+
+def levels_of(
+    allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], *, most: int = _FINEST
+) -> int:
+    """Return how many integer steps stand for 1, a function of what was agreed alone.
+
+    The noise is the same in the units of the table for any number, so that the finest is taken that
+    the samplers bear.
+
+    Parameters
+    ----------
+    allowed : PureDP or ZCDP
+        Part of the budget.
+    moved : callable
+        From a number of steps to the sensitivity.
+    most : int
+        The finest.
+
+    Raises
+    ------
+    PrivacyError
+        If not even coarse steps will do; everything would drown in the noise anyway.
+    """
+    levels = most
+    while levels >= _COARSEST:
+        stated = moved(levels)
+        if isinstance(allowed, PureDP):
+            fits = stated.l1 / allowed.epsilon <= LARGEST_SCALE
+        else:
+            fits = stated.l2_squared / (2 * allowed.rho) <= LARGEST_VARIANCE
+        if fits:
+            return levels
+        levels //= 2
+    raise PrivacyError(
+        f"sums over so many columns would drown in the noise that {allowed} calls for; use fewer "
+        "columns, a larger epsilon, or allow a delta"
+    )
+
+
+def origin_reach(n_features: int, levels: int) -> int:
+    """Return up to which length, in steps, a row counts in the cube."""
+    squared = _RADIUS**2 * levels**2 * n_features
+    return math.isqrt(squared.numerator // squared.denominator)
+
+
+def count_weight(reach: int) -> int:
+    """Return how many steps one row adds to a count beside vectors of this reach."""
+    return max(1, int(_COUNT * reach))
+
+
+def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves :func:`origin_sums`.
+
+    A row adds its weight w to the count and a vector v with norm(v) <= R, abs(v_j) <= levels, so
+    that norm(v, 1) <= sqrt(n_features) R by Cauchy and Schwarz. A row exchanged leaves the count
+    and moves the sum by v - v'.
+    """
+    reach = origin_reach(n_features, levels)
+    largest = min(levels, reach)
+    l1 = min(n_features * largest, math.isqrt(n_features * reach**2))
+    if neighbors == "replace_one":
+        return Sensitivity("row", neighbors, l1=2 * l1, l2_squared=4 * reach**2, linf=2 * largest)
+    weight = count_weight(reach)
+    return Sensitivity(
+        "row",
+        neighbors,
+        l1=weight + l1,
+        l2_squared=weight**2 + reach**2,
+        linf=max(weight, largest),
+    )
+
+
+def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves :func:`class_sums`.
+
+    A row adds its weight w to the count of its class and a vector v with norm(v) <= levels to the
+    sum of its class. A row exchanged for one of the same class moves one sum by v - v', for one of
+    another class it moves two counts by w and two sums by v and v'.
+    """
+    weight = count_weight(levels)
+    l1 = math.isqrt(n_features * levels**2)
+    if neighbors == "replace_one":
+        return Sensitivity(
+            "row",
+            neighbors,
+            l1=2 * (weight + l1),
+            l2_squared=max(4 * levels**2, 2 * (weight**2 + levels**2)),
+            linf=2 * levels,
+        )
+    return Sensitivity(
+        "row", neighbors, l1=weight + l1, l2_squared=weight**2 + levels**2, linf=levels
+    )
+
+
+def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
+    """Return how far one row moves :func:`cell_counts`: one cell by one, exchanged two of them."""
+    cells = 1 if neighbors == "add_remove" else 2
+    return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
+
+
+def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
+    """Return rows cut to public bounds and brought to [-1, 1]; missing cells go to the middle.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        Missing cells are NaN.
+    bounds : pair of float64 arrays of shape (n_features,)
+        Lowest and highest value of each column.
+
+    Examples
+    --------
+    >>> bounds = (np.array([0.0, 1.0]), np.array([4.0, 9.0]))
+    >>> in_cube(np.array([[1.0, np.nan], [9.0, 1.0]]), bounds).tolist()
+    [[-0.5, 0.0], [1.0, -1.0]]
+    """
+    low, high = bounds
+    half = (high - low) / 2
+    places = (np.clip(x, low, high) - low) / np.where(half > 0, half, 1.0) - 1
+    places = np.where(half > 0, places, 0.0)
+    return np.asarray(np.clip(np.nan_to_num(places, nan=0.0), -1.0, 1.0))
+
+
+def origin_sums(cube: Floats, levels: int) -> Integers:
+    """Return number of rows and sum of rows, each row cut to a ball in the cube.
+
+    Parameters
+    ----------
+    cube : float64 array of shape (n_rows, n_features)
+        From :func:`in_cube`.
+    levels : int
+        Steps that stand for 1.
+
+    Returns
+    -------
+    int64 array of shape (1 + n_features,)
+    """
+    reach = origin_reach(cube.shape[1], levels)
+    length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
+    cut = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
+    steps = _steps(cut, levels, reach)
+    return np.concatenate([[count_weight(reach) * len(cube)], steps.sum(axis=0)])
+
+
+def directions(cube: Floats, origin: Floats) -> Floats:
+    """Return the unit vector from the origin to each row; zero for a row that lies on it."""
+    away = cube - origin
+    length = np.sqrt((away**2).sum(axis=1, keepdims=True))
+    return np.asarray(np.divide(away, length, out=np.zeros_like(away), where=length > 1e-12))
+
+
+def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> Integers:
+    """Return number of rows and sum of unit vectors of each class.
+
+    Parameters
+    ----------
+    units : float64 array of shape (n_rows, n_features)
+        From :func:`directions`.
+    labels : int64 array of shape (n_rows,)
+        Positions among the classes.
+    n_classes, levels : int
+        Classes; steps that stand for 1.
+
+    Returns
+    -------
+    int64 array of shape (n_classes * (1 + n_features),)
+        Counts, then sums, class by class.
+    """
+    counts = np.bincount(labels, minlength=n_classes).astype(np.int64) * count_weight(levels)
+    sums = np.zeros((n_classes, units.shape[1]), np.int64)
+    np.add.at(sums, labels, _steps(units, levels, levels))
+    return np.concatenate([counts, sums.ravel()])
+
+
+def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
+    """Return how many rows of each of two classes lie in each cell along an axis.
+
+    Parameters
+    ----------
+    units : float64 array of shape (n_rows, n_features)
+        From :func:`directions`.
+    labels : int64 array of shape (n_rows,)
+        0 or 1.
+    axis : float64 array of shape (n_features,)
+        Of length 1; the grid goes from -1 to 1 on it whatever the rows.
+
+    Returns
+    -------
+    int64 array of shape (2 * N_CELLS,)
+        Class by class.
+    """
+    places = (along(units, axis) + 1) / 2 * N_CELLS
+    cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
+    return np.bincount(labels * N_CELLS + cells, minlength=2 * N_CELLS).astype(np.int64)
+
+
+def along(units: Floats, axis: Floats) -> Floats:
+    """Return how far along an axis each row lies, the same bits whatever rows stand beside it.
+
+    A matrix product rounds a row by where it stands, so that one row more could move others into
+    the next cell.
+
+    Parameters
+    ----------
+    units : float64 array of shape (n_rows, n_features)
+        Rows.
+    axis : float64 array of shape (n_features,)
+        Direction.
+    """
+    return np.asarray(np.ascontiguousarray(units * axis).sum(axis=1))
+
+
+def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
+    """Return vectors in whole steps, none longer than ``reach``, whatever floats did to them."""
+    steps = np.trunc(vectors * levels).astype(np.int64)
+    while (far := (steps**2).sum(axis=1) > reach**2).any():
+        steps[far] -= np.sign(steps[far])
+    return steps

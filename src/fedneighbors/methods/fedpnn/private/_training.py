@@ -1,0 +1,111 @@
+"""What ``fit`` does under a privacy budget: a federation in this process, and its record."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
+from fedneighbors.methods.fedpnn.private._release import public_bounds
+from fedneighbors.methods.fedpnn.private.protocol import check_payable, coordinate_private
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.records import RunRecord, environment
+from fedneighbors.tabular._ledgers import run_paid
+from fedneighbors.tabular._ownership import Holdings
+
+_TAKEN = ("privacy", "bounds", "share", "random_state", "n_jobs")
+
+
+def refuse_beside_privacy(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Return if only parameters are set that a private training takes.
+
+    Raises
+    ------
+    ValueError
+        If others are: there are no clusters to which they could apply, and rows that a server
+        keeps would be scored for nothing.
+    """
+    idle = [name for name in given if name not in _TAKEN and given[name] is not defaults[name]]
+    idle = [name for name in idle if given[name] != defaults[name]]
+    if idle:
+        raise ValueError(
+            f"private training takes no {', '.join(idle)}: it sums noised vectors in place of "
+            "clusters; leave them at their defaults (labels belong into Privacy(classes=...))"
+        )
+
+
+def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
+    """Return the privacy with public bounds in it, checked.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        Its own bounds count where ``bounds`` is None.
+    bounds : array of shape (n_features, 2) or None
+        Lowest and highest value of each column.
+    n_features : int
+        Columns.
+
+    Raises
+    ------
+    ValueError
+        If there are none, two of them, or others than of that shape.
+    """
+    if bounds is not None:
+        if privacy.bounds is not None:
+            raise ValueError("bounds are given twice, beside privacy and within; leave one out")
+        pairs = np.asarray(bounds, np.float64)
+        if pairs.shape != (n_features, 2):
+            raise ValueError(
+                f"expected bounds of shape ({n_features}, 2), lowest and highest value of each "
+                f"column, got shape {pairs.shape}"
+            )
+        privacy = replace(privacy, bounds=(tuple(pairs[:, 0]), tuple(pairs[:, 1])))
+    public_bounds(privacy, n_features)
+    return privacy
+
+
+def fit_privately(
+    holdings: Holdings, privacy: Privacy, bounds: Any
+) -> tuple[PrivateFedPNNModel, RunRecord]:
+    """Return the model of all parties' rows and the record of the run that made it.
+
+    Parameters
+    ----------
+    holdings : Holdings
+        The table and its owners.
+    privacy : Privacy
+        Budget, mechanism, and what is public.
+    bounds : array of shape (n_features, 2) or None
+        Public lowest and highest value of each column, if not in ``privacy``.
+
+    Raises
+    ------
+    ValueError
+        If something that the training needs was not declared.
+    MissingExtraError
+        If the packages of the extra ``privacy`` are not installed.
+    """
+    agreed = with_bounds(privacy, bounds, holdings.x.shape[1])
+    check_payable(agreed)
+    started, clock = datetime.now(UTC), time.perf_counter()
+    outcome, paid = run_paid(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
+    model = outcome.result
+    return model, RunRecord(
+        name="fedpnn.fit",
+        parameters={"n_centers_": len(model.neurons.positions), "sigma_": model.neurons.sigma},
+        rounds=outcome.rounds,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+        privacy={**paid, "public": _public(agreed)},
+    )
+
+
+def _public(privacy: Privacy) -> str:
+    labels = "classes" if privacy.classes is None else "agreed classes"
+    return ", ".join(sorted({labels, "bounds of columns", *privacy.public} - {""}))

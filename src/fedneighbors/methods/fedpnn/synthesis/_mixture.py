@@ -1,0 +1,240 @@
+"""Variational Gaussian mixtures of many columns at once: the modes that numbers are coded by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma
+
+from fedneighbors._typing import Floats
+
+_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
+_COLUMNS_AT_ONCE = 64  # bounds the memory: 64 x 512 x 10 numbers
+_ROUNDS = 100
+_SETTLED = 1e-3  # largest change of a weight at which a column is done
+_SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
+_NARROWEST = 1e-4  # least standard deviation of a mode, in spreads of the column
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """The Gaussian modes of one column.
+
+    Parameters
+    ----------
+    means, deviations : float64 arrays of shape (n_modes,)
+        In the unit of the column; the means ascend.
+    weights : float64 array of shape (n_modes,)
+        Positive; they add up to 1.
+    """
+
+    means: Floats
+    deviations: Floats
+    weights: Floats
+
+    def posterior(self, values: Floats) -> Floats:
+        """Probability of each mode given each value.
+
+        Parameters
+        ----------
+        values : float64 array of shape (n_rows,)
+            Finite.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_modes)
+            Rows add up to 1.
+        """
+        standard = (values[:, None] - self.means) / self.deviations
+        return _softmax(np.log(self.weights / self.deviations) - 0.5 * standard * standard)
+
+
+def fit_modes(
+    columns: Sequence[Floats], *, max_modes: int = 10, min_weight: float = 0.001
+) -> list[Modes]:
+    """Fit a mixture of Gaussians to each column by variational inference.
+
+    Rows are first condensed to weighted groups of neighbors in value, single rows at both ends,
+    whose means and variances enter the updates: all rows count, and nothing is drawn at random.
+
+    Parameters
+    ----------
+    columns : sequence of float64 arrays
+        Each of at least one finite value.
+    max_modes : int
+        Modes to begin with, at quantiles of the column; inference empties what it does not need.
+    min_weight : float
+        Modes of less weight are dropped.
+
+    Returns
+    -------
+    list of Modes
+        One per column; each has at least one mode.
+
+    References
+    ----------
+    .. [1] Xu et al., "Modeling Tabular Data using Conditional GAN", NeurIPS 2019, section 4.2.
+    .. [2] Bishop, "Pattern Recognition and Machine Learning", 2006, section 10.2.
+    """
+    found: list[Modes] = []
+    for first in range(0, len(columns), _COLUMNS_AT_ONCE):
+        block = [np.sort(column) for column in columns[first : first + _COLUMNS_AT_ONCE]]
+        frames = [_frame(column) for column in block]
+        scaled = [
+            (column - center) / spread
+            for column, (center, spread) in zip(block, frames, strict=True)
+        ]
+        state = _infer(_condensed(scaled), _starts(scaled, max_modes))
+        found += [
+            _modes(state, place, center, spread, min_weight)
+            for place, (center, spread) in enumerate(frames)
+        ]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Condensed columns, each of shape (n_columns, n_groups): weight, mean, variance within."""
+
+    weight: Floats
+    mean: Floats
+    variance: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Posterior of all mixtures, arrays of shape (n_columns, n_modes); see [2]_ above.
+
+    ``count`` is N_k, ``mean`` m_k, ``shape`` and ``rate`` those of the Gamma law of the precision.
+    """
+
+    count: Floats
+    mean: Floats
+    shape: Floats
+    rate: Floats
+
+
+def _frame(column: Floats) -> tuple[float, float]:
+    """Center and spread of a sorted column; the spread is that of its bulk, not of its tails."""
+    low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
+    for spread in (high - low, column[-1] - column[0]):
+        if spread > 1e-9 * abs(center) and spread > 1e-150:
+            return float(center), float(spread)
+    return float(center), max(abs(float(center)), 1.0)
+
+
+def _condensed(columns: Sequence[Floats]) -> _Groups:
+    parts = [_groups(column) for column in columns]
+    width = max(len(part[0]) for part in parts)
+    padded = [
+        np.array([np.pad(part[field], (0, width - len(part[field]))) for part in parts])
+        for field in range(3)
+    ]
+    return _Groups(*padded)
+
+
+def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
+    """Weights, means and variances of groups of a sorted column, small groups at both ends."""
+    n = len(column)
+    if n <= _GROUPS:
+        return np.ones(n), column, np.zeros(n)
+    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _GROUPS + 1))
+    starts = np.unique(np.minimum(np.round(share * n).astype(np.int64), n - 1))
+    weight = np.diff(np.append(starts, n)).astype(np.float64)
+    mean = np.add.reduceat(column, starts) / weight
+    square = np.add.reduceat((column - np.repeat(mean, weight.astype(np.int64))) ** 2, starts)
+    return weight, mean, square / weight
+
+
+def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
+    """First means: quantiles, each once, shape (n_columns, max_modes), NaN where there are less."""
+    means = np.full((len(columns), max_modes), np.nan)
+    for place, column in enumerate(columns):
+        quantiles = np.unique(np.quantile(column, (np.arange(max_modes) + 0.5) / max_modes))
+        means[place, : len(quantiles)] = quantiles
+    return means
+
+
+def _infer(groups: _Groups, means: Floats) -> _State:
+    """Iterate until the weights of every column have settled; a settled column is left alone."""
+    state = _started(groups, means)
+    moving = np.arange(len(means))
+    for _ in range(_ROUNDS):
+        before = _rows(state, moving)
+        after = _updated(_group_rows(groups, moving), before)
+        for field in ("count", "mean", "shape", "rate"):
+            getattr(state, field)[moving] = getattr(after, field)
+        total = after.count.sum(axis=1, keepdims=True)
+        still = np.abs(after.count - before.count) > _SETTLED * total
+        moving = moving[still.any(axis=1)]
+        if not len(moving):
+            break
+    return state
+
+
+def _started(groups: _Groups, means: Floats) -> _State:
+    present = ~np.isnan(means)
+    total = groups.weight.sum(axis=1, keepdims=True)
+    count = np.where(present, total / present.sum(axis=1, keepdims=True), 0.0)
+    filled = np.where(present, means, 0.0)
+    gaps = np.maximum(np.diff(means, axis=1, prepend=np.nan), 0)
+    wide = np.fmax(np.fmax(gaps, np.roll(gaps, -1, axis=1)), 1e-2)
+    shape = 1.0 + 0.5 * count
+    return _State(count, filled, shape, shape * np.where(np.isnan(wide), 1.0, wide) ** 2)
+
+
+def _rows(state: _State, rows: npt.NDArray[np.int64]) -> _State:
+    return _State(state.count[rows], state.mean[rows], state.shape[rows], state.rate[rows])
+
+
+def _group_rows(groups: _Groups, rows: npt.NDArray[np.int64]) -> _Groups:
+    return _Groups(groups.weight[rows], groups.mean[rows], groups.variance[rows])
+
+
+def _updated(groups: _Groups, state: _State) -> _State:
+    """One round of [2]_: responsibilities (10.46), then the laws of the modes (10.58-10.63)."""
+    concentration = _SPARSITY + state.count
+    precision = state.shape / state.rate
+    offset = (
+        digamma(concentration)
+        + 0.5 * (digamma(state.shape) - np.log(state.rate))
+        - 0.5 / np.maximum(state.count, _SPARSITY)
+    )
+    distance = groups.mean[:, :, None] - state.mean[:, None, :]
+    distance *= distance
+    logits = offset[:, None, :] - 0.5 * precision[:, None, :] * (
+        distance + groups.variance[:, :, None]
+    )
+    share = _softmax(logits)
+    share *= groups.weight[:, :, None]
+    return _laws(groups, share)
+
+
+def _laws(groups: _Groups, share: Floats) -> _State:
+    count = share.sum(axis=1)
+    safe = np.maximum(count, 1e-10)
+    mean = np.einsum("cgk,cg->ck", share, groups.mean) / safe
+    moment = np.einsum("cgk,cg->ck", share, groups.mean**2 + groups.variance)
+    scatter = np.maximum(moment - safe * mean * mean, 0.0)
+    return _State(count, mean, 1.0 + 0.5 * count, _NARROWEST**2 + 0.5 * scatter)
+
+
+def _modes(state: _State, place: int, center: float, spread: float, min_weight: float) -> Modes:
+    weight = state.count[place] / state.count[place].sum()
+    kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
+    kept = kept[np.argsort(state.mean[place][kept], kind="stable")]
+    deviation = np.sqrt(state.rate[place][kept] / state.shape[place][kept])
+    return Modes(
+        means=center + spread * state.mean[place][kept],
+        deviations=spread * np.maximum(deviation, _NARROWEST),
+        weights=weight[kept] / weight[kept].sum(),
+    )
+
+
+def _softmax(logits: Floats) -> Floats:
+    """Exponentials that add up to 1 over the last axis; may overwrite ``logits``."""
+    logits -= logits.max(axis=-1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=-1, keepdims=True)
+    return logits

@@ -1,0 +1,277 @@
+"""How like real rows synthetic ones are, column by column, pair by pair and row by row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from fedneighbors._typing import Floats
+from fedneighbors.datasets._table import Column, Table
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
+
+
+def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
+    """Read both sides as tables of the same columns.
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        NaN or None where a cell is missing.
+
+    Raises
+    ------
+    DataError
+        If columns differ, or a column is numeric in one table and nominal in the other.
+    """
+    pair = as_table(real)[0], as_table(synthetic)[0]
+    names = [table.names for table in pair]
+    if names[0] != names[1]:
+        raise DataError(f"expected the real columns {list(names[0])}, got {list(names[1])}")
+    for name in names[0]:
+        kinds = {table.columns[name].dtype == np.object_ for table in pair}
+        if len(kinds) > 1:
+            raise DataError(f"column {name!r} is numeric in one table and holds words in the other")
+    return pair
+
+
+def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
+    """One minus the Kolmogorov-Smirnov statistic of each numeric column (Eq 6 of [1]_).
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        Missing cells are left out.
+
+    Returns
+    -------
+    dict of str to float
+        In [0, 1], 1 for the same distribution; 0 where one side alone has no cell.
+
+    References
+    ----------
+    .. [1] FedPNN, section 6.1.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ks_complement(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[1.0], [2.0]]))
+    {'x0': 0.5}
+    """
+    known, made = tables(real, synthetic)
+    return {
+        name: 1.0 - _largest_gap(_present(column), _present(made.columns[name]))
+        for name, column in known.columns.items()
+        if column.dtype != np.object_
+    }
+
+
+def _present(column: Column) -> Floats:
+    values = column.astype(np.float64)
+    return np.sort(values[~np.isnan(values)])
+
+
+def _largest_gap(a: Floats, b: Floats) -> float:
+    """Supremum of the difference of two empirical distribution functions; arguments are sorted."""
+    if not len(a) or not len(b):
+        return float(len(a) != len(b))
+    points = np.concatenate([a, b])
+    low = np.searchsorted(a, points, side="right") / len(a)
+    high = np.searchsorted(b, points, side="right") / len(b)
+    return float(np.abs(low - high).max())
+
+
+@dataclass(frozen=True, eq=False)
+class Correlations:
+    """Pearson correlations of all pairs of numeric columns on both sides.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The numeric columns.
+    real, synthetic : float64 arrays of shape (n_columns, n_columns)
+        NaN where a real column is constant or a pair has less than two rows in common; 0 where a
+        synthetic one is constant.
+    """
+
+    names: tuple[str, ...]
+    real: Floats
+    synthetic: Floats
+
+    @property
+    def similarity(self) -> Floats:
+        """``1 - |S - R| / 2`` of each pair, NaN where the real correlation is not defined."""
+        return 1.0 - np.abs(self.synthetic - self.real) / 2.0
+
+    @property
+    def mean(self) -> float:
+        """Mean similarity over the pairs that are defined; NaN if there is none."""
+        pairs = self.similarity[np.triu_indices(len(self.names), 1)]
+        return float(np.nanmean(pairs)) if (~np.isnan(pairs)).any() else float("nan")
+
+
+def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
+    """Correlations of both sides and how similar they are (Eq 7 of [1]_).
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        A pair is correlated over the rows in which both cells are present.
+
+    References
+    ----------
+    .. [1] FedPNN, section 6.1.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> up, down = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> round(correlation_similarity(up, down).mean, 6)
+    0.0
+    """
+    known, made = tables(real, synthetic)
+    names = tuple(name for name, cells in known.columns.items() if cells.dtype != np.object_)
+    return Correlations(
+        names,
+        _correlations([known.columns[name].astype(np.float64) for name in names]),
+        np.nan_to_num(_correlations([made.columns[name].astype(np.float64) for name in names])),
+    )
+
+
+def _correlations(columns: list[Floats]) -> Floats:
+    """Pearson correlations over complete pairs, from sums of products with missing cells as 0."""
+    if not columns:
+        return np.empty((0, 0))
+    values = np.stack(columns, axis=1)
+    present = ~np.isnan(values)
+    if present.all():
+        centered = values - values.mean(axis=0)
+        square = centered.T @ centered
+        scale = np.sqrt(np.diag(square))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.clip(square / np.outer(scale, scale), -1.0, 1.0))
+    return np.array([[_correlation(a, b) for b in columns] for a in columns])
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    both = ~(np.isnan(a) | np.isnan(b))
+    if both.sum() < 2:
+        return float("nan")
+    return float(_correlations([a[both], b[both]])[0, 1])
+
+
+def category_coverage(real: Any, synthetic: Any) -> dict[str, float]:
+    """Share of the categories of each nominal column that synthetic rows have.
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        A missing cell counts as a category. Categories that are not real do not count.
+
+    Returns
+    -------
+    dict of str to float
+        In [0, 1].
+    """
+    known, made = tables(real, synthetic)
+    coverage = {}
+    for name, column in known.columns.items():
+        if column.dtype == np.object_:
+            wanted = set(column.tolist())
+            coverage[name] = len(wanted & set(made.columns[name].tolist())) / len(wanted)
+    return coverage
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRecords:
+    """Distances from rows to their nearest real row, between 0 and 1.
+
+    Parameters
+    ----------
+    synthetic : float64 array of shape (n_synthetic,)
+        From each synthetic row.
+    real : float64 array of shape (n_real,)
+        From each real row to the nearest other one: what is usual.
+    copies : float
+        Share of synthetic rows that equal a real row in every cell.
+    duplicates : float
+        Share of real rows that equal another real row.
+    """
+
+    synthetic: Floats
+    real: Floats
+    copies: float
+    duplicates: float
+
+    @property
+    def closer(self) -> float:
+        """Share of synthetic rows closer to a real row than 95 % of the real rows are."""
+        return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
+
+
+def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
+    """How close synthetic rows come to the real rows that they were learned from.
+
+    A number counts as its rank among the real ones, a word or a missing cell as equal or not; the
+    distance is the root of the mean of the squares over the columns.
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        At least two real rows.
+
+    Raises
+    ------
+    DataError
+        If there is a single real row.
+    """
+    known, made = tables(real, synthetic)
+    if known.n_rows < 2:
+        raise DataError("expected two real rows or more, got 1; distances between them are asked")
+    places, asked = _places(known, known), _places(made, known)
+    own, their = _row_counts(places), _row_counts(asked)
+    search = NearestNeighbors(algorithm="brute").fit(places)
+    return NearestRecords(
+        synthetic=_first(search.kneighbors(asked, n_neighbors=1)[0]),
+        real=_first(search.kneighbors(n_neighbors=1)[0]),
+        copies=sum(n for row, n in their.items() if row in own) / made.n_rows,
+        duplicates=sum(n for n in own.values() if n > 1) / known.n_rows,
+    )
+
+
+def _places(table: Table, real: Table) -> Floats:
+    """Points whose Euclidean distance is that of :func:`nearest_records`."""
+    parts: list[Floats] = []
+    for name, column in table.columns.items():
+        if column.dtype == np.object_:
+            words = dict.fromkeys(real.columns[name].tolist())
+            unseen = np.array([word not in words for word in column.tolist()])
+            # two different words are at distance 1; words that are not real share an entry
+            marks = [*(np.equal(column, word) for word in words), unseen]
+            parts += [mark * np.sqrt(0.5) for mark in marks]
+        else:
+            parts += _ranks(column.astype(np.float64), _present(real.columns[name]))
+    points: Floats = np.stack(parts, axis=1) / np.sqrt(len(table.names))
+    return points
+
+
+def _ranks(values: Floats, real: Floats) -> list[Floats]:
+    """Middle rank among sorted real values as a share, 0.5 where missing, and what is missing."""
+    gone = np.isnan(values)
+    middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
+    share = middle / (2.0 * max(len(real), 1))
+    return [np.where(gone, 0.5, share), gone.astype(np.float64)]
+
+
+def _row_counts(points: Floats) -> Mapping[bytes, int]:
+    counts: dict[bytes, int] = {}
+    for row in np.ascontiguousarray(points):
+        counts[row.tobytes()] = counts.get(row.tobytes(), 0) + 1
+    return counts
+
+
+def _first(distances: Any) -> Floats:
+    found: Floats = np.asarray(distances, np.float64)[:, 0]
+    return found

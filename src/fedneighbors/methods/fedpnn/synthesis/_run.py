@@ -1,0 +1,178 @@
+"""A synthesis of a user's table: generators trained, rows made and compared with real ones."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import train_test_split
+
+from experiments.harness import Progress
+from fedneighbors.datasets._table import Column, Table
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedpnn.synthesis._report import quality_record
+from fedneighbors.methods.fedpnn.synthesis._synthesizer import TabularSynthesizer
+from fedneighbors.records import RunRecord
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Synthesis:
+    """What a synthesis left.
+
+    Parameters
+    ----------
+    synthesizer : TabularSynthesizer
+        Trained.
+    table : Table
+        Synthetic rows, the labels in the last column.
+    record : RunRecord
+        How good the rows are.
+    """
+
+    synthesizer: TabularSynthesizer
+    table: Table
+    record: RunRecord
+
+
+def synthesize(
+    table: Table,
+    label: str | None,
+    *,
+    n_rows: int | None = None,
+    test_size: float = 0.25,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    progress: Progress,
+) -> Synthesis:
+    """Train on a table, make rows, and measure them.
+
+    Parameters
+    ----------
+    table : Table
+        Numbers, words and missing cells.
+    label : str or None
+        Column of the labels; None trains one generator for all rows.
+    n_rows : int, optional
+        Rows to make; as many as the table has by default.
+    test_size : float
+        Share of rows that are kept out of the training, in [0, 1), to try classifiers on.
+    seed : int
+        Of all that is drawn.
+    parameters : mapping, optional
+        Other arguments of :class:`TabularSynthesizer`.
+    progress : callable
+        Told epochs done, epochs in all and what is going on.
+
+    Raises
+    ------
+    MissingExtraError
+        If PyTorch is not installed.
+    DataError
+        If labels are missing, or a class or the table has too few rows.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    labels = None if label is None else _labels(table, label)
+    features = table if label is None else table.without([label])
+    rows, held_out = _held_out(labels, table.n_rows, test_size, seed)
+    real = _part(features, labels, rows)
+    synthesizer = TabularSynthesizer(**(parameters or {}), random_state=seed)
+    synthesizer.fit(*real, progress=progress)
+    made = _drawn(synthesizer, n_rows or table.n_rows, seed)
+    progress(1, 1, "comparing with the real rows")
+    record = quality_record(
+        real,
+        made,
+        test=_part(features, labels, held_out) if len(held_out) else None,
+        parameters=_told(synthesizer, label, seed),
+        random_state=seed,
+    )
+    return Synthesis(
+        synthesizer,
+        _joined(*made, label),
+        replace(
+            record,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+        ),
+    )
+
+
+def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: int) -> Table:
+    """Return rows of a trained synthesizer, the labels in the last column, if there are any.
+
+    Parameters
+    ----------
+    synthesizer : TabularSynthesizer
+        Fitted to a Table.
+    label : str
+        What the column of labels is called.
+    n_rows : int
+        How many.
+    seed : int
+        Of the rows.
+
+    Raises
+    ------
+    ValueError
+        If a column has the name of the labels.
+    """
+    x, y = _drawn(synthesizer, n_rows, seed)
+    if y is not None and label in x.columns:
+        raise ValueError(
+            f"the model has a column {label!r} beside its labels; call the labels otherwise"
+        )
+    return _joined(x, y, label)
+
+
+def _drawn(synthesizer: TabularSynthesizer, n_rows: int, seed: int) -> tuple[Table, Any]:
+    made = synthesizer.sample(n_rows, random_state=seed)
+    return made if isinstance(made, tuple) else (made, None)
+
+
+def _joined(x: Table, y: Any, label: str | None) -> Table:
+    if y is None or label is None:
+        return x
+    words: Column = np.array(y.tolist(), np.object_)
+    return Table({**x.columns, label: words}, x.source)
+
+
+def _labels(table: Table, label: str) -> npt.NDArray[np.str_]:
+    table.require([label])
+    cells = table.columns[label].tolist()
+    gone = sum(cell is None or cell != cell for cell in cells)
+    if gone:
+        raise DataError(
+            f"column {label!r} of {table.source} is missing in {gone} rows; fill or remove them"
+        )
+    return np.array(cells, np.str_)
+
+
+def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
+    """Return the rows to learn from and those kept for a test; none without labels."""
+    every = np.arange(n_rows)
+    if labels is None or test_size == 0:
+        return every, every[:0]
+    shared = np.unique(labels, return_counts=True)[1].min() > 1
+    kept, out = train_test_split(
+        every, test_size=test_size, stratify=labels if shared else None, random_state=seed
+    )
+    return np.sort(kept), np.sort(out)
+
+
+def _part(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
+    return features.take(rows), None if labels is None else labels[rows]
+
+
+def _told(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
+    """Return the settings that the report shows."""
+    shown = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate")
+    return {
+        "label": label or "none",
+        **{name: getattr(synthesizer, name) for name in shown},
+        "seed": seed,
+    }

@@ -1,0 +1,156 @@
+"""Rows as users hand them in, read as a table; synthetic rows given back in the same form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_array
+
+from fedneighbors.datasets._table import Column, Table
+from fedneighbors.errors import MissingExtraError
+
+Kind = Literal["table", "frame", "numbers", "objects"]
+Names = Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How rows were handed in, so that synthetic ones come back alike.
+
+    Parameters
+    ----------
+    kind : {"table", "frame", "numbers", "objects"}
+        A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or one of
+        objects.
+    coded : tuple of str
+        Nominal columns whose categories are numbers.
+    """
+
+    kind: Kind
+    coded: tuple[str, ...]
+
+    def restored(self, table: Table) -> Any:
+        """Return a table in the form that rows were handed in.
+
+        Parameters
+        ----------
+        table : Table
+            Synthetic rows.
+
+        Returns
+        -------
+        Table, pandas.DataFrame or array of shape (n_rows, n_columns)
+            Numbers as float64; NaN, or None in a column of words, where a cell is missing.
+
+        Raises
+        ------
+        MissingExtraError
+            If a data frame is wanted and pandas is not installed.
+        """
+        columns = {
+            name: _numbers_of(column) if name in self.coded else column
+            for name, column in table.columns.items()
+        }
+        if self.kind == "table":
+            return Table(columns, table.source)
+        if self.kind == "frame":
+            return _frame(columns)
+        dtype = np.float64 if self.kind == "numbers" else np.object_
+        made = np.empty((table.n_rows, len(columns)), dtype)
+        for place, column in enumerate(columns.values()):
+            made[:, place] = column
+        return made
+
+
+def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
+    """Read rows as a table.
+
+    Parameters
+    ----------
+    X : Table, data frame or array of shape (n_rows, n_columns)
+        NaN or None where a cell is missing. The columns of an array are called ``x0``, ``x1``...
+    categorical : sequence of names or positions, optional
+        Columns of numbers whose values are categories; columns of words always are.
+
+    Returns
+    -------
+    table : Table
+    form : Form
+
+    Raises
+    ------
+    ValueError
+        If ``X`` is no table, or a column named in ``categorical`` does not exist.
+    """
+    kind: Kind
+    if isinstance(X, Table):
+        table, kind = X, "table"
+    elif hasattr(X, "iloc") and hasattr(X, "columns"):
+        table, kind = Table.from_frame(X), "frame"
+    else:
+        table, kind = _from_array(X)
+    named = _named(categorical or (), table)
+    coded = tuple(name for name in named if table.columns[name].dtype != np.object_)
+    columns = {
+        name: _words_of(column) if name in coded else column
+        for name, column in table.columns.items()
+    }
+    return Table(columns, table.source), Form(kind, coded)
+
+
+def _from_array(X: Any) -> tuple[Table, Kind]:
+    array = check_array(X, dtype=None, ensure_all_finite=False)
+    numeric = array.dtype.kind in "biuf"
+    columns = {
+        f"x{place}": column.astype(np.float64) if numeric else _mixed(column)
+        for place, column in enumerate(array.T)
+    }
+    return Table(columns, "the array"), "numbers" if numeric else "objects"
+
+
+def _mixed(cells: npt.NDArray[Any]) -> Column:
+    """Column of an array of objects: numbers if all present cells are, else words."""
+    listed = cells.tolist()
+    gone = [cell is None or cell != cell for cell in listed]
+    numbers = [cell for cell, lost in zip(listed, gone, strict=True) if not lost]
+    if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in numbers):
+        return np.array(
+            [np.nan if lost else cell for cell, lost in zip(listed, gone, strict=True)], np.float64
+        )
+    words = np.empty(len(listed), np.object_)
+    words[:] = [None if lost else str(cell) for cell, lost in zip(listed, gone, strict=True)]
+    return words
+
+
+def _named(categorical: Names, table: Table) -> tuple[str, ...]:
+    names = []
+    for name in categorical:
+        if isinstance(name, int | np.integer) and not isinstance(name, bool):
+            if not 0 <= name < len(table.names):
+                raise ValueError(f"there is no column {name}; X has {len(table.names)} columns")
+            names.append(table.names[name])
+        elif name in table.columns:
+            names.append(str(name))
+        else:
+            raise ValueError(f"there is no column {name!r} among {list(table.names)[:30]}")
+    return tuple(names)
+
+
+def _words_of(column: Column) -> Column:
+    words = np.empty(len(column), np.object_)
+    words[:] = [None if cell != cell else repr(cell) for cell in column.tolist()]
+    return words
+
+
+def _numbers_of(column: Column) -> Column:
+    return np.array([np.nan if word is None else float(word) for word in column], np.float64)
+
+
+def _frame(columns: dict[str, Column]) -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingExtraError("pandas", "data") from None
+    return pd.DataFrame(columns)

@@ -1,0 +1,240 @@
+"""Free cross-validation: one hash pass per wiring scores a whole grid of settings, federated.
+
+Hashes depend on neither labels, folds nor decay; the ranked winners hold every smaller number of
+active units; counts of a fold are subtracted from the total. So a party hashes its rows once per
+wiring and adds up, per fold, counts and then hits. Only these sums leave it, never rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation._messages import Message, decode, message
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
+from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.methods.flynn._messages import CountRequest
+from fedneighbors.methods.flynn.algorithm import (
+    HashPlan,
+    count_rows,
+    decay_table,
+)
+from fedneighbors.methods.flynn.protocol import FlyNNParty
+from fedneighbors.tabular._moments import blocks
+
+LEAVE_ONE_OUT = 0
+"""Number of folds that stands for leaving out one row at a time."""
+
+
+@message
+class FoldCounts:
+    """Counts of each rho and fold, and rows of each fold and class.
+
+    ``counts`` is an unsigned array of shape (n_rhos * n_folds, n_units, n_classes), rho outermost;
+    ``rows`` an int64 array of shape (n_folds, n_classes).
+    """
+
+    counts: npt.NDArray[np.unsignedinteger]
+    rows: npt.NDArray[np.int64]
+
+
+@message
+class FoldCountRequest:
+    """Ask for the counts of each fold; ``plan`` is the frame of a count request."""
+
+    reply: ClassVar[type] = FoldCounts
+    plan: bytes
+    n_active: tuple[int, ...]
+    n_folds: int
+
+
+@message
+class FoldHits:
+    """Rows predicted right, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
+
+    hits: npt.NDArray[np.int64]
+
+
+@message
+class FoldHitRequest:
+    """Send the sums over all parties; ask for hits under pairs of decay and normalization.
+
+    ``decays`` holds one row of settings for each rho.
+    """
+
+    reply: ClassVar[type] = FoldHits
+    counts: npt.NDArray[np.unsignedinteger]
+    rows: npt.NDArray[np.int64]
+    decays: tuple[tuple[float, ...], ...]
+    normalized: tuple[bool, ...]
+
+
+class SearchParty(FlyNNParty):
+    """A party that also answers a search.
+
+    Parameters
+    ----------
+    folds : int array of shape (n_rows,)
+        Fold of each row; ignored when one row at a time is left out.
+    **options
+        As for :class:`~.protocol.FlyNNParty`.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        *FlyNNParty.accepts,
+        FoldCountRequest,
+        FoldHitRequest,
+    )
+
+    def __init__(
+        self, name: str, x: Any, y: npt.NDArray[Any], *, folds: npt.NDArray[Any], **options: Any
+    ) -> None:
+        super().__init__(name, x, y, **options)
+        self._folds = np.asarray(folds, np.int64)
+        self._ranked = np.zeros((0, 0), np.int32)
+        self._classes = np.zeros(0, np.int64)
+        self._asked: FoldCountRequest | None = None
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case FoldCountRequest():
+                return self._fold_counts(request)
+            case FoldHitRequest():
+                return self._fold_hits(request)
+        return super().answer(request)
+
+    def _fold_counts(self, request: FoldCountRequest) -> FoldCounts:
+        wanted = decode(request.plan, (CountRequest,))
+        plan, n_classes = wanted.plan(), len(wanted.classes)
+        self._asked = request
+        self._classes = self._labels(wanted.classes)
+        self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
+        groups = self._groups()
+        shape = (len(request.n_active) * len(groups), plan.n_units, n_classes)
+        counts = np.empty(shape, f"u{wanted.n_bits // 8}")
+        for k, active in enumerate(self._hashes()):
+            for fold, rows in enumerate(groups):
+                counts[k * len(groups) + fold] = count_rows(
+                    active[rows], self._classes[rows], n_units=plan.n_units, n_classes=n_classes
+                )
+        held = [np.bincount(self._classes[rows], minlength=n_classes) for rows in groups]
+        return FoldCounts(counts, np.stack(held).astype(np.int64))
+
+    def _groups(self) -> list[npt.NDArray[np.int64]]:
+        """Return the rows of each fold; all rows when one at a time is left out."""
+        n_folds = self._asked.n_folds if self._asked is not None else LEAVE_ONE_OUT
+        if n_folds == LEAVE_ONE_OUT:
+            return [np.arange(len(self._classes))]
+        return [np.flatnonzero(self._folds == fold) for fold in range(n_folds)]
+
+    def _hashes(self) -> Iterator[npt.NDArray[np.int32]]:
+        """Yield the hashes for each rho, out of the ranked ones of the largest."""
+        for n_active in self._asked.n_active if self._asked is not None else ():
+            yield np.sort(self._ranked[:, :n_active], axis=1)
+
+    def _fold_hits(self, request: FoldHitRequest) -> FoldHits:
+        if self._asked is None:
+            raise Refuse("hits were asked for before counts")
+        groups = self._groups()
+        alone = self._asked.n_folds == LEAVE_ONE_OUT
+        hits = []
+        for k, active in enumerate(self._hashes()):
+            counts = request.counts[k * len(groups) : (k + 1) * len(groups)]
+            settings = tuple(zip(request.decays[k], request.normalized, strict=True))
+            grid = GridScorer(counts, request.rows, settings)
+            for fold, rows in enumerate(groups):
+                score = grid.leave_one_out if alone else grid.leave_fold_out
+                hits.append(score(active[rows], self._classes[rows], fold))
+        return FoldHits(np.stack(hits))
+
+
+def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.int32]:
+    parts = [
+        winners(
+            plan.features.apply(block),
+            plan.wiring,
+            plan.n_active,
+            n_threads=n_threads,
+            ranked=True,
+        )
+        for block in blocks(x)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
+
+
+class GridScorer:
+    """Scores rows under filters that have not seen them, for a whole grid of settings.
+
+    Parameters
+    ----------
+    counts : integer array of shape (n_folds, n_units, n_classes)
+        Counts of each fold, over all parties.
+    rows : int64 array of shape (n_folds, n_classes)
+        Rows of each fold and class, over all parties.
+    settings : sequence of (decay, class_normalized)
+        What to score.
+    """
+
+    def __init__(
+        self,
+        counts: npt.NDArray[Any],
+        rows: npt.NDArray[np.int64],
+        settings: Sequence[tuple[float, bool]],
+    ) -> None:
+        self._folds = counts
+        self._rows = rows
+        self._settings = settings
+        self._all = counts.sum(axis=0, dtype=np.int32)
+        self._largest = self._all.max(axis=0).astype(np.int64)
+        self._plain: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
+
+    def leave_fold_out(
+        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
+    ) -> npt.NDArray[np.int64]:
+        """Return the hits of a fold's rows, shape (n_settings, n_classes)."""
+        weights, offsets = self._tables(self._rows.sum(axis=0) - self._rows[fold])
+        return grid_hits(active, labels, self._all, self._folds[fold], weights, offsets)
+
+    def leave_one_out(
+        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
+    ) -> npt.NDArray[np.int64]:
+        """Return the hits of rows, each scored without itself."""
+        nothing = np.zeros_like(self._all)
+        hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
+        for label in np.unique(labels):
+            sizes = self._rows.sum(axis=0)
+            sizes[label] -= 1
+            weights, offsets = self._tables(sizes)
+            own = labels == label
+            hits += grid_hits(
+                active[own], labels[own], self._all, nothing, weights, offsets, leave_one_out=True
+            )
+        return hits
+
+    def _tables(
+        self, sizes: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return weights for every setting; a class without rows cannot be predicted."""
+        present = sizes > 0
+        columns = [self._column(decay, normalized, sizes) for decay, normalized in self._settings]
+        largest = np.where(present, self._largest + 1, 0)
+        offsets = np.where(present, np.cumsum(largest) - largest, -1)
+        return np.stack(columns, axis=1), offsets
+
+    def _column(
+        self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Return the weights of one setting; without normalization they serve every fold."""
+        present = sizes > 0
+        key = (decay, present.tobytes())
+        if not normalized and key in self._plain:
+            return self._plain[key]
+        weights = decay_table(
+            self._largest[present], sizes[present], decay=decay, class_normalized=normalized
+        ).weights
+        if not normalized:
+            self._plain[key] = weights
+        return weights

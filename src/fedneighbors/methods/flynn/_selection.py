@@ -1,0 +1,317 @@
+"""Cross-validated choice of FlyNN's settings as a scikit-learn estimator."""
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors._typing import Floats
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.flynn._candidates import (
+    Candidate,
+    Grid,
+    default_expansions,
+    draw_candidates,
+)
+from fedneighbors.methods.flynn._features import hashable_numbers
+from fedneighbors.methods.flynn._search import LEAVE_ONE_OUT, SearchParty
+from fedneighbors.methods.flynn._search_coordinator import Scored, coordinate_search
+from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+from fedneighbors.tabular._ownership import public_seed, rows_by_party
+
+
+class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Choose FlyNN's settings by cross-validation that costs one hash pass per wiring.
+
+    Scores are exactly those of scikit-learn's ``cross_val_score`` of a :class:`FlyNNClassifier`
+    with the same settings (with constants that stay fixed over the folds), because hashes depend
+    on neither labels nor folds and counts can be subtracted.
+
+    Parameters
+    ----------
+    n_candidates : int
+        Wirings to draw; each is scored under every combination of ``n_active``, ``load``,
+        ``decay`` and ``class_normalized``.
+    cv : int, scikit-learn splitter or "loo"
+        Folds. In a federation with an integer, each party deals its own rows into folds, class by
+        class; ``"loo"`` leaves out one row at a time and needs the fewest bytes.
+    scoring : {"accuracy", "balanced_accuracy"}
+        What to maximise.
+    n_active : sequence of int
+        Values of rho.
+    load : sequence of float
+        Values of kappa in the decay exp(-kappa L m / (n rho)); inf stands for decay 0.
+    decay : sequence of float
+        Further values of the decay itself.
+    class_normalized : sequence of bool
+        Exponents to try.
+    standardize : sequence
+        Scalings to try, see :class:`FlyNNClassifier`.
+    expand : sequence, optional
+        Expansions to try. None means those that suit the number of columns.
+    candidates : sequence of Candidate, optional
+        Wirings to try instead of drawn ones.
+    refit : bool
+        Fit ``best_estimator_`` on all rows.
+    random_state : int, RandomState or None
+        Seed of the candidates and of the hash.
+    n_jobs : int, optional
+        Threads.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        Arguments of :class:`FlyNNClassifier`.
+    best_score_ : float
+        Mean score over the folds; ties go to the setting that was tried first.
+    best_estimator_ : FlyNNClassifier
+        Fitted on all rows, over the same parties.
+    cv_results_ : dict of arrays
+        As in scikit-learn's ``GridSearchCV``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = FlyNNSearchCV(n_candidates=4, cv=5).fit(X, y)
+    >>> bool(search.best_score_ > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        n_candidates: int = 60,
+        cv: Any = 10,
+        scoring: str = "accuracy",
+        n_active: Sequence[int] = (8, 16, 32, 64, 128),
+        load: Sequence[float] = (0.2, 0.4, 0.8, 1.6, 3.2),
+        decay: Sequence[float] = (),
+        class_normalized: Sequence[bool] = (True, False),
+        standardize: Sequence[bool | str] = ("global", "feature"),
+        expand: Sequence[str | None] | None = None,
+        candidates: Sequence[Candidate] | None = None,
+        refit: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.cv = cv
+        self.scoring = scoring
+        self.n_active = n_active
+        self.load = load
+        self.decay = decay
+        self.class_normalized = class_normalized
+        self.standardize = standardize
+        self.expand = expand
+        self.candidates = candidates
+        self.refit = refit
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+    ) -> Self:
+        """Score the candidates and fit the best.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (n_rows, n_features)
+            Finite numbers.
+        y : array of shape (n_rows,)
+            Labels.
+        parties : sequence of shape (n_rows,), optional
+            Which party owns each row.
+        """
+        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        check_classification_targets(labels)
+        if self.scoring not in ("accuracy", "balanced_accuracy"):
+            raise ValueError(
+                f"expected scoring 'accuracy' or 'balanced_accuracy', got {self.scoring!r}"
+            )
+        seed = public_seed(self.random_state)
+        members, n_folds = self._members(hashable_numbers(x), labels, parties)
+        outcome = run(
+            coordinate_search(
+                self._candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
+            ),
+            members,
+            n_workers=int(effective_n_jobs(self.n_jobs)),
+        )
+        self.classes_ = np.unique(labels)
+        self._keep(outcome.result, seed)
+        if self.refit:
+            self.best_estimator_ = FlyNNClassifier(**self.best_params_, n_jobs=self.n_jobs)
+            self.best_estimator_.fit(X, y, parties=parties)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the prediction of ``best_estimator_``."""
+        return self._best().predict(X)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probabilities of ``best_estimator_``."""
+        return self._best().predict_proba(X)
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the scores of ``best_estimator_``."""
+        return self._best().decision_function(X)
+
+    def _best(self) -> FlyNNClassifier:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    def _grid(self) -> Grid:
+        return Grid(
+            n_active=tuple(sorted(set(_several("n_active", self.n_active)))),
+            load=_several("load", self.load),
+            class_normalized=_several("class_normalized", self.class_normalized),
+            decay=tuple(map(float, _several("decay", self.decay))),
+        )
+
+    def _candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
+        if self.candidates is not None:
+            candidates = list(_several("candidates", self.candidates))
+            if not candidates or not all(isinstance(c, Candidate) for c in candidates):
+                raise ValueError(f"expected candidates as Candidate objects, got {candidates}")
+            return candidates
+        n_rows, n_features = shape
+        expand = default_expansions(n_features) if self.expand is None else self.expand
+        return draw_candidates(
+            self.n_candidates,
+            n_rows,
+            n_features,
+            standardize=_several("standardize", self.standardize),
+            expand=_several("expand", expand),
+            seed=seed,
+        )
+
+    def _members(self, x: Any, y: npt.NDArray[Any], parties: Any) -> tuple[list[SearchParty], int]:
+        names = getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(map(str, names))
+        owned = rows_by_party(parties, len(y))
+        threads = int(effective_n_jobs(self.n_jobs)) if len(owned) == 1 else 1
+        members = []
+        n_folds = LEAVE_ONE_OUT
+        apart = parties is not None and isinstance(self.cv, Integral)
+        if apart and self.cv < 2:
+            raise ValueError(
+                f"expected cv of at least 2, got {self.cv!r}; 'loo' leaves out one row"
+            )
+        shared = None if apart else self._folds(x, y)
+        for name, rows in owned.items():
+            if shared is not None:
+                folds, n_folds = shared[0][rows], shared[1]
+            else:
+                folds, n_folds = _deal(y[rows], int(self.cv)), int(self.cv)
+            members.append(
+                SearchParty(
+                    name,
+                    x[rows],
+                    y[rows],
+                    folds=folds,
+                    feature_names=columns,
+                    n_threads=threads,
+                )
+            )
+        return members, n_folds
+
+    def _folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+        """Return the fold of each row as scikit-learn deals them, and their number."""
+        folds = np.full(len(y), -1, np.int64)
+        if self.cv == "loo":
+            return folds, LEAVE_ONE_OUT
+        rows = np.arange(len(y))
+        splits = list(check_cv(self.cv, y, classifier=True).split(x, y))
+        for number, (trained, held_out) in enumerate(splits):
+            if not np.array_equal(np.sort(rows[trained]), np.delete(rows, held_out)):
+                raise ValueError(
+                    "expected folds that train on all other rows; give a k-fold splitter"
+                )
+            if (folds[held_out] >= 0).any():
+                raise ValueError("expected folds that do not overlap; give a k-fold splitter")
+            folds[held_out] = number
+        if (folds < 0).any():
+            raise ValueError("expected folds that cover all rows; give a k-fold splitter")
+        return folds, len(splits)
+
+    def _keep(self, scored: Sequence[Scored], seed: int) -> None:
+        """Set results and the best setting."""
+        params: list[dict[str, Any]] = []
+        scores: list[Floats] = []
+        for found in scored:
+            for k, n_active in enumerate(found.n_active):
+                by_fold = _fold_scores(found.hits[k], found.rows, self.scoring)
+                for setting, (decay, normalized) in enumerate(found.settings[k]):
+                    params.append(
+                        {
+                            "n_units": found.candidate.n_units,
+                            "n_inputs": found.candidate.n_inputs,
+                            "n_active": n_active,
+                            "decay": decay,
+                            "standardize": found.candidate.standardize,
+                            "expand": found.candidate.expand,
+                            "class_normalized": normalized,
+                            "random_state": seed,
+                        }
+                    )
+                    scores.append(by_fold[:, setting])
+        table = np.array(scores)
+        mean = table.mean(axis=1)
+        self.best_index_ = int(np.argmax(mean))
+        self.best_score_ = float(mean[self.best_index_])
+        self.best_params_ = params[self.best_index_]
+        self.cv_results_ = {
+            "params": params,
+            **{f"param_{key}": np.array([p[key] for p in params], object) for key in params[0]},
+            **{f"split{f}_test_score": table[:, f] for f in range(table.shape[1])},
+            "mean_test_score": mean,
+            "std_test_score": table.std(axis=1),
+            "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
+        }
+
+
+def _several(name: str, values: Any) -> tuple[Any, ...]:
+    """Return values to try as a tuple; a single one in place of a sequence is refused."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"expected {name} as a sequence of values to try, got {values!r}")
+    return tuple(values)
+
+
+def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
+    """Deal one party's rows into folds, each class from where the last one ended."""
+    order = np.argsort(y, kind="stable")
+    folds = np.empty(len(y), np.int64)
+    folds[order] = np.arange(len(y)) % n_folds
+    return folds
+
+
+def _fold_scores(hits: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], scoring: str) -> Floats:
+    """Return the score of each fold and setting; folds without rows are left out.
+
+    Parameters
+    ----------
+    hits : int64 array of shape (n_folds, n_settings, n_classes)
+    rows : int64 array of shape (n_folds, n_classes)
+    """
+    filled = rows.sum(axis=1) > 0
+    hits, rows = hits[filled], rows[filled]
+    if scoring == "accuracy":
+        return np.asarray(hits.sum(axis=2) / rows.sum(axis=1)[:, None])
+    present = rows > 0
+    shares = hits / np.maximum(rows, 1)[:, None, :]
+    return np.asarray(shares.sum(axis=2) / present.sum(axis=1)[:, None])

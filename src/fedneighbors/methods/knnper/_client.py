@@ -1,0 +1,299 @@
+"""One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedneighbors._typing import Floats
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._messages import (
+    CountsRequest,
+    MomentsReply,
+    MomentsRequest,
+    PoolReply,
+    PoolRequest,
+    Receipt,
+    ReleaseRequest,
+    ScatterReply,
+    ScatterRequest,
+    SchemaRequest,
+    TargetsRequest,
+    TrainRequest,
+    UnitsRequest,
+    UpdateReply,
+)
+from fedneighbors.methods.knnper._seen import (
+    as_tensor,
+    flat_rows,
+    shared_log_shares,
+    tokens,
+    with_rows,
+)
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.personal._discriminants import (
+    RandomFeatures,
+    Scatter,
+    triangle,
+)
+from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.methods.knnper.targets._classes import CLASSES
+from fedneighbors.methods.knnper.targets._kind import Chosen, Kind, Values
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Device, Network, chosen_device
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._tasks import LocalTask
+from fedneighbors.neural._trainer import Trainer
+from fedneighbors.tabular._moments import column_moments
+from fedneighbors.tabular._schema import Label
+
+FIXED_POINT = 32
+"""Binary places of the terms of a pool."""
+
+REQUESTS = (
+    SchemaRequest,
+    MomentsRequest,
+    TrainRequest,
+    ReleaseRequest,
+    PoolRequest,
+)
+"""What a client answers in every training."""
+
+
+class KNNPerParty:
+    """A client's rows and what it answers.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : array of shape (n_rows, ...)
+        Its rows: numbers, which become those of the network's weights, or whole numbers that stand
+        for tokens.
+    y : array of shape (n_rows,) or (n_rows, n_outputs)
+        Labels: strings, integers, floats or booleans; or numbers that are to be predicted.
+    network : Network
+        The same for all clients.
+    settings : MemorySettings, optional
+        Of its memory.
+    feature_names : tuple of str, optional
+        Column names, where rows are those of a table.
+    kind : Kind
+        What is learned: classes or numbers.
+    device : {"cpu", "cuda", "auto"}
+        Where its network is computed.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each row, or no such device.
+    MissingDeviceError
+        If there is no graphics card and one is asked for.
+    DataError
+        If the network reads tokens and rows hold what is none.
+
+    Attributes
+    ----------
+    x : Tensor of shape (n_rows, ...)
+        Its rows as the network takes them, once training has begun.
+    classes : tuple of labels
+        Of the federation, once training has begun; none where numbers are predicted.
+    personal : OwnPart or None
+        Memory and mixture, once the final model is here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        network: Network,
+        *,
+        settings: MemorySettings | None = None,
+        feature_names: tuple[str, ...] | None = None,
+        kind: Kind = CLASSES,
+        device: Device = "cpu",
+    ) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
+        self.name = name
+        self.network = network
+        self.kind = kind
+        self.accepts = (*REQUESTS, *kind.requests)
+        self.classes: tuple[Label, ...] = ()
+        self.personal: OwnPart | None = None
+        self.settings = settings or MemorySettings()
+        self.layout = Layout(network)
+        self.device: Device = device
+        chosen_device(device)
+        self.held_out = held_out_rows(len(y), self.settings, name)
+        self.x = torch.empty(0)
+        self._raw = np.asarray(x)
+        if self.layout.n_tokens is not None:
+            self._raw = tokens(self._raw, self.layout.n_tokens)
+        self._y = np.asarray(y)
+        self._feature_names = feature_names
+        self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._found: Chosen | None = None
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case SchemaRequest():
+                if request.layout != self.layout.digest:
+                    raise Refuse("the network is not the one of the coordinator")
+                return self.kind.described(self._flat, self._y, self._feature_names)
+            case MomentsRequest():
+                moments = column_moments(self._flat)
+                return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+            case CountsRequest():
+                self.classes = request.classes
+                return self._prepared(request)
+            case TargetsRequest():
+                return self._answered(request)[0]
+            case UnitsRequest():
+                return self._prepared(request)
+            case ScatterRequest():
+                return self._scatter(request)
+            case TrainRequest():
+                task = self.task(request)
+                trainer = Trainer(
+                    self.network,
+                    self.x,
+                    self.targets,
+                    method="reuse",
+                    objective=self.kind.objective,
+                    device=self.device,
+                )
+                [state] = trainer.train([task], regime_of(request))
+                return self.update(request, self.layout.vector(state))
+            case ReleaseRequest():
+                self._release(request)
+                return Receipt()
+            case PoolRequest():
+                return self._pool(request)
+        raise Refuse("unknown request")
+
+    @property
+    def _flat(self) -> npt.NDArray[Any]:
+        """Rows as they came, as a table."""
+        return self._raw.reshape(len(self._raw), math.prod(self._raw.shape[1:]))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the client."""
+        return len(self._y)
+
+    @property
+    def targets(self) -> Tensor:
+        """Positions of the labels among the classes, or standardized targets."""
+        values = torch.from_numpy(self._labels)
+        return values.to(self.layout.dtype) if values.is_floating_point() else values
+
+    def rows(self, *, held_out: bool) -> npt.NDArray[np.int64]:
+        """Return the rows to train on: all, or all but those held out."""
+        return np.flatnonzero(~self.held_out if held_out else np.ones(self.n_rows, bool))
+
+    def task(self, request: TrainRequest) -> LocalTask:
+        """Return what the client is to train in a round."""
+        return LocalTask(
+            rows=self.rows(held_out=request.held_out),
+            start=self.layout.state(request.weights),
+            words=(request.seed, self.name, request.number),
+        )
+
+    def update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
+        """Return what the client's new weights add to the sum."""
+        n = len(self.rows(held_out=request.held_out))
+        try:
+            change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
+        except FloatingPointError:
+            raise Refuse(
+                "training has diverged: lower the learning rate, and let rows be numbers of about "
+                "1, such as pixels divided by 255"
+            ) from None
+        return UpdateReply(change)
+
+    def _answered(self, request: Message) -> tuple[Message, Values | None]:
+        return self.kind.answered(request, self._y, lambda held: self.rows(held_out=held))
+
+    def _prepared(self, request: CountsRequest | UnitsRequest) -> Message:
+        reply, values = self._answered(request)
+        if values is not None:
+            self._labels = values
+            self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+        return reply
+
+    def _release(self, request: ReleaseRequest) -> None:
+        keys, said = shared_log_shares(
+            self.network,
+            self.layout,
+            request.shared,
+            self.x,
+            kind=self.kind,
+            device=self.device,
+        )
+        if not np.isfinite(keys).all():
+            raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
+        keys, settings = with_rows(keys, self.x, self.settings, request.seen)
+        if not request.final:
+            self._found = self.kind.chosen(
+                keys, said, self._labels, self.held_out, request.overall, settings
+            )
+            return
+        weight = 0.0
+        if self._found is not None:  # what stands beside keys is told by the rows of now
+            weight, of = self._found.weight, self._found.settings
+            settings = replace(settings, n_neighbors=of.n_neighbors, metric=of.metric)
+        self.personal = self.kind.personalized(
+            keys,
+            self._labels,
+            weight=weight,
+            overall=request.overall,
+            pool=request.pool if len(request.pool) else None,
+            settings=settings,
+        )
+
+    def _scatter(self, request: ScatterRequest) -> ScatterReply:
+        rows = self.rows(held_out=request.held_out)
+        features = RandomFeatures(request.seed, request.rate, request.n_features)
+        found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
+        upper = triangle(request.n_features)
+        return ScatterReply(_fixed(found.within[upper]), _fixed(found.between[upper]))
+
+    def _pool(self, request: PoolRequest) -> PoolReply:
+        if self._found is None:
+            raise Refuse("no model has come yet")
+        terms = self._found.terms(request.weights)
+        return PoolReply(
+            n_rows=terms.n_rows,
+            loss=int(_fixed(np.array(terms.loss))),
+            gradient=_fixed(terms.gradient),
+            hessian=_fixed(terms.hessian),
+        )
+
+
+def _fixed(values: Floats) -> npt.NDArray[np.int64]:
+    scaled = np.rint(np.ldexp(values, FIXED_POINT))
+    if not (np.abs(scaled) < 2.0**56).all():
+        raise Refuse("what a pool is made of is too large to be added up, or no number")
+    return scaled.astype(np.int64)
+
+
+def regime_of(request: TrainRequest) -> Regime:
+    """Return how a round asks to train."""
+    return Regime(
+        epochs=request.epochs,
+        batch_size=request.batch_size,
+        learning_rate=request.learning_rate,
+        momentum=request.momentum,
+        weight_decay=request.weight_decay,
+        proximal=request.proximal,
+    )

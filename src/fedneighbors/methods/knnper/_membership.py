@@ -1,0 +1,314 @@
+"""Clients of a trained model: who asks, who joins, whose rows come and go."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedneighbors._typing import Floats
+from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.knnper.memory._rows import row_names
+from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.metrics import accuracy
+from fedneighbors.tabular._ownership import party_name, rows_by_party
+from fedneighbors.tabular._schema import label_index
+
+Owners = Sequence[Any] | npt.NDArray[Any] | None
+
+
+def needs_torch() -> None:
+    """Raise :class:`MissingExtraError` if torch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("torch", "torch") from None
+
+
+class Served:
+    """What estimators have in common that serve clients by name, once they are fitted."""
+
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    clients_: dict[str, Any]
+    classes_: npt.NDArray[Any]
+    feature_names_in_: npt.NDArray[Any]
+    _row_shape: tuple[int, ...]
+    _shared: Any
+    _network: Any
+    _layout: Any
+
+    def embed(self, X: Any) -> tuple[Floats, Floats]:
+        """Return what the network makes of rows, and what it says of them.
+
+        Returns
+        -------
+        keys : float64 array of shape (n_rows, n_dimensions)
+            Embeddings; for a pool the rows themselves, as the network takes them, and their
+            discriminants stand beside them.
+        scores : float64 array of shape (n_rows, n_outputs)
+            Logarithms of the classes' shares; or targets in standard units, where numbers are
+            predicted.
+        """
+        from fedneighbors.methods.knnper._seen import as_tensor, shared_log_shares, with_rows
+
+        check_is_fitted(self)
+        x = self._rows(X)
+        shared = self._shared
+        tensor = as_tensor(x, shared.center, shared.scale, self._layout)
+        keys, said = shared_log_shares(
+            self._network,
+            self._layout,
+            shared.weights,
+            tensor,
+            kind=self._kind(),
+            device=self.device,
+        )
+        if not np.isfinite(keys).all():
+            raise DataError(
+                "the network gives embeddings that are not finite for these rows; look for cells "
+                "far outside those it was trained on"
+            )
+        settings = getattr(self, "_memory_settings", None)
+        if settings is not None:
+            keys, _ = with_rows(keys, tensor, settings, shared.seen)
+        return keys, said
+
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Give the columns names, which tables with names are then checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        check_is_fitted(self)
+        if isinstance(names, str) or (len(names),) != self._row_shape:
+            raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        return self
+
+    def _kind(self) -> Any:
+        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
+        from fedneighbors.methods.knnper.targets._classes import CLASSES
+
+        return CLASSES
+
+    def _rows(self, X: Any) -> npt.NDArray[Any]:
+        x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+        if x.shape[1:] != self._row_shape:
+            raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
+        return x
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
+    def _positions(self, y: Any) -> npt.NDArray[np.int64]:
+        """Return the place of each label among the classes."""
+        index = label_index(tuple(self.classes_.tolist()))
+        labels = np.asarray(y)
+        if labels.ndim != 1:
+            raise ValueError(
+                f"expected a label for each row, of shape (n_rows,), got shape {labels.shape}; "
+                "pass a flat list"
+            )
+        unknown = sorted({str(label) for label in labels.tolist() if label not in index})
+        if unknown:
+            raise ValueError(
+                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
+                "labels that may ever come in classes= before training"
+            )
+        return np.array([index[label] for label in labels.tolist()], np.int64)
+
+    def _known(self, name: object) -> str:
+        """Return the name of a client that is here."""
+        name = party_name(name)
+        if name not in self.clients_:
+            raise ValueError(
+                f"client {name!r} is not known; add_client takes it in. Known are "
+                f"{sorted(self.clients_)[:5]}"
+            )
+        return name
+
+    def _refuse_known(self, names: Iterable[str]) -> None:
+        """Refuse to take in who is here."""
+        taken = sorted(set(names) & set(self.clients_))
+        if taken:
+            raise ValueError(
+                f"client {taken[0]!r} is here already; use update to add rows, or give the new "
+                "one a name of its own"
+            )
+
+    def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
+        """Return the rows of each known client that asks; warn of all others, ``frames`` up."""
+        if parties is None and len(self.clients_) == 1:
+            return {next(iter(self.clients_)): slice(None)}
+        if parties is None:
+            warnings.warn(
+                "no client asks: rows get what the shared network says; name one of the model's "
+                f"{len(self.clients_)} clients for each row in parties=",
+                stacklevel=frames,
+            )
+            return {}
+        rows = rows_by_party(parties, n_rows)
+        unknown = sorted(set(rows) - set(self.clients_))
+        if unknown:
+            warnings.warn(
+                f"clients {unknown[:5]} are not known and get what the shared network says; "
+                "add_client takes them in",
+                stacklevel=frames,
+            )
+        return {name: rows[name] for name in rows if name in self.clients_}
+
+
+class Classifying(Served):
+    """What classifiers that serve clients by name make of their shares of the classes."""
+
+    @abstractmethod
+    def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
+        """Return the shares of the classes, shape (n_rows, n_classes)."""
+
+    def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
+        """Return the likeliest class of each row for the client that asks; ties to the lower."""
+        shares = self.predict_proba(X, parties)
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
+        """Return the accuracy of :meth:`predict`."""
+        found = self.predict(X, parties)
+        if sample_weight is None:
+            return accuracy(np.asarray(y), found)
+        return float(np.average(found == np.asarray(y), weights=sample_weight))
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return rows and labels as arrays; rows may have any shape."""
+        x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
+        check_classification_targets(labels)
+        return x, labels
+
+
+class Personalized(Served):
+    """What estimators with a memory for each client have in common, once they are fitted."""
+
+    clients_: dict[str, Any]
+    _memory_settings: Any
+
+    def _values(self, y: Any) -> npt.NDArray[Any]:
+        """Return labels or targets as memories keep them."""
+        return self._positions(y)
+
+    def _joined(self, *told: Any, **options: Any) -> OwnPart:
+        """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
+        kind = self._kind()
+        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
+        return own
+
+    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Take in a client that did not take part in training, by one pass over its rows.
+
+        How much its memory weighs is chosen on a share of its rows; the network is not changed.
+
+        Parameters
+        ----------
+        name : str or number
+            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
+            one client.
+        X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
+            Its rows and labels, or targets.
+        ids : iterable of str or int, optional
+            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
+            ``"1"`` and so on.
+
+        Raises
+        ------
+        ValueError
+            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            classes, a target is not finite, or shapes disagree.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        check_is_fitted(self)
+        name, ids = party_name(name), _listed(ids)
+        self._refuse_known([name])
+        (keys, scores), labels = self.embed(X), self._values(y)
+        refuse_lengths(keys, labels)
+        with self._network.alone():
+            self._refuse_known([name])
+            self.clients_[name] = self._joined(
+                name,
+                keys,
+                scores,
+                labels,
+                overall=self._shared.overall,
+                pool=self._shared.pool,
+                settings=self._memory_settings,
+                ids=ids,
+            )
+        return self
+
+    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Add rows to the memory of a client, as its capacity and strategy allow.
+
+        Parameters
+        ----------
+        name, X, y, ids
+            As :meth:`add_client` takes them, of a client that is known. By default rows are
+            numbered on, without names that are taken.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known, a label is none of the classes, a target is not finite,
+            shapes disagree, or a row's name is taken.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        ids = _listed(ids)
+        keys, _ = self.embed(X)
+        labels = self._values(y)
+        refuse_lengths(keys, labels)
+        with self._network.alone():
+            self.clients_[self._known(name)].add(keys, labels, ids)
+        return self
+
+    def forget(self, name: object, ids: Iterable[object]) -> Self:
+        """Delete rows from the memory of a client.
+
+        The shared network, which may have been trained on them, is not changed, and neither are the
+        discriminants that were found with them.
+
+        Parameters
+        ----------
+        name : str or number
+            The client.
+        ids : iterable of str or int
+            Names of the rows, as they were given, or as ``clients_[name].memory.ids`` has them.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        KeyError
+            If a row is not in its memory; nothing is deleted then.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        check_is_fitted(self)
+        with self._network.alone():
+            self.clients_[self._known(name)].forget(row_names(ids))
+        return self
+
+
+def _listed(ids: Iterable[object] | None) -> list[str] | None:
+    return None if ids is None else row_names(ids)
+
+
+def refuse_lengths(rows: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
+    """Raise ValueError unless there is one label for each row."""
+    if len(rows) != len(labels):
+        raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

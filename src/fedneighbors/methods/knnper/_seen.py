@@ -1,0 +1,122 @@
+"""What is seen of rows: as a network takes them, its embeddings, and what stands beside these."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedneighbors._typing import Floats
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.personal._discriminants import Discriminants
+from fedneighbors.methods.knnper.targets._classes import CLASSES
+from fedneighbors.methods.knnper.targets._kind import Kind
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Device, Network
+from fedneighbors.tabular._threads import one_blas_thread
+
+
+def with_rows(
+    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
+) -> tuple[Floats, MemorySettings]:
+    """Return keys with rows and their discriminants beside them, and settings that say so.
+
+    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
+    stay away.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        Embeddings.
+    x : Tensor of shape (n_rows, ...)
+        Rows as the network takes them.
+    settings : MemorySettings
+        Of the memory.
+    seen : Discriminants or None
+        Of rows.
+    """
+    if not (settings.looks_at_rows and x.is_floating_point()):
+        return keys, settings
+    rows = flat_rows(x)
+    if seen is None:
+        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
+    with one_blas_thread():  # products of several round otherwise
+        last = seen.of(rows)
+    n_last = last.shape[1]
+    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
+    return np.hstack([keys, rows, last]), beside
+
+
+def flat_rows(x: Tensor) -> Floats:
+    """Return rows as a float64 table, whatever their shape."""
+    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
+
+
+def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:
+    """Return rows as a network takes them.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, ...)
+        Numbers, or whole numbers that stand for tokens.
+    center, scale : float64 array of shape (n_features,)
+        Of the columns; empty if they are left as they are.
+    layout : Layout
+        Of the network, whose type numbers get.
+
+    Raises
+    ------
+    DataError
+        If the network reads tokens and rows hold what is none.
+    """
+    if len(center):
+        x = (x - center) / scale
+    if layout.n_tokens is not None:
+        x = tokens(x, layout.n_tokens)
+    if layout.reads_tokens and x.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
+    return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
+
+
+def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+    """Return rows of tokens as int64.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_tokens_of_a_row)
+        Whole numbers.
+    n_tokens : int
+        Of the alphabet.
+
+    Raises
+    ------
+    DataError
+        If a token is none of the alphabet.
+    """
+    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
+        raise DataError(
+            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
+            "the alphabet that the network was made for"
+        )
+    return np.asarray(x, np.int64)
+
+
+def shared_log_shares(
+    network: Network,
+    layout: Layout,
+    weights: npt.NDArray[Any],
+    x: Tensor,
+    *,
+    kind: Kind = CLASSES,
+    device: Device = "cpu",
+) -> tuple[Floats, Floats]:
+    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
+
+    Where numbers are predicted, in place of logarithms what the model says of them.
+    """
+    embeddings, scores = network.seen(layout.state(weights), x, device=device)
+    return embeddings.double().numpy(), kind.said(scores).double().numpy()

@@ -1,0 +1,220 @@
+"""What a kNN-Per training is told, checked before any client is asked."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from numbers import Real
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
+from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Strategy
+from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, Kind, refuse_kept_rows
+from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
+from fedneighbors.neural._batches import row_order
+from fedneighbors.neural._regime import Regime
+
+Metric = Literal["euclidean", "cosine"]
+
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _refuse_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How the shared model is trained (federated averaging).
+
+    Parameters
+    ----------
+    n_rounds : int
+        Rounds.
+    participation : float
+        Share of the clients that take part in a round, in (0, 1]; one at least.
+    regime : Regime
+        How a client trains.
+    milestones : tuple of float
+        Shares of the rounds after which the learning rate falls.
+    decay : float
+        What it is multiplied by then.
+    seed : int
+        Of the orders of rows and of who takes part. Public.
+    """
+
+    n_rounds: int = 50
+    participation: float = 1.0
+    regime: Regime = field(default_factory=Regime)
+    milestones: tuple[float, ...] = (0.6, 0.85)
+    decay: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_count("n_rounds", self.n_rounds)
+        if not (_is_number(self.participation) and 0 < self.participation <= 1):
+            raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
+        if not all(_is_number(share) and 0 < share <= 1 for share in self.milestones):
+            raise ValueError(f"expected milestones above 0 up to 1, got {self.milestones!r}")
+        if not (_is_number(self.decay) and 0 < self.decay <= 1):
+            raise ValueError(f"expected decay above 0 up to 1, got {self.decay!r}")
+
+    @classmethod
+    def asked_by(cls, estimator: Any, seed: int) -> "RoundSettings":
+        """Return the rounds that an estimator's parameters ask for."""
+        regime = Regime(
+            epochs=estimator.local_epochs,
+            batch_size=estimator.batch_size,
+            learning_rate=estimator.learning_rate,
+            momentum=estimator.momentum,
+            weight_decay=estimator.weight_decay,
+        )
+        return cls(
+            n_rounds=estimator.n_rounds,
+            participation=estimator.participation,
+            regime=regime,
+            seed=seed,
+        )
+
+    def learning_rate(self, number: int) -> float:
+        """Return the learning rate of a round, from 0."""
+        passed = sum(number >= share * self.n_rounds for share in self.milestones)
+        return self.regime.learning_rate * self.decay**passed
+
+    def course(self) -> list[tuple[float, float]]:
+        """Return the learning rates in order, each with the share of the rounds that has it."""
+        each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
+        return [(rate, n / self.n_rounds) for rate, n in each.items()]
+
+    def participants(self, names: Sequence[str], number: int) -> tuple[str, ...]:
+        """Return who takes part in a round, in the order of the names."""
+        n = max(1, math.floor(self.participation * len(names) + 0.5))
+        if n >= len(names):
+            return tuple(sorted(names))
+        order = row_order(len(names), self.seed, "participants", number)
+        return tuple(sorted(sorted(names)[place] for place in order[:n]))
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """How the memories of the clients are built and asked.
+
+    Parameters
+    ----------
+    n_neighbors : int or tuple of int
+        Keys that vote (k); of several each client chooses one.
+    metric : {"euclidean", "cosine"} or tuple of these
+        How far keys are from one another; of several each client chooses one.
+    kernel : {"paper", "gaussian", "uniform"}
+        What a vote weighs.
+    sigma : float
+        Unit of the distances.
+    capacity : int, optional
+        Most keys of a memory.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
+        What a full memory does with more.
+    memory : {"exact", "8-bit", "product", "centers", "protonn"}
+        What a memory keeps; see :func:`~.memory.compression.kinds.new_memory`.
+    combine : {"paper", "pool"}
+        How memory and shared model are put together.
+    validation : float
+        Share of each client's rows that is held out to choose the mixture, in (0, 1).
+    seed : int
+        Of the held-out rows and of the reservoirs. Public.
+    n_beside : int
+        Columns at the end of each key that are the row itself, and its discriminants: no distance
+        looks at them, heads of a pool do.
+    n_discriminants : int
+        How many of these are discriminants; the last ones.
+    codec : ProductCodec, optional
+        What product codes of all clients share; see :mod:`~.compressing`. None: each memory learns
+        a book of its own.
+    """
+
+    n_neighbors: int | tuple[int, ...] = 10
+    metric: Metric | tuple[Metric, ...] = "euclidean"
+    kernel: Kernel = "paper"
+    sigma: float = 1.0
+    capacity: int | None = None
+    strategy: Strategy = "concatenate"
+    memory: Kind = "exact"
+    combine: Literal["paper", "pool"] = "paper"
+    validation: float = 0.2
+    seed: int = 0
+    n_beside: int = 0
+    n_discriminants: int = 0
+    codec: ProductCodec | None = field(default=None, repr=False)
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Candidates for k, in order."""
+        return self.n_neighbors if isinstance(self.n_neighbors, tuple) else (self.n_neighbors,)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Candidates for the metric, in order."""
+        return self.metric if isinstance(self.metric, tuple) else (self.metric,)
+
+    @property
+    def looks_at_rows(self) -> bool:
+        """Whether rows are kept beside their embeddings, for heads of a pool."""
+        return self.combine == "pool" and self.memory == "exact"
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether clients choose k or metric."""
+        return len(self.ks) * len(self.metrics) > 1
+
+    @classmethod
+    def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
+        """Return the memories that an estimator's parameters ask for."""
+        known = [each.name for each in fields(cls) if each.name != "seed"]
+        names = [name for name in known if hasattr(estimator, name)]
+        return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
+
+    def __post_init__(self) -> None:
+        for name in ("n_neighbors", "metric"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for k in self.ks or (0,):
+            _refuse_count("n_neighbors", k)
+        if not self.metrics or not set(self.metrics) <= set(METRICS):
+            raise ValueError(f"expected metric among {METRICS}, got {self.metric!r}")
+        choices: dict[str, tuple[str, ...]] = {
+            "kernel": KERNELS,
+            "strategy": STRATEGIES,
+            "memory": KINDS,
+            "combine": ("paper", "pool"),
+        }
+        for name, words in choices.items():
+            if getattr(self, name) not in words:
+                raise ValueError(f"expected {name} among {words}, got {getattr(self, name)!r}")
+        if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
+            raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
+        if self.capacity is not None:
+            _refuse_count("capacity", self.capacity)
+        refuse_kept_rows(self.memory, self.capacity, self.strategy)
+        beside = (self.n_discriminants, self.n_beside)
+        if not all(type(n) is int for n in beside) or not 0 <= beside[0] <= beside[1]:
+            raise ValueError(
+                "expected whole numbers of discriminants and, no fewer, of columns beside keys, "
+                f"got {beside[0]!r} and {beside[1]!r}"
+            )
+        if self.memory == "protonn" and self.combine == "pool":
+            raise ValueError(
+                "memory='protonn' keeps no keys, from which the ridge head of a pool is made; use "
+                "combine='paper' or another memory"
+            )
+        if self.codec is not None and (self.memory != "product" or self.codec.book is None):
+            raise ValueError(
+                f"expected a shared codebook with memory='product' alone, got {self.memory!r}"
+            )
+        if not (_is_number(self.validation) and 0 < self.validation < 1):
+            raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")

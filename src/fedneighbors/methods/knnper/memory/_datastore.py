@@ -1,0 +1,396 @@
+"""The memory of one client: keys and labels that come, are asked, and go."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
+from fedneighbors.methods.knnper.memory._drift import DriftWatch
+from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.memory._rows import RowWindow, new_names, row_names
+from fedneighbors.methods.knnper.memory._search import SEARCHES, Search, searched
+from fedneighbors.methods.knnper.memory._shares import class_weights, weighed_anew
+from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
+
+Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+@dataclass
+class Datastore:
+    """Keys with labels, asked for their nearest (K_m and V_m, Eqs 3 to 5 of the paper).
+
+    Parameters
+    ----------
+    n_dimensions : int
+        Width of a key.
+    capacity : int, optional
+        Most keys that it holds. None: as many as come.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
+        What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
+        are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
+        ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came and
+        was not forgotten, see below. ``"fixed"`` takes nothing after the first rows. ``"drift"``
+        forgets what is older than a change of what labels mean, once it notices one; where only the
+        shares of the classes have changed, votes for each class weigh as much more or less.
+    random_state : int
+        Of the reservoir.
+    n_classes : int, optional
+        Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
+    search : {"auto", "own", "faiss"}
+        What finds neighbors; see :func:`~.search.searched`. All find the same.
+    n_beside : int
+        Columns at the end of a key that are kept with it, and that no distance looks at.
+
+    Attributes
+    ----------
+    ids : list of str
+        Name of each key, in the order of :attr:`keys`.
+    n_evictions : int
+        How often ``"drift"`` forgot the past.
+    n_reweighings : int
+        How often it has noticed that the shares of the classes, and nothing else, have changed.
+
+    Notes
+    -----
+    What a reservoir forgets leaves its place open, and later keys enter as if it were still there.
+    So of n keys that came, each that was not forgotten is kept with the same chance,
+    ``min(1, capacity / n)``, if what is to be forgotten is told without looking at what is here
+    (what is not here is a KeyError and changes nothing). Where it is picked from :attr:`ids`, the
+    chance is the same for all keys that come later, and lower for those that came before. Open
+    places fill up by and by. Random pairing [1]_ fills them sooner, but has to count deletions of
+    keys that are not here, which a memory cannot tell from names that never were.
+
+    References
+    ----------
+    .. [1] Gemulla, Lehner and Haas, "A Dip in the Reservoir: Maintaining Sample Synopses of
+       Evolving Datasets", VLDB 2006.
+    """
+
+    n_dimensions: int
+    capacity: int | None = None
+    strategy: Strategy = "concatenate"
+    random_state: int = 0
+    n_classes: int | None = None
+    search: Search = "auto"
+    n_beside: int = 0
+    n_evictions: int = field(init=False, default=0)
+    n_reweighings: int = field(init=False, default=0)
+    _rows: RowWindow = field(init=False, repr=False)
+    _n_seen: int = field(init=False, repr=False, default=0)
+    _n_named: int = field(init=False, repr=False, default=0)
+    _n_past: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"expected strategy among {STRATEGIES}, got {self.strategy!r}")
+        if self.capacity is not None and not _is_count(self.capacity):
+            raise ValueError(
+                f"expected a capacity as an integer of 1 or more, or None, got {self.capacity!r}"
+            )
+        if self.search not in SEARCHES:
+            raise ValueError(f"expected search among {SEARCHES}, got {self.search!r}")
+        self._rows = self._emptied(np.empty(0, np.int64))
+        self._random = np.random.default_rng(self.random_state)
+        if self.strategy == "drift":
+            if self.n_classes is None:
+                raise ValueError("expected n_classes, without which drift cannot be told")
+            self._watch = DriftWatch(self.n_classes)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def keys(self) -> Floats:
+        """Keys, read only, oldest first but in a reservoir. Shape (n_keys, n_dimensions)."""
+        return _read_only(self._rows.keys)
+
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """Label or targets of each key; read only."""
+        return _read_only(self._rows.labels)
+
+    @property
+    def recent_labels(self) -> npt.NDArray[Any]:
+        """Label or targets of the keys that came since the shares of the classes changed."""
+        return self.labels[self._n_past :]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and labels; not of names, which deletion alone needs, or of spare room."""
+        return int(self._rows.keys.nbytes + self._rows.labels.nbytes)
+
+    @property
+    def ids(self) -> list[str]:
+        """Name of each key."""
+        return self._rows.ids
+
+    def add(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None = None
+    ) -> "Datastore":
+        """Let new keys in, as far as capacity and strategy allow.
+
+        Parameters
+        ----------
+        keys : array of shape (n, n_dimensions)
+            Embeddings, oldest first.
+        labels : array of shape (n,) or (n, n_outputs)
+            Their labels, from 0, or targets.
+        ids : iterable of str or int, optional
+            Names by which they can be forgotten, kept as text; by default ``"0"``, ``"1"`` and so
+            on in the order in which rows came, without those that are taken.
+
+        Raises
+        ------
+        ValueError
+            If shapes disagree, a label is none of ``n_classes``, or a name is taken.
+        TypeError
+            If ``ids`` is a single name.
+        DataError
+            If a key is not finite. Nothing was added then.
+        """
+        rows, values, names = self._checked(keys, labels, ids)
+        if self._n_seen == 0:
+            self._rows = self._emptied(values)
+        if self.strategy == "drift":
+            self._follow_drift(rows, values)
+        taken = self._admitted(len(rows))
+        held = self._held(rows[taken])
+        self._rows.append(held, values[taken], [names[i] for i in taken])
+        self._n_seen += len(rows)
+        if ids is None and names:
+            self._n_named = int(names[-1]) + 1
+        return self
+
+    def forget(self, ids: Iterable[object]) -> "Datastore":
+        """Delete keys by their names; nothing of them stays.
+
+        Parameters
+        ----------
+        ids : iterable of str or int
+            Names, as :meth:`add` was given them.
+
+        Raises
+        ------
+        KeyError
+            If a name is not here; nothing was deleted then.
+        TypeError
+            If it is a single name and no list.
+        """
+        gone = set(row_names(ids))
+        unknown = sorted(name for name in gone if name not in self._rows)
+        if unknown:
+            raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
+        if self.strategy == "drift":
+            self._watch.restore([])  # counts of the last batches tell of rows, too
+        return self.keep([i for i, name in enumerate(self.ids) if name not in gone])
+
+    def keep(self, places: Sequence[int]) -> "Datastore":
+        """Delete all keys but those at ``places``, which are to ascend."""
+        self._rows.keep(places)
+        self._n_past = int(sum(place < self._n_past for place in places))
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Return, as plain numbers, what more than its keys a memory needs to go on."""
+        state: dict[str, Any] = {
+            "seen": self._n_seen,
+            "evictions": self.n_evictions,
+            "random": self._random.bit_generator.state,
+            "surprises": self._watch.seen if self.strategy == "drift" else [],
+        }
+        # Only where names were skipped, or shares have changed; files of before know neither.
+        state |= {"named": self._n_named} if self._n_named > self._n_seen else {}
+        told = {"past": self._n_past, "reweighings": self.n_reweighings}
+        return state | (told if self.n_reweighings else {})
+
+    def restore(
+        self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+    ) -> "Datastore":
+        """Become the memory whose parts these are; what comes later then does the same to both.
+
+        Parameters
+        ----------
+        keys, labels, ids
+            Its :attr:`keys`, :attr:`labels` and :attr:`ids`.
+        state : dict
+            As :meth:`state` gave it.
+
+        Raises
+        ------
+        ValueError, DataError
+            If they are no parts of a memory.
+        """
+        rows, values, names = self._checked(keys, labels, ids)
+        self._rows = RowWindow(self._held(rows), values, names)
+        self._go_on_from(state)
+        return self
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`state` gave, once the rows are here."""
+        try:
+            told = [state["seen"], state["evictions"]]
+            told += [state.get(name, 0) for name in ("named", "past", "reweighings")]
+            if not all(type(n) is int and n >= 0 for n in told):
+                raise TypeError
+            self._n_seen, self.n_evictions, self._n_named, self._n_past, self.n_reweighings = told
+            self._random.bit_generator.state = state["random"]
+            if self.strategy == "drift":
+                self._watch.restore(state["surprises"])
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
+        if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
+            raise ValueError("a memory has more keys than came, or than it holds")
+        if self._n_past > (len(self) if self.strategy == "drift" else 0):
+            raise ValueError("a memory has more keys of the past than it holds")
+
+    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+        """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or as :func:`~.neighbors.nearest` raises it.
+        """
+        keys, asked = self._compared(self._rows.keys), self._compared(queries)
+        return searched(keys, asked, k, own=own, search=self.search)
+
+    def votes(
+        self,
+        queries: Floats,
+        n_classes: int,
+        *,
+        n_neighbors: int,
+        kernel: Kernel = "paper",
+        sigma: float = 1.0,
+        own: Integers | None = None,
+    ) -> Floats | None:
+        """Return the classes' shares of the nearest keys' votes (Eq 6); None if there are no keys.
+
+        Parameters
+        ----------
+        queries : float64 array of shape (n_queries, n_dimensions), C order
+            Finite.
+        n_classes : int
+            Classes.
+        n_neighbors : int
+            Keys that vote.
+        kernel, sigma
+            As :func:`~.algorithm.local_votes` takes them.
+        own : int64 array of shape (n_queries,), optional
+            A key for each query that has no vote.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or a label is none of the classes.
+        """
+        found = self.nearest(queries, n_neighbors, own=own)
+        if found.positions.shape[1] == 0:
+            return None
+        votes = local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
+        if self._n_past == 0:
+            return votes
+        return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
+
+    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
+        """Return a place for rows with labels like these."""
+        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0])
+
+    def _compared(self, keys: Floats) -> Floats:
+        """Return the columns of keys that distances look at."""
+        return np.ascontiguousarray(keys[:, : -self.n_beside]) if self.n_beside else keys
+
+    def _held(self, rows: Floats) -> npt.NDArray[Any]:
+        """Return keys as they are kept."""
+        return rows
+
+    def _admitted(self, n_new: int) -> Sequence[int]:
+        """Return which of the new keys come, once others have made room for them."""
+        n = len(self)
+        if self.strategy == "fixed" and self._n_seen > 0:
+            return range(0)
+        if self.capacity is None:
+            return range(n_new)
+        if self.strategy == "reservoir":
+            drawn = self._sampled(n_new, self.capacity)
+            self._rows.vacate([place for place in drawn if place < n])
+            return sorted(drawn.values())
+        free = self.capacity - n
+        if n_new <= free:
+            return range(n_new)
+        if self.strategy in ("fifo", "drift"):
+            excess = n_new - free
+            self._rows.drop_first(excess)
+            self._n_past = max(0, self._n_past - excess)
+            return range(max(excess - n, 0), n_new)
+        return range(free)
+
+    def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
+        """Delete keys that say what is no longer true of such rows, or have all weighed anew."""
+        near, new = self._compared(self.keys), self._compared(rows)
+        change = self._watch.change(near, self.labels, self._n_past, new, values)
+        if change is None:
+            return
+        if change.of_meaning:
+            self.n_evictions += 1
+            self.keep(range(change.n_before, len(self)))
+        else:
+            self.n_reweighings += 1
+            self._n_past = change.n_before
+
+    def _sampled(self, n_new: int, capacity: int) -> dict[int, int]:
+        """Return which new keys come, and each one's place: a uniform sample of all that ever came.
+
+        Keys at places below ``len(self)`` have to go. What was forgotten still counts among those
+        that came and has its place, one of those from there on: to fill it at once would favor
+        the next keys.
+        """
+        drawn: dict[int, int] = {}
+        for number in range(n_new):
+            place = self._n_seen + number
+            if place >= capacity:
+                place = int(self._random.integers(place + 1))
+            if place < capacity:
+                drawn[place] = number
+        return drawn
+
+    def _checked(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
+    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+        rows = np.ascontiguousarray(keys, dtype=np.float64)
+        values = np.asarray(labels)
+        fits = values.shape[:1] == rows.shape[:1] and (self.n_classes is None or values.ndim == 1)
+        if rows.ndim != 2 or rows.shape[1] != self.n_dimensions or not fits:
+            raise ValueError(
+                f"expected keys of width {self.n_dimensions} and a label for each, got shapes "
+                f"{rows.shape} and {values.shape}"
+            )
+        if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
+            raise ValueError(f"expected labels like those before, got shape {values.shape}")
+        if self.n_classes is not None:
+            refuse_foreign(values, self.n_classes)
+        if not np.isfinite(rows).all():
+            raise DataError("some keys are not finite; embed rows whose cells are all finite")
+        return rows, values, self._names(len(rows), ids)
+
+    def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
+        """Return names for new rows, none of which is taken."""
+        return new_names(ids, n_rows, self._rows, max(self._n_seen, self._n_named))
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return bool(whole and value >= 1)
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

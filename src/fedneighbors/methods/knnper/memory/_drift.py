@@ -1,0 +1,327 @@
+"""Notices that the rows of a client no longer come from where its memory came from.
+
+As long as nothing has changed, the rows before a moment and those since are drawn alike: of all
+ways in which what both have together can fall to the two sides, each has the chance of a draw
+without replacement, whatever the shares of the classes are. A story in which the two sides have
+shares of their own gives other chances. How many times likelier it makes what has come has a mean
+of 1 as long as nothing has changed: by Markov's inequality it is beyond ``c`` in at most one of
+``c`` cases, which bounds false alarms for every law of the rows.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaln, gammaln
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.knnper.algorithm import local_votes
+from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.memory._shares import class_weights, weighed_anew
+
+NEIGHBORS = 10
+
+
+def label_evidence(before: Integers, since: Integers) -> float:
+    """Return how much likelier two shares of each kind make two samples than one share does.
+
+    Both samples together are taken as given. The shares of a sample of its own follow a Dirichlet
+    law, by which all kinds together weigh as much as one row.
+
+    Parameters
+    ----------
+    before, since : int64 array of shape (n_kinds,)
+        Rows of each kind before a moment, and since then.
+
+    Returns
+    -------
+    float
+        Logarithm of the ratio, in nats. The ratio has mean 1 where ``since`` is drawn without
+        replacement from both.
+    """
+    weight = 1 / len(before)
+    together = before + since
+    held = together > 0
+    told = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
+    n, n_since = int(together.sum()), int(since.sum())
+    return float(told.sum() - _log_splits(together[held], n_since, weight)) - _log_drawn(
+        together[held], since[held], n, n_since
+    )
+
+
+def _log_kinds(counts: Integers, weight: float) -> Floats:
+    """Return what each kind contributes to how likely a sample is, of which order is not told."""
+    return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
+
+
+def _log_splits(together: Integers, n_since: int, weight: float) -> float:
+    """Return the sum of these contributions over all ways to split the rows of all kinds."""
+    sums, scale = np.ones(1), 0.0  # by how many rows have fallen to the second sample
+    for n in together.tolist():
+        fallen = np.arange(min(n, n_since) + 1)
+        part = _log_kinds(fallen, weight) + _log_kinds(n - fallen, weight)
+        sums = np.convolve(sums, np.exp(part - part.max()))[: n_since + 1]
+        scale += part.max() + np.log(sums.max())
+        sums /= sums.max()
+    return float(np.log(sums[n_since]) + scale)
+
+
+def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> float:
+    """Return how likely a sample is that is drawn without replacement."""
+    ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
+    return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
+
+
+def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
+    """Return how much likelier errors are under two rates than under one, if they have risen.
+
+    Parameters
+    ----------
+    before, since : tuple of two int
+        Errors of the memory's votes, and rows: on its own rows, each left out in turn, and on the
+        rows that came since.
+
+    Returns
+    -------
+    float
+        As :func:`label_evidence` of errors and rows without one; minus infinity where errors have
+        not become more frequent, which is no reason to forget anything.
+    """
+    (wrong, rows), (new_wrong, new_rows) = before, since
+    if new_wrong * rows <= wrong * new_rows:
+        return -np.inf
+    return label_evidence(
+        np.array([wrong, rows - wrong]), np.array([new_wrong, new_rows - new_wrong])
+    )
+
+
+def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
+    """Return how much likelier errors are under a higher rate of their own than under one before.
+
+    Rates follow a Beta law that weighs as much as one row.
+
+    Parameters
+    ----------
+    before : tuple of two float
+        Errors and rows, which may be weighed.
+    since : tuple of two int
+        Errors and rows.
+
+    Returns
+    -------
+    float
+        Logarithm of the Bayes factor, in nats; minus infinity where errors have not become more
+        frequent.
+    """
+    (wrong, rows), (new_wrong, new_rows) = before, since
+    if new_wrong * rows <= wrong * new_rows:
+        return -np.inf
+    alone = _log_errors(new_wrong, new_rows, 0.5, 0.5)
+    return alone - _log_errors(new_wrong, new_rows, 0.5 + wrong, 0.5 + rows - wrong)
+
+
+def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
+    return float(betaln(a + wrong, b + rows - wrong) - betaln(a, b))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is kept of rows that came.
+
+    Parameters
+    ----------
+    counts : tuple of int
+        Rows of each class.
+    n_wrong : int
+        How many of them the memory, before they entered it, voted wrongly on.
+    """
+
+    counts: tuple[int, ...]
+    n_wrong: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the batch."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What has changed, and since when.
+
+    Parameters
+    ----------
+    n_before : int
+        Rows of the memory that came before it; the oldest ones.
+    of_meaning : bool
+        Whether these say what is no longer true. Otherwise the shares of the classes alone have
+        changed.
+    """
+
+    n_before: int
+    of_meaning: bool
+
+
+@dataclass
+class DriftWatch:
+    """Tells since which of the last batches a memory is of another time, if it is.
+
+    Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
+    same embeddings mean other labels. New shares bring errors, too, since the memory votes for
+    classes that were frequent. So it is asked again with votes that weigh what the new shares tell,
+    and only if it errs more even then, than it does on its own rows of such shares, is what it says
+    no longer true. Keys that stay after a change of shares are doubted as long as they are here.
+
+    Parameters
+    ----------
+    n_classes : int
+        Classes.
+    false_alarms : float
+        How many steps of those at which nothing has changed may be told as a change, at most: each
+        of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / false_alarms``. After a change
+        that has been told, this holds no longer exactly: what stays was chosen.
+    window : int
+        Batches at whose beginnings the change may have been.
+    mistaken : float
+        How many changes of shares alone may be taken for one of meaning when they are told: errors
+        must be ``1 / mistaken`` times likelier under a rate of their own.
+    """
+
+    n_classes: int
+    false_alarms: float = 0.005
+    window: int = 5
+    mistaken: float = 0.05
+    _seen: deque[Batch] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or not (0 < self.false_alarms < 1 and 0 < self.mistaken < 1):
+            raise ValueError(
+                "expected a window of 1 or more, and false_alarms and mistaken between 0 and 1, "
+                f"got {self.window}, {self.false_alarms} and {self.mistaken}"
+            )
+        self._seen = deque(maxlen=self.window)
+
+    @property
+    def threshold(self) -> float:
+        """Evidence beyond which something has changed, in nats."""
+        return float(np.log((2 * self.window + 1) / self.false_alarms))
+
+    def change(
+        self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
+    ) -> Change | None:
+        """Return what has changed, if anything has, seeing rows before they enter the memory.
+
+        After it has told a change it begins anew.
+
+        Parameters
+        ----------
+        keys : float64 array of shape (n_keys, n_dimensions)
+            Of the memory, oldest first; the last ones are those of the batches before.
+        labels : int64 array of shape (n_keys,)
+            Their classes.
+        n_past : int
+            How many of them came when classes had other shares.
+        new_keys, new_labels
+            Of the rows that come.
+        """
+        if len(keys) - n_past < 2 or not len(new_keys):
+            return None
+        new = new_keys, new_labels
+        recent = np.arange(n_past, len(keys))
+        weights = class_weights(labels, labels[recent], self.n_classes)
+        wrong = _votes_wrong(keys, labels, *new, weights)
+        counts = np.bincount(new_labels, minlength=self.n_classes)
+        self._seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
+        own = _votes_wrong(keys, labels, keys[recent], labels[recent], weights, own=recent)
+        change = None
+        if n_past and self._doubt(n_past, keys, labels, new) > self.threshold:
+            change = Change(n_past, of_meaning=True)
+        else:
+            evidence, n_before = self._most_evidence(labels[recent], own, len(new_labels))
+            if evidence > self.threshold:
+                n_before += n_past
+                doubt = self._doubt(n_before, keys, labels, new)
+                change = Change(n_before, of_meaning=doubt > -np.log(self.mistaken))
+        if change is not None:
+            self._seen.clear()
+        return change
+
+    def _most_evidence(
+        self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
+    ) -> tuple[float, int]:
+        """Return the most evidence of any moment, and how many keys are from before it."""
+        best, found = -np.inf, 0
+        counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
+        for batch in reversed(self._seen):
+            counts, errors = counts + np.array(batch.counts), errors + batch.n_wrong
+            rows += batch.n_rows
+            n_before = len(labels) - (rows - n_new)
+            if n_before < 2:
+                break
+            old = np.bincount(labels[:n_before], minlength=self.n_classes)
+            before = (int(wrong[:n_before].sum()), n_before)
+            evidence = max(label_evidence(old, counts), error_evidence(before, (errors, rows)))
+            if evidence > best:
+                best, found = evidence, n_before
+        return best, found
+
+    def _doubt(
+        self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
+    ) -> float:
+        """Return the evidence that the oldest keys err more on what came since than they should.
+
+        On what came since their votes weigh what the shares of that tell. What to expect are their
+        errors on themselves, each left out in turn, by the same votes and with each class as often
+        as it is now. Rows of classes of which there is no such key tell nothing.
+        """
+        old, olds = keys[:n_before], labels[:n_before]
+        since = np.concatenate([labels[n_before:], new[1]])
+        known = np.isin(since, olds)
+        if not known.any():
+            return -np.inf
+        weights = class_weights(olds, since, self.n_classes)
+        asked = np.concatenate([keys[n_before:], new[0]])[known]
+        wrong = _votes_wrong(old, olds, asked, since[known], weights)
+        own = _votes_wrong(old, olds, old, olds, weights, own=np.arange(n_before))
+        often = class_weights(olds, since[known], self.n_classes)[olds]
+        rows = float(often.sum() ** 2 / (often**2).sum())  # as many as tell as much unweighed
+        expected = rows * float(often[own].sum() / often.sum())
+        return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
+
+    @property
+    def seen(self) -> list[tuple[list[int], int]]:
+        """What is kept of the last batches, as plain numbers."""
+        return [(list(batch.counts), batch.n_wrong) for batch in self._seen]
+
+    def restore(self, seen: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Go on from what :attr:`seen` gave.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is something else.
+        """
+        self._seen.clear()
+        for counts, n_wrong in seen:
+            if len(counts) != self.n_classes:
+                raise ValueError(f"expected counts of {self.n_classes} classes, got {len(counts)}")
+            batch = Batch(tuple(map(int, counts)), int(n_wrong))
+            if min(batch.counts) < 0 or not 0 <= batch.n_wrong <= batch.n_rows:
+                raise ValueError(f"expected counts of rows and of errors among them, got {batch}")
+            self._seen.append(batch)
+
+
+def _votes_wrong(
+    keys: Floats,
+    labels: Integers,
+    asked: Floats,
+    truth: Integers,
+    weights: Floats,
+    own: Integers | None = None,
+) -> npt.NDArray[np.bool_]:
+    """Return on which rows the most votes are for another class."""
+    found = nearest(keys, asked, NEIGHBORS, own=own)
+    votes = weighed_anew(local_votes(found, labels, len(weights)), weights)
+    return np.asarray(votes.argmax(axis=1) != truth)

@@ -1,0 +1,186 @@
+"""Log-linear pools of shared model, memory, local prior and local heads, weighed for all alike.
+
+A pool multiplies the experts' distributions, each to the power of its weight. The few weights are
+shared by all clients and fitted by likelihood on held-out rows; a step needs only the sums of a
+gradient and of a small Hessian over the clients.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve
+from scipy.special import logsumexp
+
+from fedneighbors._typing import Floats, Integers
+
+SOFTENING = 0.02
+"""Share of the uniform law that is mixed into votes, without which a label unseen has -inf."""
+
+PRIOR_PRECISION = 1.0
+"""Of the weights around where they begin, which decides where there are hardly any rows."""
+
+
+def softened(shares: Floats) -> Floats:
+    """Return the logarithms of votes with a little of the uniform law mixed in.
+
+    Parameters
+    ----------
+    shares : float64 array of shape (n_rows, n_classes)
+        Rows sum to 1.
+    """
+    return np.asarray(np.log((1 - SOFTENING) * shares + SOFTENING / shares.shape[1]))
+
+
+def local_prior(labels: Integers, overall: Floats) -> Floats:
+    """Return a client's shares of the classes, with one row added that follows the overall ones.
+
+    Parameters
+    ----------
+    labels : int64 array of shape (n_rows,)
+        The client's classes.
+    overall : float64 array of shape (n_classes,)
+        Shares over all clients, above 0.
+    """
+    counts = np.bincount(labels, minlength=len(overall))
+    return (counts + overall) / (len(labels) + 1)
+
+
+@dataclass(frozen=True)
+class PoolTerms:
+    """What a client's held-out rows say of the weights; terms of several clients add up.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows.
+    loss : float
+        Negative log-likelihood, in nats.
+    gradient : float64 array of shape (n_experts,)
+        Of the loss.
+    hessian : float64 array of shape (n_experts, n_experts)
+        Of the loss; positive semidefinite.
+    """
+
+    n_rows: int
+    loss: float
+    gradient: Floats
+    hessian: Floats
+
+    def __add__(self, other: "PoolTerms") -> "PoolTerms":
+        return PoolTerms(
+            self.n_rows + other.n_rows,
+            self.loss + other.loss,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian,
+        )
+
+
+def pooled(experts: Floats, weights: Floats) -> Floats:
+    """Return the pool's distribution of each row.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_classes, n_experts)
+        Scores, such as logarithms of probabilities, finite.
+    weights : float64 array of shape (n_experts,)
+        Of the experts.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+        Rows sum to 1.
+    """
+    return np.exp(_log_pooled(experts, weights))
+
+
+def _log_pooled(experts: Floats, weights: Floats) -> Floats:
+    scores = experts @ weights
+    return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
+
+
+def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
+    """Return loss, gradient and Hessian of a client's held-out rows.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_classes, n_experts)
+        As :func:`pooled` takes them.
+    labels : int64 array of shape (n_rows,)
+        Classes.
+    weights : float64 array of shape (n_experts,)
+        At which the terms are taken.
+    """
+    logs = _log_pooled(experts, weights)
+    shares = np.exp(logs)
+    rows = np.arange(len(labels))
+    means = np.einsum("nc,nce->ne", shares, experts)
+    gaps = experts - means[:, None, :]
+    return PoolTerms(
+        n_rows=len(labels),
+        loss=-float(logs[rows, labels].sum()),
+        gradient=-gaps[rows, labels].sum(axis=0),
+        hessian=np.einsum("nc,nce,ncf->ef", shares, gaps, gaps),
+    )
+
+
+def pool_steps(
+    start: Sequence[float], *, tolerance: float = 1e-9, max_steps: int = 100
+) -> Generator[Floats, PoolTerms, Floats]:
+    """Find the weights of most likelihood by Newton's steps.
+
+    Parameters
+    ----------
+    start : sequence of float
+        Where to begin. Weights have a normal law around it, as one row in favor of it would say.
+    tolerance : float
+        Ends where the loss of a row may fall by less, in nats.
+    max_steps : int
+        Ends anyway.
+
+    Yields
+    ------
+    float64 array of shape (n_experts,)
+        Weights at which the terms of all clients are wanted, as their sum. A step that raised the
+        loss is halved.
+
+    Returns
+    -------
+    float64 array of shape (n_experts,)
+    """
+    first = np.asarray(start, dtype=np.float64)
+    weights, best, lowest = first, first, np.inf
+    for _ in range(max_steps):
+        terms = yield weights
+        away = weights - first
+        loss = terms.loss + PRIOR_PRECISION * float(away @ away) / 2
+        if loss > lowest:
+            weights = (weights + best) / 2
+            continue
+        best, lowest = weights, loss
+        gradient = terms.gradient + PRIOR_PRECISION * away
+        hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
+        step = np.asarray(solve(hessian, gradient, assume_a="pos"))
+        if float(gradient @ step) / 2 <= tolerance * max(terms.n_rows, 1):
+            break
+        weights = weights - step
+    return best
+
+
+def fit_pool(start: Sequence[float], summed: Callable[[Floats], PoolTerms]) -> Floats:
+    """Return the weights of most likelihood, where the terms can be had at once.
+
+    Parameters
+    ----------
+    start : sequence of float
+        Where to begin.
+    summed : callable
+        From weights to the terms summed over all clients.
+    """
+    steps = pool_steps(start)
+    weights = next(steps)
+    while True:
+        try:
+            weights = steps.send(summed(weights))
+        except StopIteration as stop:
+            return np.asarray(stop.value)

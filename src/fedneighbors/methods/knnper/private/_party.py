@@ -1,0 +1,335 @@
+"""A kNN-Per client with a privacy budget: whatever it says of its rows was declared or is paid."""
+
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedneighbors.federation._messages import Message, decode, encode
+from fedneighbors.federation._release_gate import Till
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper._seen import as_tensor
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.private._messages import (
+    BeginRequest,
+    NoisedCountsReply,
+    NoisedCountsRequest,
+    PrivateTrainRequest,
+    PublicSchemaRequest,
+)
+from fedneighbors.neural._accounting import Budget, StepPlan, plan_of
+from fedneighbors.neural._dp_sgd import stepped
+from fedneighbors.neural._network import Network
+from fedneighbors.neural._regime import Regime
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.noise._calibration import noising
+from fedneighbors.tabular._schema import Schema, describe, label_positions
+
+log = logging.getLogger(__name__)
+
+ROW_COUNTS = Sensitivity(unit="row", neighbors="add_remove", l1=1, l2_squared=1, linf=1)
+"""How far one row moves the class counts."""
+
+_REQUESTS = (
+    PublicSchemaRequest,
+    NoisedCountsRequest,
+    BeginRequest,
+    PrivateTrainRequest,
+    ReleaseRequest,
+)
+_KEY_BYTES = 32
+_FARTHEST = 2.0**32
+_FREE = PureDP(Fraction(0))
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A training that is paid for."""
+
+    run: str
+    digest: str
+    plan: StepPlan
+    request: BeginRequest
+
+
+class PrivateKNNPerParty(KNNPerParty):
+    """A client's rows behind a ledger.
+
+    Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
+    again in the same run, it says the same again. All steps of a training are paid before the
+    first one. It answers no request of the exact protocol but the release of the network, of which
+    it makes its memory for itself: **what it predicts from that memory is not private**.
+
+    Nothing fails because of a row. Each row is judged, and cut, by itself: values that are not
+    finite become finite, values beyond the bounds of the columns the nearer bound, and a row whose
+    label is not among the agreed ones is no record.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : array of shape (n_rows, ...)
+        Its rows.
+    y : array of shape (n_rows,)
+        Labels.
+    network : Network
+        The same for all clients.
+    privacy : Privacy
+        What this client agreed to; a request on other terms is refused.
+    ledger : Ledger
+        Keeps the budget of the data set.
+    dataset, user : str
+        What is charged in the ledger, and for whom.
+    settings : MemorySettings, optional
+        Of its memory.
+    feature_names : tuple of str, optional
+        Column names, where rows are those of a table.
+    remember : bool
+        Keep the weights of every round in the ledger, so that a repeated request gets the same
+        ones; otherwise it is refused. Takes the size of the network for each round.
+    bits : callable
+        Source of the noise of counts; anything but the operating system's is for tests.
+
+    Attributes
+    ----------
+    plan : StepPlan or None
+        Its steps, once they are paid for.
+    counted : accountant or None
+        Of Opacus, told of every step by the optimizer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        network: Network,
+        *,
+        privacy: Privacy,
+        ledger: Ledger,
+        dataset: str = "table",
+        user: str = "coordinator",
+        settings: MemorySettings | None = None,
+        feature_names: tuple[str, ...] | None = None,
+        remember: bool = True,
+        bits: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
+        privacy.require_classes()
+        records = _records(np.asarray(x), np.asarray(y), privacy)
+        super().__init__(name, *records, network, settings=settings, feature_names=feature_names)
+        self.accepts = _REQUESTS
+        self.counted: Any = None
+        self._privacy = privacy
+        self._budget = Budget.of(privacy)
+        self._till = Till("kNN-Per", name, ledger, dataset, user)
+        self._remember = remember
+        self._bits = bits
+        self._announced = 0
+        self._begun: _Begun | None = None
+
+    @property
+    def plan(self) -> StepPlan | None:
+        """Its steps, once they are paid for."""
+        return None if self._begun is None else self._begun.plan
+
+    @property
+    def spent(self) -> Guarantee:
+        """What its ledger has charged for the data set, of all trainings."""
+        return self._till.ledger.spent(self._till.dataset)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        match request:
+            case PublicSchemaRequest():
+                return self._schema(request)
+            case NoisedCountsRequest():
+                return self._noised_counts(request)
+            case BeginRequest():
+                return self._begin(request)
+            case PrivateTrainRequest():
+                return self._round(request)
+            case ReleaseRequest():
+                return self._both_releases(request)
+        raise Refuse("unknown request")
+
+    def _schema(self, request: PublicSchemaRequest) -> Schema:
+        if request.layout != self.layout.digest:
+            raise Refuse("the network is not the one of the coordinator")
+        if request.with_labels and not self._privacy.knows("classes"):
+            raise Refuse("the labels were not declared public")
+        labels = self._y if request.with_labels else self._y[:0]
+        width = int(np.prod(self._raw.shape[1:]))  # also where there are no rows
+        table = self._raw.reshape(len(self._raw), width)
+        return describe(table, labels, self._feature_names, "target")
+
+    def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
+        self._check_terms(request.privacy)
+        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
+        if not set(agreed) <= set(request.classes):
+            raise Refuse("a class that was agreed or is public is missing")
+        n_classes = len(request.classes)
+        cost, noised = noising(
+            self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
+        )
+        query = f"{request.run} {self._till.digest(request)} counts"
+        self._check_room(query)
+        self.classes = request.classes
+        self._labels = label_positions(self._y, request.classes, name="target")
+        self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+
+        def draw() -> bytes:
+            counts = noised(np.bincount(self._labels, minlength=n_classes))
+            return encode(NoisedCountsReply(max(1, int(counts.sum())), counts))
+
+        kept = self._till.keep(query, cost=cost, draw=draw, purpose="class counts")
+        reply: NoisedCountsReply = decode(kept, (NoisedCountsReply,))
+        self._announced = reply.n_rows
+        return reply
+
+    def _check_terms(self, asked: Any) -> None:
+        if dict(asked) != terms(self._privacy):
+            raise Refuse("the privacy asked for is not the one that was agreed")
+
+    def _check_room(self, query: str) -> None:
+        """Refuse a training that could not be paid for to its end, unless it has begun."""
+        ledger, dataset, user = self._till.ledger, self._till.dataset, self._till.user
+        if ledger.users_of([f"knn-per {query}"]):
+            return
+        whole = (self._budget.counts, self._budget.steps)
+        if not all(fits(whole, ledger.left(dataset, who)) for who in ("", user)):
+            raise Refuse("its privacy budget does not allow this training")
+
+    def _begin(self, request: BeginRequest) -> Receipt:
+        """Pay for all steps; the ledger keeps the key by which rows are held out."""
+        self._check_terms(request.privacy)
+        if not self._announced:
+            raise Refuse("the class counts come first")
+        numbers = request.numbers
+        if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
+            raise Refuse("the announced steps make no sense")
+        digest = self._till.digest(request)
+        plan = plan_of(
+            max(1, round(self._announced * (1 - self.settings.validation))),
+            request.batch_size,
+            epochs=request.epochs,
+            n_rounds=max(1, len(numbers)),
+            allowed=self._budget.steps,
+        )
+        key = self._till.keep(
+            f"{request.run} {digest} steps",
+            cost=plan.cost,
+            draw=lambda: secrets.token_bytes(_KEY_BYTES),
+            purpose=f"{plan.n_steps * plan.n_rounds} private steps",
+        )
+        # Each row by a coin of its own: one row more must not change who else is held out.
+        coins = np.random.default_rng(int.from_bytes(key)).random(self.n_rows)
+        self.held_out = coins < self.settings.validation
+        self._begun = _Begun(request.run, digest, plan, request)
+        return Receipt()
+
+    def _round(self, request: PrivateTrainRequest) -> UpdateReply:
+        begun = self._begun
+        if begun is None or begun.run != request.run:
+            raise Refuse("no steps of this training were announced")
+        if request.number not in begun.request.numbers:
+            raise Refuse("this round was not among those that were announced")
+        after = self._kept_round(request, begun)
+        try:
+            change = weighted_change(
+                request.weights, after, n_rows=self._announced, bits=request.bits
+            )
+        except FloatingPointError:  # of noised weights, which may be looked at
+            raise Refuse("training has diverged: lower the learning rate") from None
+        return UpdateReply(change)
+
+    def _kept_round(
+        self, request: PrivateTrainRequest, begun: _Begun
+    ) -> npt.NDArray[np.floating[Any]]:
+        """Return the weights after a round: those in the ledger where it was asked for before."""
+        mark, made = hashlib.sha256(encode(request)).digest(), []
+
+        def draw() -> bytes:
+            made.append(self._stepped(request, begun))
+            return mark + (made[0].tobytes() if self._remember else b"")
+
+        kept = self._till.keep(
+            f"{begun.run} {begun.digest} round {request.number}",
+            cost=_FREE,
+            draw=draw,
+            purpose=f"round {request.number + 1}, paid for with the steps",
+        )
+        if not made and (kept[: len(mark)] != mark or not self._remember):
+            raise Refuse("this round was answered before; what differs is to be paid anew")
+        if made:
+            return made[0]
+        return np.frombuffer(kept[len(mark) :], request.weights.dtype)
+
+    def _stepped(
+        self, request: PrivateTrainRequest, begun: _Begun
+    ) -> npt.NDArray[np.floating[Any]]:
+        rows = torch.from_numpy(self.rows(held_out=True))
+        regime = Regime(
+            learning_rate=request.learning_rate,
+            momentum=request.momentum,
+            weight_decay=request.weight_decay,
+        )
+        start = self.layout.state(request.weights)
+        state, counted = stepped(
+            self.network,
+            start,
+            self.x[rows],
+            self.targets[rows],
+            plan=begun.plan,
+            regime=regime,
+            bound=begun.request.bound,
+        )
+        if self.counted is None:
+            self.counted = counted
+        else:
+            self.counted.history += counted.history
+        return self.layout.vector(state)
+
+    def _both_releases(self, request: ReleaseRequest) -> Receipt:
+        """Choose the mixture on held-out rows and build the memory, under the one network.
+
+        The reply is the same whether that succeeds or not: a row could make it fail.
+        """
+        try:
+            for final in (False, True):
+                self._release(replace(request, final=final))
+        except Exception as error:
+            log.error("no memory was built: %s; this client has none", type(error).__name__)
+            self.personal = None
+        return Receipt()
+
+
+def _records(
+    x: npt.NDArray[Any], y: npt.NDArray[Any], privacy: Privacy
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the rows whose label is among the classes (None: all), each cut to what is agreed."""
+    kept = np.ones(len(y), bool)
+    if privacy.classes is not None:
+        kept = np.array([label in privacy.classes for label in y.tolist()], bool)
+    x, y = x[kept], y[kept]
+    if x.dtype.kind == "f":
+        x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
+    if privacy.bounds is not None:
+        low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
+        x = np.clip(x, low, high)
+    return x, y

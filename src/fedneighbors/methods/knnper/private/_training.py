@@ -1,0 +1,142 @@
+"""What ``fit`` does under a privacy budget: a federation in this process, each client's own ledger.
+
+The ledgers hold the budget of this one training and end with the process; clients of a real
+federation keep theirs in files.
+"""
+
+from typing import Any
+
+import torch
+
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import Outcome
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._trial import refuse_unsuited
+from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
+from fedneighbors.methods.knnper.private.protocol import (
+    PrivateRounds,
+    coordinate_private,
+    frame_of,
+)
+from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.neural._accounting import needs_opacus
+from fedneighbors.neural._choice import chosen_network
+from fedneighbors.neural._dp_sgd import refuse_unfit
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Network
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.tabular._ownership import Holdings
+from fedneighbors.tabular._schema import Label
+from fedneighbors.tabular._threads import one_thread
+
+
+def federated_privately(
+    asked: Any,
+    holdings: Holdings,
+    rounds: RoundSettings,
+    settings: MemorySettings,
+    reserved: tuple[Label, ...] = (),
+) -> tuple[Outcome[Shared], Network, Layout, list[PrivateKNNPerParty]]:
+    """Train what an estimator asks for within its privacy budget.
+
+    Parameters
+    ----------
+    asked : estimator
+        Beside what an exact training reads, its ``privacy``, ``max_grad_norm`` and ``sums``.
+    holdings : Holdings
+        The table and its owners.
+    rounds : RoundSettings
+        Of the shared network.
+    settings : MemorySettings
+        Of the clients' memories.
+    reserved : tuple of labels
+        Classes that may come later.
+
+    Raises
+    ------
+    MissingExtraError
+        If Opacus is not installed.
+    ValueError
+        If something cannot be kept private, or was not declared.
+    """
+    privacy: Privacy = asked.privacy
+    _refuse_beside_privacy(asked, settings)
+    training = PrivateRounds(rounds, asked.max_grad_norm, privacy)
+    needs_opacus()
+    classes = _classes(holdings, privacy, reserved)
+    shape = holdings.x.shape[1:]
+    network = chosen_network(
+        asked.model,
+        shape,
+        len(classes),
+        embedding=asked.embedding,
+        head=asked.head,
+        hidden=asked.hidden,
+        seed=rounds.seed,
+    )
+    layout = Layout(network)
+    refuse_unsuited(network, layout, shape, len(classes), kind=holdings.x.dtype.kind)
+    kind = torch.int64 if network.reads_tokens else layout.dtype
+    refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
+    options: dict[str, Any] = {}
+    if asked.standardize and len(shape) == 1 and not network.reads_tokens:
+        options["frame"] = frame_of(privacy, shape[0])
+    members = [_member(name, holdings, network, privacy, settings) for name in holdings.owned]
+    coordinator = coordinate_private(
+        training, layout.digest, layout.initial, tuple(holdings.owned), **options
+    )
+    with one_thread():
+        outcome = run(coordinator, members, sums=asked.sums)
+    return outcome, network, layout, members
+
+
+def _member(
+    name: str, holdings: Holdings, network: Network, privacy: Privacy, settings: MemorySettings
+) -> PrivateKNNPerParty:
+    rows = holdings.owned[name]
+    ledger = Ledger(":memory:", party=name)
+    ledger.set_budget("table", privacy.total)
+    return PrivateKNNPerParty(
+        name,
+        holdings.x[rows],
+        holdings.y[rows],
+        network,
+        privacy=privacy,
+        ledger=ledger,
+        settings=settings,
+        feature_names=holdings.feature_names,
+        remember=False,  # nobody asks twice, and nothing outlasts the process
+    )
+
+
+def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
+    """Refuse what would let something out that nobody has paid for, or has no meaning."""
+    if settings.combine != "paper":
+        raise ValueError(
+            "the weights of a pool are fitted on exact sums over held-out rows, which a budget "
+            "does not cover; take combine='paper'"
+        )
+    if asked.checkpoint is not None:
+        raise ValueError(
+            "budgets of this process end with it, so that a private training cannot go on from a "
+            "file; leave checkpoint out"
+        )
+    if asked.trainer == "stacked":
+        raise ValueError("private clients train one after another; leave trainer at 'auto'")
+    if asked.device == "cuda":
+        raise ValueError("private clients train on the processor; take device='cpu' or 'auto'")
+
+
+def _classes(holdings: Holdings, privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
+    """Return the labels that the network has a score for."""
+    own = set(holdings.y.tolist())
+    known = set(privacy.classes or own)
+    if own - known:
+        raise ValueError(
+            f"y holds labels {sorted(map(str, own - known))[:5]} that are not among the classes "
+            f"of privacy, {list(privacy.classes or ())[:10]}; name all labels there"
+        )
+    if set(reserved) - known:
+        raise ValueError("name all labels in Privacy(classes=...), and leave classes out")
+    return known

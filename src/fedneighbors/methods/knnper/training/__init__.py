@@ -1,1 +1,0 @@
-"""Local training of networks, one client after another or all at once; needs extra ``torch``."""

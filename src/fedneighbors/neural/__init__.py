@@ -1,0 +1,1 @@
+"""Federated training of torch networks."""

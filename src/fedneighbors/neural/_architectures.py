@@ -1,0 +1,413 @@
+"""A perceptron of some hidden layers: the network for tables, and for small images."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from numbers import Integral
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedneighbors.datasets._speeches import ALPHABET
+from fedneighbors.neural._network import Network
+
+
+class Perceptron(nn.Module):
+    """Linear layers with rectifiers between them; the last hidden layer is the embedding.
+
+    Parameters
+    ----------
+    n_inputs, n_outputs : int
+        Width of a row, and number of scores.
+    hidden : sequence of int
+        Widths of the hidden layers, at least one.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, hidden: Sequence[int] = (256, 128)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width, following in pairwise([n_inputs, *hidden]):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(hidden[-1], n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+
+def perceptron(
+    n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
+) -> Network:
+    """Return a perceptron whose weights follow from the seed alone.
+
+    Raises
+    ------
+    ValueError
+        If there is no hidden layer, or a width is no whole number of 1 or more.
+    """
+    if isinstance(hidden, str) or not isinstance(hidden, Sequence) or not hidden:
+        raise ValueError(
+            "expected hidden as the widths of one hidden layer at least, such as (256, 128), whose "
+            f"last output is the embedding, got {hidden!r}"
+        )
+    if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+        raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(Perceptron(n_inputs, n_outputs, hidden), embedding="body")
+
+
+def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
+    """Return channels, height and width of an image.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a row: (height, width) or (channels, height, width).
+    least : int
+        Pixels that a side must have.
+
+    Raises
+    ------
+    ValueError
+        If rows of this shape are no images, or too small.
+    """
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            f"expected rows of shape (height, width) or (channels, height, width), got {shape}; "
+            "reshape flat rows, for example x.reshape(-1, 28, 28)"
+        )
+    channels, height, width = (1, *shape) if len(shape) == 2 else shape
+    if channels < 1 or min(height, width) < least:
+        raise ValueError(
+            f"expected images of {least} x {least} pixels or more, got rows of shape {shape}"
+        )
+    return channels, height, width
+
+
+def with_channels(shape: tuple[int, ...]) -> nn.Module:
+    """Return the layer that gives images without channels a single one."""
+    return nn.Unflatten(1, (1, shape[0])) if len(shape) == 2 else nn.Identity()
+
+
+class SmallCNN(nn.Module):
+    """Convolutions of 3 x 3, each halving the image, and a linear layer that is the embedding.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a row: (height, width) or (channels, height, width).
+    n_outputs : int
+        Number of scores.
+    channels : sequence of int
+        Of each convolution.
+    width : int
+        Dimensions of the embedding.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        n_outputs: int,
+        *,
+        channels: Sequence[int] = (16, 32),
+        width: int = 128,
+    ) -> None:
+        super().__init__()
+        incoming, high, wide = image_sides(shape, least=2 ** len(channels))
+        layers: list[nn.Module] = [with_channels(shape)]
+        for outgoing in channels:
+            layers += [nn.Conv2d(incoming, outgoing, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            incoming, high, wide = outgoing, high // 2, wide // 2
+        layers += [nn.Flatten(), nn.Linear(incoming * high * wide, width), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(width, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+
+def cnn(
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    width: int = 128,
+    seed: int = 0,
+) -> Network:
+    """Return a small convolutional network whose weights follow from the seed alone.
+
+    Parameters
+    ----------
+    shape, n_outputs, channels, width
+        As :class:`SmallCNN` takes them.
+    seed : int
+        Of the weights.
+
+    Raises
+    ------
+    ValueError
+        If rows of this shape are no images, or smaller than two to the number of convolutions.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = SmallCNN(shape, n_outputs, channels=channels, width=width)
+    return Network(module, embedding="body")
+
+
+class CharacterLSTM(nn.Module):
+    """Characters as short vectors, recurrent layers over them, and scores from the last output.
+
+    The embedding is what the recurrent layers remember at the end: the hidden states of all layers,
+    then their cell states.
+
+    Parameters
+    ----------
+    n_tokens : int
+        Characters that there are.
+    n_outputs : int
+        Number of scores.
+    width : int
+        Dimensions of a character.
+    hidden : int
+        Units of each recurrent layer.
+    n_layers : int
+        Recurrent layers.
+    """
+
+    def __init__(
+        self, n_tokens: int, n_outputs: int, *, width: int = 8, hidden: int = 256, n_layers: int = 2
+    ) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(n_tokens, width)
+        self.body = nn.LSTM(width, hidden, n_layers, batch_first=True)
+        self.head = nn.Linear(hidden, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        outputs, _ = self.body(self.characters(x))
+        scores: Tensor = self.head(outputs[:, -1])
+        return scores
+
+
+def lstm(
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    n_tokens: int = len(ALPHABET),
+    width: int = 8,
+    hidden: int = 256,
+    n_layers: int = 2,
+    seed: int = 0,
+) -> Network:
+    """Return a recurrent network whose weights follow from the seed alone.
+
+    By default the two layers of 256 units of the kNN-Per paper: an embedding of 1024 dimensions.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a row: (characters of a window,).
+    n_outputs, n_tokens, width, hidden, n_layers
+        As :class:`CharacterLSTM` takes them.
+    seed : int
+        Of the weights.
+
+    Raises
+    ------
+    ValueError
+        If rows are no windows of tokens.
+    """
+    if len(shape) != 1 or shape[0] < 1:
+        raise ValueError(f"expected rows that are windows of tokens, got rows of shape {shape}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = CharacterLSTM(n_tokens, n_outputs, width=width, hidden=hidden, n_layers=n_layers)
+    return Network(module, embedding="body", n_tokens=n_tokens)
+
+
+STAGES = (
+    # expansion t, channels c, blocks n, stride s
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+EMBEDDING = 1280
+SMALL = 64
+"""Images with a side below this lose too much in five halvings; they are halved three times."""
+
+Stride = Literal[8, 16, 32]
+
+
+class ChannelsLast(nn.Module):
+    """Lays maps with their channels last: a third fewer seconds a step on a processor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the same numbers."""
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+class InvertedResidual(nn.Module):
+    """A block that widens, filters each channel, and narrows again (Figure 3d of [1]_).
+
+    Parameters
+    ----------
+    incoming, outgoing : int
+        Channels.
+    stride : int
+        Of the filter.
+    expansion : int
+        How many times as wide it is inside.
+
+    References
+    ----------
+    .. [1] Sandler, Howard, Zhu, Zhmoginov and Chen, "MobileNetV2: Inverted Residuals and Linear
+       Bottlenecks", CVPR 2018.
+    """
+
+    def __init__(self, incoming: int, outgoing: int, *, stride: int, expansion: int) -> None:
+        super().__init__()
+        inside = incoming * expansion
+        widen = [] if expansion == 1 else [_filtered(incoming, inside, size=1)]
+        self.layers = nn.Sequential(
+            *widen,
+            _filtered(inside, inside, size=3, stride=stride, groups=inside),
+            nn.Conv2d(inside, outgoing, 1, bias=False),
+            nn.BatchNorm2d(outgoing),
+        )
+        self.shortcut = stride == 1 and incoming == outgoing
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's channels, added to what came in where shapes allow it."""
+        made: Tensor = self.layers(x)
+        return x + made if self.shortcut else made
+
+
+class MobileNetV2(nn.Module):
+    """Table 2 of the paper, with fewer halvings for small images.
+
+    Pixels are numbers of about 1: running averages of pixels up to 255 move as far in a round as
+    only a training that has diverged does, and are refused as such.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a row: (height, width) or (channels, height, width).
+    n_outputs : int
+        Number of scores.
+    width : float
+        Factor of the channels; the embedding keeps 1280 dimensions below 1.
+    stride : {8, 16, 32}, optional
+        How many times smaller the last map is than the image. 32 is the paper's; by default 8 for
+        images with a side below 64 pixels. The first halvings are the ones left out.
+    dropout : float
+        Share of the embedding that is hidden from the head in training.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        n_outputs: int,
+        *,
+        width: float = 1.0,
+        stride: Stride | None = None,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        channels, *sides = image_sides(shape, least=8)
+        halve = _halvings(stride or (8 if min(sides) < SMALL else 32))
+        last = _multiple(EMBEDDING * max(1.0, width))
+        incoming = _multiple(32 * width)
+        stem = _filtered(channels, incoming, size=3, stride=next(halve))
+        layers = [with_channels(shape), stem, ChannelsLast()]
+        for expansion, base, n_blocks, step in STAGES:
+            outgoing = _multiple(base * width)
+            for number in range(n_blocks):
+                pace = next(halve) if step == 2 and number == 0 else 1
+                block = InvertedResidual(incoming, outgoing, stride=pace, expansion=expansion)
+                layers.append(block)
+                incoming = outgoing
+        layers += [_filtered(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
+        self._begin()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+    def _begin(self) -> None:
+        """Draw first weights as torchvision's reference does."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+            elif isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, 0.0, 0.01)
+                nn.init.zeros_(layer.bias)
+
+
+def mobilenet(
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    width: float = 1.0,
+    stride: Stride | None = None,
+    dropout: float = 0.2,
+    seed: int = 0,
+) -> Network:
+    """Return a MobileNet-v2 whose weights follow from the seed alone.
+
+    Parameters
+    ----------
+    shape, n_outputs, width, stride, dropout
+        As :class:`MobileNetV2` takes them.
+    seed : int
+        Of the weights.
+
+    Raises
+    ------
+    ValueError
+        If rows of this shape are no images of 8 x 8 pixels or more, or a parameter is out of range.
+    """
+    if stride not in (None, 8, 16, 32):
+        raise ValueError(f"expected stride 8, 16 or 32, got {stride!r}")
+    if not 0 < width <= 4:
+        raise ValueError(f"expected width above 0 and up to 4, got {width!r}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"expected dropout from 0 up to 1, got {dropout!r}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = MobileNetV2(shape, n_outputs, width=width, stride=stride, dropout=dropout)
+    return Network(module, embedding="body")
+
+
+def _filtered(
+    incoming: int, outgoing: int, *, size: int, stride: int = 1, groups: int = 1
+) -> nn.Module:
+    """Return a convolution, its normalization over the batch, and a rectifier that ends at 6."""
+    return nn.Sequential(
+        nn.Conv2d(incoming, outgoing, size, stride, padding=size // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outgoing),
+        nn.ReLU6(inplace=True),
+    )
+
+
+def _halvings(stride: Stride) -> Iterator[int]:
+    """Return the stride of each of the five layers that halve in the paper."""
+    kept = stride.bit_length() - 1
+    return iter([1] * (5 - kept) + [2] * kept)
+
+
+def _multiple(channels: float) -> int:
+    """Return the nearest multiple of 8 that takes away at most a tenth, as the reference does."""
+    near = max(8, int(channels + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * channels else near

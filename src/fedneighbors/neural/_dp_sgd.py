@@ -1,0 +1,182 @@
+"""Private steps: rows drawn by chance, each gradient cut to a bound, Gaussian noise on the sum.
+
+Gradients of single rows, their cut, and the noise are those of Opacus. What it does not do is done
+here: a row whose gradient is not finite counts as zero, since no factor can bound it, and the
+generator is filled with random words of the operating system.
+"""
+
+import copy
+import os
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedneighbors.neural._accounting import StepPlan, accountant, needs_opacus
+from fedneighbors.neural._network import Network, State
+from fedneighbors.neural._regime import Regime
+
+_FIRST_WORD, _N_WORDS, _WORD_BYTES = 24, 624, 8
+"""Where torch keeps the words of its Mersenne twister among the bytes of a state."""
+
+
+def fresh_generator() -> torch.Generator:
+    """Return a generator whose 19,968 bits of state come from the operating system.
+
+    ``manual_seed`` keeps 32 bits of a seed, few enough to try all of them.
+    """
+    generator = torch.Generator()
+    state = generator.get_state()
+    words = state[_FIRST_WORD : _FIRST_WORD + _N_WORDS * _WORD_BYTES].view(_N_WORDS, _WORD_BYTES)
+    words[:, :4] = torch.frombuffer(bytearray(os.urandom(4 * _N_WORDS)), dtype=torch.uint8).view(
+        _N_WORDS, 4
+    )
+    generator.set_state(state)
+    return generator
+
+
+def refuse_unfit(network: Network, x: Tensor) -> None:
+    """Return if each row's gradient of a network can be told from the others'.
+
+    Parameters
+    ----------
+    network : Network
+        What is to be trained.
+    x : Tensor of shape (n_rows, ...)
+        Rows of the shape that it takes; their values are not looked at.
+
+    Raises
+    ------
+    MissingExtraError
+        If Opacus is not installed.
+    ValueError
+        If a layer mixes rows, as batch normalization does, or Opacus knows no gradients of it.
+    """
+    needs_opacus()
+    from opacus.validators import ModuleValidator
+
+    module = copy.deepcopy(network.module).train()
+    wrong = [str(error).split(". ")[0] for error in ModuleValidator.validate(module, strict=False)]
+    if wrong:
+        raise ValueError(
+            f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Take "
+            "layers that see one row at a time: GroupNorm or LayerNorm for BatchNorm"
+        )
+    try:
+        wrapped, _ = _wrapped(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
+        some = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            _backward(wrapped(some), torch.zeros(2, dtype=torch.int64))
+        lost = [name for name, p in module.named_parameters() if _sample(p) is None]
+    except (NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"the model cannot be trained under privacy: {error}") from None
+    if lost:
+        raise ValueError(
+            f"the model cannot be trained under privacy: parameters {lost[:5]} do not take part "
+            "in its output; leave them out"
+        )
+
+
+def stepped(
+    network: Network,
+    start: State,
+    x: Tensor,
+    y: Tensor,
+    *,
+    plan: StepPlan,
+    regime: Regime,
+    bound: float,
+    generator: torch.Generator | None = None,
+) -> tuple[State, Any]:
+    """Return the weights of a client after one round of private steps, and what was counted.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained.
+    start : State
+        Where its weights begin.
+    x, y : Tensor
+        The client's rows and labels; there may be none.
+    plan : StepPlan
+        Chance of each row, number of steps, noise.
+    regime : Regime
+        Learning rate, momentum and decay; its epochs and batch size are those of the plan.
+    bound : float
+        Largest length of a row's gradient.
+    generator : torch.Generator, optional
+        Of rows and noise. Anything but a fresh one is for tests.
+
+    Returns
+    -------
+    state : State
+        Parameters of the last step; buffers as they came.
+    counted : accountant
+        Of Opacus, told of every step by the optimizer.
+    """
+    chance = fresh_generator() if generator is None else generator
+    module = copy.deepcopy(network.module).train()
+    module.load_state_dict({name: start[name] for name in module.state_dict()})
+    wrapped, optimizer = _wrapped(
+        module, regime, bound=bound, noise=plan.noise_multiplier, batch_size=plan.batch_size
+    )
+    optimizer.generator = chance
+    counted = accountant()
+    optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # of dropout, say
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        for _ in range(plan.n_steps):
+            drawn = torch.rand(len(x), generator=chance) < plan.sample_rate
+            optimizer.zero_grad()
+            _backward(wrapped(x[drawn]), y[drawn])
+            _silence_unbounded(module.parameters())
+            optimizer.step()
+    named = dict(module.named_parameters())
+    return {k: named[k].detach().clone() if k in named else v for k, v in start.items()}, counted
+
+
+def _wrapped(
+    module: nn.Module, regime: Regime, *, bound: float, noise: float, batch_size: int
+) -> tuple[Any, Any]:
+    """Return a module that keeps each row's gradient, and the optimizer that noises their sum."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    wrapped = GradSampleModule(module, batch_first=True, loss_reduction="mean")
+    descent = torch.optim.SGD(
+        wrapped.parameters(),
+        lr=regime.learning_rate,
+        momentum=regime.momentum,
+        weight_decay=regime.weight_decay,
+    )
+    optimizer = DPOptimizer(
+        descent,
+        noise_multiplier=noise,
+        max_grad_norm=bound,
+        expected_batch_size=batch_size,
+        loss_reduction="mean",
+        secure_mode=True,  # sums of four draws: noise whose last bits do not tell what it was on
+    )
+    return wrapped, optimizer
+
+
+def _backward(scores: Tensor, y: Tensor) -> None:
+    torch.autograd.backward(nn.functional.cross_entropy(scores, y))
+
+
+def _sample(parameter: nn.Parameter) -> Tensor | None:
+    """Return the gradient of each row, where Opacus has found it."""
+    sample: Tensor | None = getattr(parameter, "grad_sample", None)
+    return sample
+
+
+def _silence_unbounded(parameters: Iterable[nn.Parameter]) -> None:
+    """Set the gradient of each row that is not finite to zero: clipping would make it NaN."""
+    samples = [sample for p in parameters if (sample := _sample(p)) is not None]
+    finite = torch.stack([torch.isfinite(s.flatten(1)).all(dim=1) for s in samples]).all(dim=0)
+    if not finite.all():
+        for sample in samples:
+            sample[~finite] = 0

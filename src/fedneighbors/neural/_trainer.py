@@ -1,0 +1,241 @@
+"""Trains the networks of clients: one after another, or as one batched product."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedneighbors.neural._batches import (
+    BatchPlan,
+    batch_plan,
+    row_order,
+    words_seed,
+)
+from fedneighbors.neural._heads import heads_apart
+from fedneighbors.neural._network import Device, Network, State, chosen_device, repeatable
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._tasks import LocalTask
+
+Objective = Callable[[Network, Mapping[str, Tensor], Tensor, Tensor, Tensor], Tensor]
+"""Takes network, state, rows, labels and their weights; returns the weighted loss of a batch."""
+
+CHUNK = 128
+"""Most clients that are trained side by side, so that memory does not grow with their number."""
+
+STACKED_BYTES = 6 * 2**20
+"""Of weights that move side by side: with more they leave the processor's cache in every step."""
+
+
+def cross_entropy(
+    network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
+) -> Tensor:
+    """Return the weighted negative log-likelihood of classes."""
+    logs = torch.log_softmax(network.scores(state, x), dim=-1)
+    return -(logs.gather(1, y[:, None]).squeeze(1) * weights).sum()
+
+
+def squared_error(
+    network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
+) -> Tensor:
+    """Return the weighted halves of squared errors, summed over the outputs."""
+    scores = network.scores(state, x)
+    if scores.shape != y.shape:
+        raise ValueError(
+            f"expected a network with {y.shape[-1]} outputs, got scores of shape "
+            f"{tuple(scores.shape)} for {len(y)} rows; change its last layer"
+        )
+    return (((scores - y) ** 2).sum(dim=1) * weights).sum() / 2
+
+
+class Trainer:
+    """Trains clients on rows of one table.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained.
+    x, y : Tensor
+        Rows and labels of all clients.
+    method : {"auto", "stacked", "reuse"}
+        ``"stacked"`` trains the clients side by side, each layer one batched product; ``"reuse"``
+        one after another. They give the same up to rounding. ``"auto"`` stacks what can be stacked
+        and has no convolutions, for which it is slower.
+    objective : callable
+        What is minimized.
+    device : {"cpu", "cuda", "auto"}
+        Where steps are computed. States come from, and go to, the processor.
+
+    Raises
+    ------
+    ValueError
+        If there is no such method or device, or the network cannot be stacked.
+    MissingDeviceError
+        If there is no graphics card and one is asked for.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        x: Tensor,
+        y: Tensor,
+        *,
+        method: Literal["auto", "stacked", "reuse"] = "auto",
+        objective: Objective = cross_entropy,
+        device: Device = "cpu",
+    ) -> None:
+        if method not in ("auto", "stacked", "reuse"):
+            raise ValueError(f"expected method 'auto', 'stacked' or 'reuse', got {method!r}")
+        if method == "stacked" and not network.stacks:
+            raise ValueError(
+                "networks with batch normalization, dropout or recurrent layers cannot be stacked; "
+                "take method='reuse'"
+            )
+        calm = network.stacks and not network.convolves
+        stacked = method == "stacked" or (method == "auto" and calm)
+        self._place = chosen_device(device)
+        self.device: Device = device
+        self.network, self.x, self.y = network, x.to(self._place), y.to(self._place)
+        self.method: Literal["stacked", "reuse"] = "stacked" if stacked else "reuse"
+        self._objective = objective
+
+    def train(
+        self, tasks: Sequence[LocalTask], regime: Regime, *, only: Sequence[str] | None = None
+    ) -> list[State]:
+        """Return the weights of each client after its steps.
+
+        Parameters
+        ----------
+        tasks : sequence of LocalTask
+            One for each client. A client without rows keeps its weights, and so does one with a
+            single row where the network normalizes batches.
+        regime : Regime
+            How they train.
+        only : sequence of str, optional
+            Names of the parameters that move; by default all.
+
+        Raises
+        ------
+        ValueError
+            If batches of one row are to be normalized.
+        """
+        if regime.batch_size < self.network.least_rows:
+            raise ValueError(
+                "batch normalization knows no deviation of a single row; raise batch_size to 2"
+            )
+        if self.network.body_names and self.network.head_moves_alone(only):
+            apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
+            if apart is not None:
+                trainer = Trainer(
+                    apart.network,
+                    apart.x,
+                    apart.y,
+                    method=self.method,
+                    objective=self._objective,
+                    device=self.device,
+                )
+                return apart.whole(trainer.train(apart.tasks, regime, only=apart.named(only or ())))
+        size = self._n_side_by_side() if self.method == "stacked" else 1
+        ended: list[State] = []
+        self.network.prepare(only)
+        cards = [self._place] if self._place.type == "cuda" else []
+        with torch.random.fork_rng(devices=cards), repeatable(self._place):
+            for first in range(0, len(tasks), size):
+                # what dropout hides follows from the first client's words: there is no other
+                self._sow(words_seed(*tasks[first].words, n_bytes=8))
+                ended += self._together(tasks[first : first + size], regime, only)
+        return ended
+
+    def _n_side_by_side(self) -> int:
+        """Return how many clients' weights stay in the cache."""
+        own = sum(part.nbytes for part in self.network.module.parameters())
+        return min(CHUNK, max(1, STACKED_BYTES // own))
+
+    def _sow(self, seed: int) -> None:
+        """Let what is drawn from now on follow from a seed."""
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 500 times as long
+        if self._place.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def _together(
+        self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str] | None
+    ) -> list[State]:
+        passes = [
+            [task.rows[row_order(len(task.rows), *task.words, n)] for n in range(regime.epochs)]
+            for task in tasks
+        ]
+        plan = batch_plan(passes, regime.batch_size, least_rows=self.network.least_rows)
+        state = self._stacked([tasks[client].start for client in plan.order])
+        names = self.network.parameter_names if only is None else tuple(only)
+        anchor = None
+        if regime.proximal:
+            anchors = [tasks[client].anchor or tasks[client].start for client in plan.order]
+            anchor = self._stacked([{name: each[name] for name in names} for each in anchors])
+        self._descend(state, plan, regime, names, anchor)
+        places = {int(client): place for place, client in enumerate(plan.order)}
+        return [
+            {name: tensor[places[n]].clone().cpu() for name, tensor in state.items()}
+            for n in range(len(tasks))
+        ]
+
+    def _descend(
+        self,
+        state: State,
+        plan: BatchPlan,
+        regime: Regime,
+        names: Sequence[str],
+        anchor: Mapping[str, Tensor] | None,
+    ) -> None:
+        """Move the stacked weights, step by step; ``state`` is changed."""
+        velocity = {name: torch.zeros_like(state[name]) for name in names}
+        for rows, weights in zip(plan.rows, plan.weights, strict=True):
+            n = len(rows)
+            index = torch.from_numpy(rows)
+            batch = self.x[index], self.y[index], torch.from_numpy(weights).to(self._place)
+            slopes = self._slopes({k: v[:n] for k, v in state.items()}, batch, names)
+            with torch.no_grad():
+                for name, slope in zip(names, slopes, strict=True):
+                    place, speed = state[name][:n], velocity[name][:n]
+                    speed.mul_(regime.momentum).add_(place, alpha=regime.weight_decay)
+                    if anchor is not None:
+                        speed.add_(place - anchor[name][:n], alpha=regime.proximal)
+                    speed.add_(slope)  # once: slopes of stacked layers lie transposed
+                    place.sub_(speed, alpha=regime.learning_rate)
+
+    def _slopes(
+        self, state: State, batch: tuple[Tensor, Tensor, Tensor], names: Sequence[str]
+    ) -> tuple[Tensor, ...]:
+        """Return the gradients of each client's batch, stacked."""
+        moving = {name: state[name].detach().requires_grad_() for name in names}
+        whole, kind = {**state, **moving}, next(iter(moving.values())).dtype
+        batch = (*batch[:2], batch[2].to(kind))
+        if self.method == "stacked":
+            losses = vmap(lambda s, x, y, w: self._objective(self.network, s, x, y, w))(
+                whole, *batch
+            )
+        else:
+            alone = {name: tensor[0] for name, tensor in whole.items()}
+            losses = self._objective(self.network, alone, *(part[0] for part in batch))
+        # a layer that scores do not depend on has slopes of zero
+        return torch.autograd.grad(losses.sum(), list(moving.values()), materialize_grads=True)
+
+    def _stacked(self, states: Sequence[State]) -> State:
+        """Return the states side by side, where steps are computed.
+
+        Matrices lie transposed, as the slopes of stacked linear layers do: 30 % fewer seconds a
+        round. Filters of images lie with their channels last, which convolutions follow.
+        """
+        stacked = {
+            name: torch.stack([state[name] for state in states]).to(self._place)
+            for name in states[0]
+        }
+        return {name: _laid(tensor) for name, tensor in stacked.items()}
+
+
+def _laid(tensor: Tensor) -> Tensor:
+    if tensor.ndim == 3:
+        return tensor.mT.contiguous().mT
+    if tensor.ndim == 5:
+        return tensor.movedim(2, -1).contiguous().movedim(-1, 2)
+    return tensor

@@ -1,0 +1,150 @@
+"""Owns the step from counts and indices to one party name per row, and back."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import PartitionError
+
+Parties = npt.NDArray[np.str_]
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Return the generator that every partition draws from: numpy's PCG64.
+
+    Parameters
+    ----------
+    seed : int
+        Not negative.
+
+    Returns
+    -------
+    numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        If the seed is negative.
+    """
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def party_names(index: npt.NDArray[np.int64]) -> Parties:
+    """Return the name of the party with each index.
+
+    Parameters
+    ----------
+    index : int64 array of shape (n_rows,)
+        Index of the party that owns each row, from 0.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        ``"party-0"``, ``"party-1"`` and so on.
+    """
+    names = np.array([f"party-{number}" for number in range(int(index.max()) + 1)], dtype=np.str_)
+    return names[index]
+
+
+def numbered(parties: npt.ArrayLike) -> tuple[Parties, npt.NDArray[np.int64]]:
+    """Return the names of all parties, and which of them owns each row.
+
+    Parameters
+    ----------
+    parties : array-like of shape (n_rows,)
+        Party that owns each row.
+
+    Returns
+    -------
+    str array of shape (n_parties,)
+        In the order of the names.
+    int64 array of shape (n_rows,)
+        Place of each row's party among them.
+
+    Raises
+    ------
+    ValueError
+        If the parties are not one for each row.
+    """
+    owners = np.asarray(parties).astype(np.str_)
+    if owners.ndim != 1:
+        raise ValueError(f"expected the party of each row, one-dimensional, got {owners.shape}")
+    names, owner = np.unique(owners, return_inverse=True)
+    return names, owner.astype(np.int64)
+
+
+def refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
+    """Raise if a cell of a column is None, NaN or empty text.
+
+    Parameters
+    ----------
+    column : array of shape (n_rows,)
+        Cells.
+    what : str
+        What the column holds, for the message.
+    error : type of exception
+        What to raise.
+    """
+    cells = column.tolist()
+    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
+    if gone:
+        raise error(
+            f"the {what} is missing in {len(gone)} rows, first in row {gone[0]}; "
+            "fill or remove these rows"
+        )
+
+
+def checked_labels(y: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return the position of each row's class among the classes in ascending order.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels, at least one.
+
+    Returns
+    -------
+    int64 array of shape (n_rows,)
+
+    Raises
+    ------
+    ValueError
+        If ``y`` is empty or not one-dimensional.
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"y must be a list of at least one label, got shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
+    """Raise if the rows cannot give each party its minimum.
+
+    Parameters
+    ----------
+    n_rows, n_parties : int
+        How many there are.
+    min_rows : int
+        Fewest rows that a party must have.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are too few rows.
+    """
+    if not n_parties >= 1:
+        raise ValueError(f"n_parties must be at least 1, got {n_parties}")
+    if n_rows < 1:
+        raise ValueError(f"there must be at least one row to split, got {n_rows}")
+    if not min_rows >= 0:  # NaN is neither
+        raise ValueError(f"min_rows must not be negative, got {min_rows}")
+    if n_parties * max(min_rows, 1) > n_rows:
+        raise PartitionError(
+            f"{n_parties} parties with at least {max(min_rows, 1)} rows each were asked for, but "
+            f"there are only {n_rows} rows; ask for fewer parties or a lower min_rows"
+        )

@@ -1,0 +1,274 @@
+"""Owns the splits that skew labels: Dirichlet shares per class, and few classes per party."""
+
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import PartitionError
+from fedneighbors.partition._assignment import (
+    Parties,
+    checked_labels,
+    generator,
+    party_names,
+    refuse_too_few_rows,
+)
+
+
+def dirichlet(
+    y: npt.ArrayLike,
+    n_parties: int,
+    *,
+    alpha: float = 0.5,
+    min_rows: int = 1,
+    max_tries: int = 100,
+    seed: int,
+) -> Parties:
+    """Split the rows of each class over the parties by shares drawn from a Dirichlet law.
+
+    For each class, ascending, shares are drawn from ``Dirichlet(alpha, ..., alpha)`` [1]_; the
+    class's rows, permuted, are cut at the shares' running sums. A draw that leaves a party
+    with fewer than ``min_rows`` rows is thrown away as a whole, and the next one is taken.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels.
+    n_parties : int
+        Parties, at most as many as rows.
+    alpha : float, default=0.5
+        Concentration, in [1e-9, 1e9]: the smaller, the fewer classes a party has.
+    min_rows : int, default=1
+        Fewest rows of a party. With 0 a party may own nothing and so not appear.
+    max_tries : int, default=100
+        Draws before giving up.
+    seed : int
+        Seed of shares and permutations.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are too few rows, or no draw within ``max_tries`` gave each party its minimum.
+
+    References
+    ----------
+    .. [1] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
+       Federated Visual Classification", 2019.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import dirichlet
+    >>> import numpy as np
+    >>> parties = dirichlet(np.repeat([0, 1], 50), 3, alpha=100.0, seed=1)
+    >>> len(parties), sorted(set(parties.tolist()))
+    (100, ['party-0', 'party-1', 'party-2'])
+    """
+    classes = checked_labels(y)
+    refuse_too_few_rows(len(classes), n_parties, min_rows=min_rows)
+    if not 1e-9 <= alpha <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
+        raise ValueError(f"alpha must lie in [1e-9, 1e9], got {alpha!r}")
+    if max_tries < 1:
+        raise ValueError(f"max_tries must be at least 1, got {max_tries}")
+    rng = generator(seed)
+    class_sizes = np.bincount(classes)
+    most = 0
+    for _ in range(max_tries):
+        counts = _dirichlet_counts(class_sizes, n_parties, alpha=alpha, rng=rng)
+        least = int(counts.sum(axis=0).min())
+        if least >= min_rows:
+            return _deal(classes, counts, rng=rng)
+        most = max(most, least)
+    raise PartitionError(
+        f"{n_parties} parties with at least {min_rows} rows each were asked for at "
+        f"alpha={alpha}; in {max_tries} draws the smallest party had at most {most} of "
+        f"{len(classes)} rows. Raise alpha, lower n_parties or min_rows, or let parties be empty "
+        "with min_rows=0"
+    )
+
+
+def pathological(
+    y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
+) -> Parties:
+    """Give each party rows of a few classes only, by shards as in federated averaging.
+
+    ``n_parties * classes_per_party`` shards [1]_ are cut so that each holds rows of one class:
+    beginning with a shard per class, the shard size of the class with the largest shards (ties
+    to the lower class) is lowered until the number is reached. Shards are dealt at random,
+    ``classes_per_party`` to each party, so that a party has at most so many classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels.
+    n_parties : int
+        Parties.
+    classes_per_party : int, default=2
+        Most classes that a party may have.
+    seed : int
+        Seed of the dealing.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are fewer shards than classes or fewer rows than shards.
+
+    References
+    ----------
+    .. [1] McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
+       Data", AISTATS 2017, section 3.
+    """
+    if classes_per_party < 1:
+        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
+    classes = checked_labels(y)
+    refuse_too_few_rows(len(classes), n_parties, min_rows=classes_per_party)
+    class_sizes = np.bincount(classes)
+    n_shards = n_parties * classes_per_party
+    if n_shards < len(class_sizes):
+        raise PartitionError(
+            f"{n_parties} parties with at most {classes_per_party} classes each cannot hold the "
+            f"{len(class_sizes)} classes; ask for more parties or more classes_per_party"
+        )
+    rng = generator(seed)
+    shards_of_class = _shards_per_class(class_sizes, n_shards)
+    owner = np.empty(n_shards, dtype=np.int64)
+    owner[rng.permutation(n_shards)] = np.repeat(np.arange(n_parties), classes_per_party)
+    counts = np.zeros((len(class_sizes), n_parties), dtype=np.int64)
+    shard_classes = np.repeat(np.arange(len(class_sizes)), shards_of_class)
+    np.add.at(counts, (shard_classes, owner), _shard_sizes(class_sizes, shards_of_class))
+    return _deal(classes, counts, rng=rng)
+
+
+def pathological_v2(
+    y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
+) -> Parties:
+    """Give each party exactly a few classes, of unequal sizes, as personalization is compared on.
+
+    Classes go round: each is held by equally many parties up to one, at least by one. The rows of a
+    class are divided among its parties by weights that are uniform between .4 and .6 [1]_.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels.
+    n_parties : int
+        Parties.
+    classes_per_party : int, default=2
+        Classes of a party, all where there are fewer; two for ten classes, ten for a hundred.
+    seed : int
+        Of who holds what, and of the weights.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If some class would be held by nobody, or a class has fewer rows than parties.
+
+    References
+    ----------
+    .. [1] Achituve et al., "Personalized Federated Learning with Gaussian Processes", NeurIPS 2021,
+       appendix C.
+    """
+    classes = checked_labels(y)
+    sizes = np.bincount(classes)
+    if classes_per_party < 1:
+        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
+    rng, classes_per_party = generator(seed), min(classes_per_party, len(sizes))
+    refuse_too_few_rows(len(classes), n_parties, min_rows=classes_per_party)
+    if n_parties * classes_per_party < len(sizes):
+        raise PartitionError(
+            f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
+            f"{len(sizes)} classes; ask for more parties or more classes_per_party"
+        )
+    holds = _held_classes(len(sizes), n_parties, classes_per_party, rng=rng)
+    counts = np.zeros((len(sizes), n_parties), np.int64)
+    for label, holders in enumerate(holds.T):
+        who = np.flatnonzero(holders)
+        if len(who) > sizes[label]:
+            raise PartitionError(
+                f"{len(who)} parties would share the {sizes[label]} rows of one class; ask for "
+                "fewer parties or fewer classes_per_party"
+            )
+        weights = rng.uniform(0.4, 0.6, size=len(who))
+        more = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(who)))
+        more[-1] = sizes[label] - len(who)
+        counts[label, who] = 1 + np.diff(more, prepend=0).astype(np.int64)
+    return _deal(classes, counts, rng=rng)
+
+
+def _held_classes(
+    n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """Return which party holds which class; a party takes what fewest parties hold so far."""
+    holds = np.zeros((n_parties, n_classes), bool)
+    for party in range(n_parties):
+        luck = rng.permutation(n_classes)
+        rarest = np.lexsort((luck, holds.sum(axis=0)))
+        holds[party, rarest[:classes_per_party]] = True
+    return holds
+
+
+def _dirichlet_counts(
+    class_sizes: npt.NDArray[np.int64], n_parties: int, *, alpha: float, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Rows of each class (row) that each party (column) gets in one draw."""
+    shares = rng.dirichlet(np.full(n_parties, alpha), size=len(class_sizes))
+    ends = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None]).astype(np.int64)
+    ends[:, -1] = class_sizes  # a running sum may end a rounding error away from 1
+    return np.diff(np.minimum(ends, class_sizes[:, None]), axis=1, prepend=0)
+
+
+def _deal(
+    classes: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    *,
+    rng: np.random.Generator,
+) -> Parties:
+    """Party of each row when the rows of each class are permuted and dealt by ``counts``."""
+    shuffled = rng.permutation(len(classes))
+    by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
+    n_classes, n_parties = counts.shape
+    index = np.empty(len(classes), dtype=np.int64)
+    index[by_class] = np.repeat(np.tile(np.arange(n_parties), n_classes), counts.ravel())
+    return party_names(index)
+
+
+def _shards_per_class(class_sizes: npt.NDArray[np.int64], n_shards: int) -> npt.NDArray[np.int64]:
+    """Shards of each class, at least one, so that the largest shard is as small as can be."""
+    shards = np.ones(len(class_sizes), dtype=np.int64)
+    largest = [(-float(size), label) for label, size in enumerate(class_sizes)]
+    heapq.heapify(largest)
+    for _ in range(n_shards - len(class_sizes)):
+        _, label = largest[0]
+        shards[label] += 1
+        heapq.heapreplace(largest, (-float(class_sizes[label] / shards[label]), label))
+    return shards
+
+
+def _shard_sizes(
+    class_sizes: npt.NDArray[np.int64], shards: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Rows of each shard, class after class; those of a class differ by at most one."""
+    small, larger = np.divmod(class_sizes, shards)
+    place = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards, shards)
+    sizes: npt.NDArray[np.int64] = np.repeat(small, shards) + (place < np.repeat(larger, shards))
+    return sizes

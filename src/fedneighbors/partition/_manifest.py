@@ -1,0 +1,333 @@
+"""Owns `Manifest`: what a partition was, in a form that can be kept beside a result."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError
+from fedneighbors.partition._assignment import numbered
+from fedneighbors.partition._roles import RowRoles
+
+_FORMAT = 1
+_ROLES = ("train", "validation", "test")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a partition was.
+
+    Row and class counts per party are facts about the parties' data: keep the manifest where
+    the data was split, and do not send it to a coordinator.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the split, such as ``"dirichlet"``.
+    parameters : mapping of str to float
+        Its parameters besides the number of parties and the seed.
+    seed : int or None
+        Its seed; None for a natural split.
+    n_rows : int
+        Rows that were split.
+    parties : tuple of str
+        Names in order of number: ``"party-2"`` before ``"party-10"``.
+    rows_per_party : tuple of int
+        Rows of each party.
+    classes : tuple of int or str
+        Labels that occur, ascending.
+    class_counts : tuple of tuple of int
+        For each party, its rows of each class.
+    digest : str
+        SHA-256 of the party names in row order, which tells two partitions apart.
+    format : int
+        Version of this form.
+    role_counts : tuple of tuple of int, optional
+        For each party, its rows to train, to validate and to test on. None here and below: not
+        said.
+    role_digest : str, optional
+        SHA-256 of the roles in row order.
+    unseen : tuple of str, optional
+        Parties that come only after training.
+    groups : tuple of int, optional
+        Group of each party, where groups differ in labels' meanings or in features.
+
+    Raises
+    ------
+    DataError
+        If the counts or the names do not fit together.
+    """
+
+    kind: str
+    parameters: Mapping[str, float]
+    seed: int | None
+    n_rows: int
+    parties: tuple[str, ...]
+    rows_per_party: tuple[int, ...]
+    classes: tuple[int | str, ...]
+    class_counts: tuple[tuple[int, ...], ...]
+    digest: str
+    format: int = _FORMAT
+    role_counts: tuple[tuple[int, ...], ...] | None = None
+    role_digest: str | None = None
+    unseen: tuple[str, ...] | None = None
+    groups: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        counts = tuple(sum(row) for row in self.class_counts)
+        widths = {len(row) for row in self.class_counts}
+        if (
+            len(set(self.parties)) != len(self.rows_per_party)
+            or counts != self.rows_per_party
+            or widths != {len(self.classes)}
+            or sum(self.rows_per_party) != self.n_rows
+        ):
+            raise DataError(
+                f"the manifest counts {self.n_rows} rows, {len(self.parties)} parties and "
+                f"{len(self.classes)} classes, but its lists do not add up to them; "
+                "describe the partition again"
+            )
+        self._refuse_what_is_of_other_parties()
+
+    def _refuse_what_is_of_other_parties(self) -> None:
+        n_parties, roles = len(self.parties), self.role_counts
+        fits = {
+            "roles": (roles is None) == (self.role_digest is None)
+            and (
+                roles is None
+                or (
+                    len(roles) == n_parties
+                    and all(
+                        len(row) == len(_ROLES) and sum(row) <= rows
+                        for row, rows in zip(roles, self.rows_per_party, strict=True)
+                    )
+                )
+            ),
+            "unseen parties": self.unseen is None
+            or (
+                set(self.unseen) <= set(self.parties) and len(set(self.unseen)) == len(self.unseen)
+            ),
+            "groups": self.groups is None or len(self.groups) == n_parties,
+        }
+        wrong = [what for what, fit in fits.items() if not fit]
+        if wrong:
+            raise DataError(
+                f"the manifest's {' and '.join(wrong)} do not fit its {n_parties} parties and "
+                "their rows; describe the partition again"
+            )
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads back to an equal manifest.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Return the manifest that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` returned.
+
+        Returns
+        -------
+        Manifest
+
+        Raises
+        ------
+        DataError
+            If the text is damaged, of another format, or its counts do not fit together.
+        """
+        try:
+            content = json.loads(text)
+            found = content["format"]
+            needed = {field.name for field in fields(cls) if field.default is MISSING}
+            missing = needed - content.keys()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(
+                f"the text is not a partition manifest ({error!r}); write it with Manifest.to_json"
+            ) from error
+        if found != _FORMAT:
+            raise DataError(f"the manifest has format {found!r}; this version reads {_FORMAT}")
+        if missing:
+            raise DataError(f"the manifest lacks {', '.join(sorted(missing))}; it is cut or edited")
+        return _restored(content)
+
+
+def describe(
+    parties: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    kind: str,
+    seed: int | None = None,
+    parameters: Mapping[str, float] | None = None,
+    roles: RowRoles | None = None,
+    unseen: Sequence[str] | None = None,
+    groups: npt.ArrayLike | None = None,
+) -> Manifest:
+    """Return the manifest of a partition.
+
+    Parameters
+    ----------
+    parties : array-like of shape (n_rows,)
+        Party that owns each row.
+    y : array-like of shape (n_rows,)
+        Labels of the same rows.
+    kind : str
+        Name of the split.
+    seed : int, optional
+        Its seed.
+    parameters : mapping of str to float, optional
+        Its parameters besides the number of parties and the seed.
+    roles : RowRoles, optional
+        Which rows are to train, to validate and to test on.
+    unseen : sequence of str, optional
+        Parties that come only after training.
+    groups : int array-like of shape (n_rows,), optional
+        Group of the party of each row, as :func:`~fedneighbors.partition.groups` returns it.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    ValueError
+        If the lists are empty or differ in length, or a party is in two groups.
+    DataError
+        If an unseen party is none of the parties.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import describe, iid
+    >>> y = [0, 1, 0, 1, 0, 1]
+    >>> describe(iid(6, 2, seed=0), y, kind="iid", seed=0).rows_per_party
+    (3, 3)
+    """
+    owners, labels = np.asarray(parties).astype(np.str_), np.asarray(y)
+    if owners.ndim != 1 or owners.shape != labels.shape or len(owners) == 0:
+        raise ValueError(
+            f"parties has shape {owners.shape} and y {labels.shape}; expected one of each per row"
+        )
+    names, owner = numbered(owners)
+    classes, label = np.unique(labels, return_inverse=True)
+    counts = np.bincount(owner * len(classes) + label, minlength=len(names) * len(classes))
+    counts = counts.reshape(len(names), len(classes))
+    order = sorted(range(len(names)), key=lambda place: (len(names[place]), names[place]))
+    return Manifest(
+        kind=kind,
+        parameters=dict(parameters or {}),
+        seed=seed,
+        n_rows=len(owners),
+        parties=tuple(str(names[place]) for place in order),
+        rows_per_party=tuple(int(counts[place].sum()) for place in order),
+        classes=tuple(entry if type(entry) is int else str(entry) for entry in classes.tolist()),
+        class_counts=tuple(tuple(counts[place].tolist()) for place in order),
+        digest=_digest(owners.tolist()),
+        role_counts=None if roles is None else _role_counts(roles, owner, order),
+        role_digest=None if roles is None else _digest(_role_names(roles)),
+        unseen=None if unseen is None else tuple(str(name) for name in unseen),
+        groups=None if groups is None else _group_of_each(np.asarray(groups), owner, order),
+    )
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _role_names(roles: RowRoles) -> list[str]:
+    masks = [getattr(roles, role) for role in _ROLES]
+    return [str(role) for role in np.select(masks, _ROLES, default="nothing")]
+
+
+def _role_counts(
+    roles: RowRoles, owner: npt.NDArray[np.int64], order: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return for each party, in that order, its rows of each role."""
+    masks = [np.asarray(getattr(roles, role)) for role in _ROLES]
+    if any(mask.shape != owner.shape for mask in masks):
+        raise ValueError(f"expected roles of {len(owner)} rows, got {masks[0].shape}")
+    each = np.array([np.bincount(owner[mask], minlength=len(order)) for mask in masks])
+    return tuple(tuple(each[:, place].tolist()) for place in order)
+
+
+def _group_of_each(
+    groups: npt.NDArray[Any], owner: npt.NDArray[np.int64], order: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the group of each party, in that order."""
+    if groups.shape != owner.shape:
+        raise ValueError(f"expected the group of {len(owner)} rows, got {groups.shape}")
+    group = np.zeros(len(order), np.int64)
+    group[owner] = groups
+    if (group[owner] != groups).any():
+        raise ValueError("expected one group for all rows of a party, got several")
+    return tuple(group[list(order)].tolist())
+
+
+def _restored(content: Mapping[str, Any]) -> Manifest:
+    try:
+        return Manifest(
+            kind=_only(str, content["kind"]),
+            parameters={
+                _only(str, name): _number(value) for name, value in content["parameters"].items()
+            },
+            seed=None if content["seed"] is None else _count(content["seed"]),
+            n_rows=_count(content["n_rows"]),
+            parties=tuple(_only(str, name) for name in content["parties"]),
+            rows_per_party=tuple(_count(rows) for rows in content["rows_per_party"]),
+            classes=tuple(_label(entry) for entry in content["classes"]),
+            class_counts=tuple(
+                tuple(_count(rows) for rows in row) for row in content["class_counts"]
+            ),
+            digest=_only(str, content["digest"]),
+            **_restored_extras(content),
+        )
+    except (TypeError, AttributeError) as error:
+        raise DataError(
+            f"the manifest is damaged: {error}; describe the partition again"
+        ) from error
+
+
+def _restored_extras(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest may leave out."""
+    readers: Mapping[str, Callable[[Any], Any]] = {
+        "role_counts": lambda rows: tuple(tuple(_count(cell) for cell in row) for row in rows),
+        "role_digest": lambda text: _only(str, text),
+        "unseen": lambda names: tuple(_only(str, name) for name in names),
+        "groups": lambda groups: tuple(_count(group) for group in groups),
+    }
+    return {
+        name: reader(content[name])
+        for name, reader in readers.items()
+        if content.get(name) is not None
+    }
+
+
+def _only(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"expected {kind.__name__}, found {value!r}")
+    return value
+
+
+def _count(value: object) -> int:
+    if _only(int, value) < 0:
+        raise TypeError(f"expected a number that is not negative, found {value!r}")
+    return _only(int, value)
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, float) else _only(int, value)
+
+
+def _label(value: object) -> int | str:
+    return value if isinstance(value, str) else _only(int, value)

@@ -1,0 +1,337 @@
+"""What releases cost together: stated composition, conversions rounded upward.
+
+Sums are exact fractions. The one step that is not exact, zCDP to (epsilon, delta), is OpenDP's
+and never below the true value.
+"""
+
+import bisect
+import math
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, PureDP, exact
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Sums of one kind each: epsilon of pure, epsilon and delta of approximate, rho of zCDP."""
+
+    pure: Fraction
+    pure_as_rho: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    rho: Fraction
+
+
+def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee:
+    """Cost of all the releases together, in the notion of the budget.
+
+    - Pure budget: the epsilons are added up.
+    - zCDP budget: rhos are added up; a pure epsilon counts as ``epsilon**2 / 2`` ([1]_,
+      Proposition 1.4).
+    - (epsilon, delta) budget: epsilons and deltas of pure and approximate releases are added up
+      (basic composition). The rhos of zCDP releases are added up and converted once, at the part
+      of the budget's delta that the approximate releases left; the result then spends all of
+      that delta.
+
+    Each of these holds too where a cost is chosen after the earlier answers were seen.
+
+    Parameters
+    ----------
+    guarantees : iterable of Guarantee
+        One per release. An ``ApproxDP`` of delta 0 is the same as a ``PureDP``.
+    budget : Guarantee
+        Decides the notion, and the delta at which zCDP is converted.
+
+    Returns
+    -------
+    Guarantee
+        Of the budget's type; exact, or rounded upward where zCDP was converted.
+
+    Raises
+    ------
+    ValueError
+        If a release has no cost in the notion of the budget.
+    MissingExtraError
+        If zCDP must be converted and OpenDP is not installed.
+
+    References
+    ----------
+    .. [1] Bun and Steinke, "Concentrated Differential Privacy: Simplifications, Extensions, and
+       Lower Bounds", TCC 2016.
+
+    Examples
+    --------
+    >>> from fedneighbors.privacy._guarantees import ZCDP, PureDP
+    >>> spent_after([PureDP("0.1"), PureDP("0.2")], PureDP(1))
+    PureDP(epsilon=Fraction(3, 10))
+    >>> spent_after([PureDP("0.1"), ZCDP("0.005")], ZCDP(1))
+    ZCDP(rho=Fraction(1, 100))
+    """
+    return spent_by_counts(Counter(guarantees), budget)
+
+
+def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guarantee:
+    """Cost as of :func:`spent_after`, where equal releases are counted instead of listed.
+
+    Parameters
+    ----------
+    counts : mapping of Guarantee to int
+        How many releases of each cost there were.
+    budget : Guarantee
+        Decides the notion.
+
+    Raises
+    ------
+    ValueError
+        If a release has no cost in the notion of the budget.
+    """
+    parts = _parts(counts)
+    if isinstance(budget, ApproxDP):
+        return _approximate(parts, budget)
+    if parts.delta:
+        raise ValueError(
+            f"expected releases without a delta for the budget {budget}, got delta={parts.delta}; "
+            "set a budget of epsilon and delta"
+        )
+    if isinstance(budget, ZCDP):
+        return ZCDP(parts.rho + parts.pure_as_rho)
+    if parts.rho:
+        raise ValueError(
+            f"expected releases of pure epsilon for the budget {budget}, got rho={parts.rho}; "
+            "set a budget of rho, or of epsilon and delta"
+        )
+    return PureDP(parts.pure)
+
+
+def _parts(counts: Mapping[Guarantee, int]) -> _Parts:
+    pure = pure_as_rho = epsilon = delta = rho = Fraction(0)
+    for cost, number in counts.items():
+        if isinstance(cost, ZCDP):
+            rho += number * cost.rho
+        elif isinstance(cost, ApproxDP) and cost.delta:
+            epsilon += number * cost.epsilon
+            delta += number * cost.delta
+        else:
+            pure += number * cost.epsilon
+            pure_as_rho += number * cost.epsilon**2 / 2
+    return _Parts(pure, pure_as_rho, epsilon, delta, rho)
+
+
+def _approximate(parts: _Parts, budget: ApproxDP) -> ApproxDP:
+    epsilon = parts.pure + parts.epsilon
+    if not parts.rho:
+        if parts.delta >= 1:
+            raise ValueError(f"deltas add up to {parts.delta}, which promises nothing")
+        return ApproxDP(epsilon, parts.delta)
+    left = budget.delta - parts.delta
+    if left <= 0:
+        raise ValueError(
+            f"nothing of delta={budget.delta} is left to convert rho={parts.rho}; set a budget "
+            "with a larger delta"
+        )
+    return ApproxDP(epsilon + zcdp_to_approx(parts.rho, left), budget.delta)
+
+
+def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
+    """Whether the releases together cost no more than the budget.
+
+    Parameters
+    ----------
+    guarantees : iterable of Guarantee
+        One per release.
+    budget : Guarantee
+        What is allowed.
+
+    Returns
+    -------
+    bool
+        False too where a release has no cost in the notion of the budget.
+
+    Raises
+    ------
+    MissingExtraError
+        If zCDP must be converted and OpenDP is not installed.
+
+    Examples
+    --------
+    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> [fits([PureDP("0.1")] * n, PureDP("0.3")) for n in (3, 4)]
+    [True, False]
+    """
+    try:
+        spent = spent_after(guarantees, budget)
+    except ValueError:
+        return False
+    return within(spent, budget)
+
+
+def within(spent: Guarantee, budget: Guarantee) -> bool:
+    """Whether a cost is no larger than a budget of the same notion."""
+    if isinstance(spent, ZCDP) and isinstance(budget, ZCDP):
+        return spent.rho <= budget.rho
+    if isinstance(spent, PureDP) and isinstance(budget, PureDP):
+        return spent.epsilon <= budget.epsilon
+    if isinstance(spent, ApproxDP) and isinstance(budget, ApproxDP):
+        return spent.epsilon <= budget.epsilon and spent.delta <= budget.delta
+    raise TypeError(f"expected two guarantees of one notion, got {spent!r} and {budget!r}")
+
+
+def difference(budget: Guarantee, spent: Guarantee) -> Guarantee:
+    """Return what is left of a budget, 0 where overspent: one more release of it would fit."""
+    if isinstance(spent, ZCDP) and isinstance(budget, ZCDP):
+        return ZCDP(max(Fraction(0), budget.rho - spent.rho))
+    if isinstance(spent, PureDP) and isinstance(budget, PureDP):
+        return PureDP(max(Fraction(0), budget.epsilon - spent.epsilon))
+    if isinstance(spent, ApproxDP) and isinstance(budget, ApproxDP):
+        if not within(spent, budget):
+            return ApproxDP(Fraction(0), Fraction(0))
+        return ApproxDP(budget.epsilon - spent.epsilon, budget.delta - spent.delta)
+    raise TypeError(f"expected two guarantees of one notion, got {budget!r} and {spent!r}")
+
+
+@lru_cache(maxsize=4096)
+def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
+    """Smallest epsilon known for which rho-zCDP implies (epsilon, delta), rounded upward.
+
+    The conversion is OpenDP's ``make_zCDP_to_approxDP``: the best order of the Renyi divergence
+    in [1]_, Corollary 13.
+
+    Parameters
+    ----------
+    rho : number
+        0 or more; rounded up to a float64.
+    delta : number
+        In (0, 1); rounded down to a float64.
+
+    Returns
+    -------
+    Fraction
+        Epsilon, the exact value of a float64.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    MissingExtraError
+        If OpenDP is not installed.
+
+    References
+    ----------
+    .. [1] Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy",
+       NeurIPS 2020.
+
+    Examples
+    --------
+    >>> float(zcdp_to_approx("0.5", "1e-6")) < 5.3  # rho + 2 sqrt(rho log 1e6) would be 5.76
+    True
+    """
+    exact_rho, exact_delta = exact(rho, "rho"), exact(delta, "delta")
+    if not 0 <= exact_rho <= Fraction(sys.float_info.max):
+        raise ValueError(f"expected rho of 0 or more that fits a float64, got {rho}")
+    floor = _float_below(exact_delta)
+    if not 0 < exact_delta < 1 or not floor:
+        raise ValueError(f"expected delta in (0, 1) and not below 5e-324, got {delta}")
+    epsilon = _opendp_epsilon(_float_above(exact_rho), floor)
+    if epsilon == math.inf:
+        raise ValueError(f"rho={rho} is too large to be converted at delta={delta}")
+    return Fraction(epsilon)
+
+
+@lru_cache(maxsize=1024)
+def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
+    """Largest rho for which rho-zCDP implies (epsilon, delta), rounded downward.
+
+    Parameters
+    ----------
+    epsilon : number
+        0 or more.
+    delta : number
+        In (0, 1).
+
+    Returns
+    -------
+    Fraction
+        Rho, the exact value of the largest float64 for which :func:`zcdp_to_approx` stays at or
+        below epsilon.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    MissingExtraError
+        If OpenDP is not installed.
+
+    Examples
+    --------
+    >>> f"{float(largest_zcdp(1, '1e-6')):.6f}"
+    '0.024356'
+    """
+    allowed = exact(epsilon, "epsilon")
+    if allowed < 0:
+        raise ValueError(f"expected epsilon of 0 or more, got {epsilon}")
+
+    def too_large(place: int) -> bool:
+        try:
+            return zcdp_to_approx.__wrapped__(Fraction(_float_at(place)), delta) > allowed
+        except ValueError:
+            if place:
+                return True
+            raise
+
+    if too_large(0):
+        return Fraction(0)
+    places = range(_FLOATS)
+    return Fraction(_float_at(bisect.bisect_left(places, True, key=too_large) - 1))
+
+
+_FLOATS = 0x7FF0_0000_0000_0000  # finite float64 numbers from 0 upward, in their order
+
+
+def _float_at(place: int) -> float:
+    """Return the float64 at this place from 0 upward: its bits, read as an integer."""
+    return float(struct.unpack("<d", struct.pack("<q", place))[0])
+
+
+def _float_above(number: Fraction) -> float:
+    nearest = float(number)
+    return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
+
+
+def _float_below(number: Fraction) -> float:
+    nearest = float(number)
+    return nearest if Fraction(nearest) <= number else math.nextafter(nearest, -math.inf)
+
+
+def _opendp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon of OpenDP for a release of this rho; infinite where OpenDP overflows."""
+    try:
+        import opendp.prelude as dp
+    except ImportError as error:
+        raise MissingExtraError("opendp", "privacy") from error
+    dp.enable_features("contrib", "honest-but-curious")
+    combinators: Any = dp.c  # its functions carry no types
+    release = dp.m.make_user_measurement(
+        dp.atom_domain(T=bool),
+        dp.discrete_distance(),
+        dp.zero_concentrated_divergence(),
+        lambda row: row,
+        lambda _: rho,
+        TO=bool,
+    )
+    profile = combinators.make_zCDP_to_approxDP(release).map(1)
+    try:
+        epsilon = float(profile.epsilon(delta))
+        # OpenDP searches for epsilon with its curve of delta; the curve has the last word.
+        while epsilon < math.inf and profile.delta(epsilon) > delta:
+            epsilon = math.nextafter(epsilon, math.inf)
+    except dp.OpenDPException:
+        return math.inf
+    return epsilon

@@ -1,0 +1,168 @@
+"""Privacy as values: what is promised, to whom, and how far one record can move a vector.
+
+Everything is exact: a guarantee holds fractions, never floats, so that charges add up without
+rounding. Mechanisms make guarantees, the ledger adds them up,
+:mod:`~fedneighbors.privacy._accounting` converts them.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+Neighbors = Literal["add_remove", "replace_one"]
+"""Which tables a guarantee compares: one record more or less, or one record exchanged."""
+
+NEIGHBORS: tuple[Neighbors, ...] = ("add_remove", "replace_one")
+
+Number = int | float | str | Decimal | Fraction
+
+
+def exact(value: Number, name: str) -> Fraction:
+    """Return a number as the fraction that its decimal digits stand for.
+
+    Parameters
+    ----------
+    value : int, float, str, Decimal or Fraction
+        A float counts as the shortest decimal that reads back as it, so that 0.1 is one tenth.
+    name : str
+        What it is, for the error.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    ValueError
+        If it is not finite.
+
+    Examples
+    --------
+    >>> exact(0.1, "epsilon")
+    Fraction(1, 10)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+        raise TypeError(f"expected {name} as a number, got {value!r}")
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise ValueError(f"expected a finite {name}, got {value!r}")
+    try:
+        return Fraction(repr(value) if isinstance(value, float) else value)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"expected {name} as a number such as 0.5 or 1/3, got {value!r}") from None
+
+
+@dataclass(frozen=True)
+class PureDP:
+    """Pure differential privacy: probabilities differ at most by the factor exp(epsilon).
+
+    Raises
+    ------
+    ValueError
+        If epsilon is negative.
+    """
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact(self.epsilon, "epsilon"))
+        if self.epsilon < 0:
+            raise ValueError(f"expected epsilon of 0 or more, got {self.epsilon}")
+
+    def __str__(self) -> str:
+        return f"epsilon={_short(self.epsilon)}"
+
+
+@dataclass(frozen=True)
+class ApproxDP:
+    """Approximate differential privacy: as :class:`PureDP`, up to a probability of delta.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is negative or delta outside [0, 1).
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", exact(self.delta, "delta"))
+        if self.epsilon < 0:
+            raise ValueError(f"expected epsilon of 0 or more, got {self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"expected delta in [0, 1), got {self.delta}")
+
+    def __str__(self) -> str:
+        return f"epsilon={_short(self.epsilon)}, delta={_short(self.delta)}"
+
+
+@dataclass(frozen=True)
+class ZCDP:
+    """Zero-concentrated differential privacy (Bun and Steinke 2016).
+
+    The Renyi divergence of every order alpha is at most ``rho * alpha``.
+
+    Raises
+    ------
+    ValueError
+        If rho is negative.
+    """
+
+    rho: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", exact(self.rho, "rho"))
+        if self.rho < 0:
+            raise ValueError(f"expected rho of 0 or more, got {self.rho}")
+
+    def __str__(self) -> str:
+        return f"rho={_short(self.rho)}"
+
+
+Guarantee = PureDP | ApproxDP | ZCDP
+"""What a release costs, and what a budget allows."""
+
+
+def _short(number: Fraction) -> str:
+    return str(number) if number.denominator < 1000 else f"{float(number):.6g}"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one record can move a vector of integers.
+
+    A mechanism takes it together with the vector; nothing else may state a sensitivity.
+
+    Parameters
+    ----------
+    unit : str
+        What counts as one record: ``"row"``.
+    neighbors : {"add_remove", "replace_one"}
+        Tables that are compared.
+    l1 : int
+        Largest sum of absolute differences.
+    l2_squared : int
+        Largest sum of squared differences; squared, so that it stays exact.
+    linf : int
+        Largest difference of a single cell.
+
+    Raises
+    ------
+    ValueError
+        If a bound is negative, the relation unknown, or the three norms contradict one another.
+    """
+
+    unit: str
+    neighbors: Neighbors
+    l1: int
+    l2_squared: int
+    linf: int
+
+    def __post_init__(self) -> None:
+        if self.neighbors not in NEIGHBORS:
+            raise ValueError(f"expected neighbors as one of {NEIGHBORS}, got {self.neighbors!r}")
+        if min(self.l1, self.l2_squared, self.linf) < 0:
+            raise ValueError(f"expected bounds of 0 or more, got {self}")
+        if not self.linf**2 <= self.l2_squared <= self.l1 * self.linf:
+            raise ValueError(f"expected linf**2 <= l2_squared <= l1 * linf, got {self}")

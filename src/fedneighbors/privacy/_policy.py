@@ -1,0 +1,182 @@
+"""The one value by which users ask for privacy: how much, against what, and what is public."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from fedneighbors.privacy._guarantees import (
+    NEIGHBORS,
+    ApproxDP,
+    Guarantee,
+    Neighbors,
+    Number,
+    PureDP,
+    exact,
+)
+
+PUBLIC_FACTS = ("classes", "n_rows", "scaling")
+"""What a caller may declare to be public knowledge instead of paying for it."""
+
+MECHANISMS = ("paper", "local", "central")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How private a training or a search is to be.
+
+    Whatever a training learns from rows is either paid for out of ``epsilon`` and ``delta``, or
+    declared public here. Arguments of the estimator, such as ``n_units``, are public by being
+    given. A search pays ``epsilon`` and ``delta`` for each query, and looks at nothing else here.
+
+    Parameters
+    ----------
+    epsilon : number
+        Above 0. A float counts as the decimal that it is written as.
+    delta : number
+        In [0, 1). FlyNN can use one above 0 under ``"central"`` only, FedPNN under ``"local"`` as
+        well; kNN-Per needs one; a search uses it for answers that are always exact.
+    mechanism : {"local", "central", "paper"}
+        ``"local"``: each party noises its whole release by itself. ``"central"``: each party adds
+        a share of the noise and only the masked sum is seen, with the noise of one table.
+        ``"paper"``: the mechanism printed in the method's paper.
+    neighbors : {"add_remove", "replace_one"}
+        Tables that must not be told apart: one row more or less, or one row exchanged.
+    public : tuple of str
+        Facts about the rows of *each party* that are declared to be public: ``"classes"`` (which
+        labels occur), ``"n_rows"`` (how many rows), ``"scaling"`` (the exact sums of columns and of
+        their squares, from which mean and spread follow). They leave a party as often as asked
+        for, and in the plain where sums are not masked.
+    classes : tuple of labels, optional
+        The labels, where they are known beforehand; they then need not be read off the rows.
+    bounds : (low, high), optional
+        Range of the values, numbers or one number for each column, known beforehand. Lets the
+        scaling be paid for: values are cut to the range and their noised moments taken.
+    constants_share : number
+        Share of the budget for what is paid for beside the counts (rows, scaling), in (0, 1).
+    n_picks : int, optional
+        Cells that ``"paper"`` picks (T). None derives it.
+    accounting : {"parallel", "paper"}
+        How ``"paper"`` spends epsilon over the parties. Rows of different parties are disjoint,
+        so that each party may spend all of it (``"parallel"``); the paper divides it by the number
+        of parties.
+    n_parties : int, optional
+        How many parties there are, which each of them must know to divide epsilon under
+        ``accounting="paper"``.
+    colluders : int
+        Parties that may side with the coordinator under ``"central"``; the shares of the others
+        then suffice. Each party knows its own share and could take it off the sum, so that 1, the
+        default, keeps the promise towards every single party, and 0 towards the coordinator alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a value is of another type or out of range.
+
+    Examples
+    --------
+    >>> Privacy(epsilon=1.0, delta=1e-6, mechanism="central", public=("classes", "n_rows")).total
+    ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
+    """
+
+    epsilon: Number
+    delta: Number = 0
+    mechanism: Literal["paper", "local", "central"] = "local"
+    neighbors: Neighbors = "add_remove"
+    public: tuple[str, ...] = ()
+    classes: tuple[Any, ...] | None = None
+    bounds: tuple[Any, Any] | None = None
+    constants_share: Number = Fraction(1, 10)
+    n_picks: int | None = None
+    accounting: Literal["parallel", "paper"] = "parallel"
+    n_parties: int | None = None
+    colluders: int = 1
+
+    def __post_init__(self) -> None:
+        if not exact(self.epsilon, "epsilon") > 0:
+            raise ValueError(f"expected epsilon above 0, got {self.epsilon!r}")
+        if not 0 <= exact(self.delta, "delta") < 1:
+            raise ValueError(f"expected delta in [0, 1), got {self.delta!r}")
+        if not 0 < exact(self.constants_share, "constants_share") < 1:
+            raise ValueError(f"expected constants_share in (0, 1), got {self.constants_share!r}")
+        _one_of("mechanism", self.mechanism, MECHANISMS)
+        _one_of("neighbors", self.neighbors, NEIGHBORS)
+        _one_of("accounting", self.accounting, ("parallel", "paper"))
+        if isinstance(self.public, str) or set(self.public) - set(PUBLIC_FACTS):
+            raise ValueError(f"expected public as some of {PUBLIC_FACTS}, got {self.public!r}")
+        if self.knows("scaling") and not self.knows("n_rows"):
+            raise ValueError(
+                "expected 'n_rows' in public beside 'scaling', whose constants are sums over all "
+                f"rows, got {self.public!r}"
+            )
+        for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise TypeError(f"expected {name} as an integer, got {value!r}")
+            if value is not None and value < least:
+                raise ValueError(f"expected {name} of {least} or more, got {value}")
+
+    @property
+    def total(self) -> Guarantee:
+        """All that one training may cost."""
+        epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
+        return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+    def require_delta_used(self) -> None:
+        """Return if a training by this mechanism can use its delta.
+
+        Raises
+        ------
+        ValueError
+            If it would pay for a delta that buys nothing.
+        """
+        if self.delta and self.mechanism != "central":
+            raise ValueError(
+                f"mechanism {self.mechanism!r} needs no delta and would not use it: expected "
+                f"delta=0, got {self.delta!r}; leave it out, or take mechanism='central'"
+            )
+
+    def require_classes(self) -> None:
+        """Return if the labels are known or public, which cannot be paid for.
+
+        Raises
+        ------
+        ValueError
+            If they are neither.
+        """
+        if self.classes is None and not self.knows("classes"):
+            raise ValueError(
+                "which labels occur is read off the rows and cannot be paid for: give them as "
+                "Privacy(classes=[...]), or declare public=('classes', ...)"
+            )
+
+    def knows(self, fact: str) -> bool:
+        """Return whether a fact about the rows was declared to be public."""
+        return fact in self.public
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"expected {name} as one of {known}, got {value!r}")
+
+
+def terms(privacy: Privacy) -> dict[str, str]:
+    """Return what parties and coordinator must have agreed on, as exact text."""
+    return {
+        "epsilon": str(exact(privacy.epsilon, "epsilon")),
+        "delta": str(exact(privacy.delta, "delta")),
+        "mechanism": privacy.mechanism,
+        "neighbors": privacy.neighbors,
+        "constants_share": str(exact(privacy.constants_share, "constants_share")),
+        "accounting": privacy.accounting,
+        "n_parties": str(privacy.n_parties),
+        "colluders": str(privacy.colluders),
+        "public": ", ".join(sorted(privacy.public)),
+        "classes": repr(privacy.classes),
+        "bounds": _numbers(privacy.bounds),
+    }
+
+
+def _numbers(bounds: Any) -> str:
+    return "" if bounds is None else repr([np.asarray(bound, float).tolist() for bound in bounds])

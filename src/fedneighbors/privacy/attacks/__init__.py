@@ -1,1 +1,0 @@
-"""Attacks on what was released, as far as they know no method: evidence, scores and limits."""

@@ -1,0 +1,245 @@
+"""Certified lower bounds on a privacy loss, from samples of two outputs.
+
+Half of the samples chooses an event that tells the two apart; the other half, independent of that
+choice, bounds its probability p under one input from below and q under the other from above
+(Clopper-Pearson). Every guarantee bounds p in terms of q, so p and q bound the guarantee.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, exact
+from fedneighbors.privacy.audit._events import Event, Score, choose_event
+
+_ORDERS = 1 + np.geomspace(1e-3, 200, 60)
+"""Orders at which a Renyi divergence is compared; any of them gives a valid bound."""
+
+_SLACK = 1e-9
+"""Relative, for the floating point of the bounds: they are rounded against the accusation."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What two samples prove, at the stated confidence.
+
+    Parameters
+    ----------
+    event : str
+        The event in words.
+    n_first, n_second : int
+        How many samples of either output decided, after the choice of the event.
+    hits_first, hits_second : int
+        How many of them lie in the event.
+    p_low, q_high : float
+        With the stated confidence, the event has at least the probability ``p_low`` under the
+        first input and at most ``q_high`` under the second.
+    confidence : float
+        Probability that both bounds hold.
+    """
+
+    event: str
+    n_first: int
+    n_second: int
+    hits_first: int
+    hits_second: int
+    p_low: float
+    q_high: float
+    confidence: float
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the least epsilon for which (epsilon, delta) can still hold; 0 if any can.
+
+        Parameters
+        ----------
+        delta : float
+            As in ``p <= exp(epsilon) q + delta``.
+        """
+        return _epsilon(self.p_low, self.q_high, delta)
+
+    def rho(self) -> float:
+        """Return the least rho for which zero-concentrated privacy can still hold.
+
+        The event turns each output into one bit, whose Renyi divergence cannot be larger.
+        """
+        return float(_rho(np.array([self.p_low]), np.array([self.q_high]))[0])
+
+    def loss(self, claim: Guarantee) -> float:
+        """Return the bound in the notion of a claim: epsilon, epsilon at its delta, or rho.
+
+        Parameters
+        ----------
+        claim : Guarantee
+            What is claimed.
+        """
+        if isinstance(claim, PureDP):
+            return self.epsilon()
+        if isinstance(claim, ApproxDP):
+            return self.epsilon(float(claim.delta))
+        return self.rho()
+
+    def refutes(self, claim: Guarantee) -> bool:
+        """Whether the claim is proved wrong.
+
+        Parameters
+        ----------
+        claim : Guarantee
+            What is claimed.
+        """
+        claimed = claim.epsilon if isinstance(claim, PureDP | ApproxDP) else claim.rho
+        return self.loss(claim) > float(claimed)
+
+
+def certified_loss(
+    first: npt.ArrayLike, second: npt.ArrayLike, claim: Guarantee, *, confidence: float = 0.999
+) -> Certificate:
+    """Look for the event that speaks loudest against a claim, in both directions, and certify it.
+
+    Parameters
+    ----------
+    first, second : integer arrays of shape (n, n_cells)
+        Independent outputs for two neighboring inputs, one per row.
+    claim : Guarantee
+        In whose notion the loss is measured; only its kind and delta matter.
+    confidence : float
+        That the returned bounds hold.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than eight outputs, different widths or no such confidence.
+    """
+    p, q = _outputs(first), _outputs(second)
+    if p.shape[1] != q.shape[1]:
+        raise ValueError(f"expected outputs of one width, got {p.shape[1]} and {q.shape[1]}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
+    error = (1 - confidence) / 2  # of either direction
+    score = _score(claim, error)
+    both = [_certified(a, b, score, error) for a, b in ((p, q), (q, p))]
+    return max(both, key=lambda certificate: certificate.loss(claim))
+
+
+def certified_epsilon(
+    first: npt.ArrayLike, second: npt.ArrayLike, *, delta: float = 0.0, confidence: float = 0.999
+) -> Certificate:
+    """Certify a lower bound on epsilon from outputs of two neighboring inputs.
+
+    Parameters
+    ----------
+    first, second : integer arrays of shape (n, n_cells)
+        Independent outputs, one per row.
+    delta : float
+        As in (epsilon, delta).
+    confidence : float
+        That the returned bounds hold.
+
+    Examples
+    --------
+    >>> always_zero, always_one = np.zeros((1000, 1), int), np.ones((1000, 1), int)
+    >>> round(certified_epsilon(always_zero, always_one).epsilon(), 2)
+    4.09
+    """
+    claim = ApproxDP(Fraction(0), exact(delta, "delta")) if delta else PureDP(Fraction(0))
+    return certified_loss(first, second, claim, confidence=confidence)
+
+
+def certified_rho(
+    first: npt.ArrayLike, second: npt.ArrayLike, *, confidence: float = 0.999
+) -> Certificate:
+    """Certify a lower bound on rho of zero-concentrated privacy; as :func:`certified_epsilon`.
+
+    Parameters
+    ----------
+    first, second : integer arrays of shape (n, n_cells)
+        Independent outputs, one per row.
+    confidence : float
+        That the returned bounds hold.
+    """
+    return certified_loss(first, second, ZCDP(Fraction(0)), confidence=confidence)
+
+
+def _outputs(sample: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    array = np.asarray(sample)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.dtype.kind not in "iub" or len(array) < 8:
+        raise ValueError(
+            f"expected at least eight rows of integers, got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.int64)
+
+
+def _certified(
+    p: npt.NDArray[np.int64], q: npt.NDArray[np.int64], score: Score, error: float
+) -> Certificate:
+    """Choose on the first halves, certify on the second; ``error`` covers both bounds."""
+    half_p, half_q = len(p) // 2, len(q) // 2
+    event = choose_event(p[:half_p], q[:half_q], score)
+    hits_p, n_p = _hits(event, p[half_p:])
+    hits_q, n_q = _hits(event, q[half_q:])
+    return Certificate(
+        event=event.words,
+        n_first=n_p,
+        n_second=n_q,
+        hits_first=hits_p,
+        hits_second=hits_q,
+        p_low=float(_below(np.array([hits_p]), n_p, error / 2)[0]),
+        q_high=float(_above(np.array([hits_q]), n_q, error / 2)[0]),
+        confidence=1 - 2 * error,
+    )
+
+
+def _hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
+    return int(event.contains(outputs).sum()), len(outputs)
+
+
+def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+    """Clopper-Pearson: the probability is at least this, but for a chance of ``error``."""
+    from scipy.special import betaincinv
+
+    low = betaincinv(np.maximum(hits, 1), n - hits + 1, error)
+    return np.where(hits == 0, 0.0, low * (1 - _SLACK))
+
+
+def _above(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+    """Clopper-Pearson: the probability is at most this, but for a chance of ``error``."""
+    from scipy.special import betaincinv
+
+    high = betaincinv(hits + 1, np.maximum(n - hits, 1), 1 - error)
+    return np.where(hits == n, 1.0, np.minimum(high * (1 + _SLACK), 1.0))
+
+
+def _epsilon(p: float, q: float, delta: float) -> float:
+    return max(math.log((p - delta) / q), 0.0) if p - delta > q else 0.0
+
+
+def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Largest D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over the orders; 0 where p <= q."""
+    alpha = _ORDERS[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moment = np.logaddexp(
+            alpha * np.log(p) + (1 - alpha) * np.log(q),
+            np.where(p < 1, alpha * np.log1p(-p) + (1 - alpha) * np.log1p(-q), -np.inf),
+        )
+        rho = (moment / (alpha - 1) / alpha).max(axis=0)
+    return np.where((p > q) & (q > 0), rho * (1 - 1e-6), 0.0)
+
+
+def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float64]]:
+    """Return what an event would certify if the deciding half looked like the choosing half."""
+
+    def score(
+        hits_p: npt.NDArray[np.int64], n_p: int, hits_q: npt.NDArray[np.int64], n_q: int
+    ) -> npt.NDArray[np.float64]:
+        p, q = _below(hits_p, n_p, error / 2), _above(hits_q, n_q, error / 2)
+        if isinstance(claim, PureDP | ApproxDP):
+            delta = float(claim.delta) if isinstance(claim, ApproxDP) else 0.0
+            return np.log(np.maximum(p - delta, 1e-300) / q)
+        return _rho(p, q)
+
+    return score

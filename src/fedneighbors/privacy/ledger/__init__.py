@@ -1,0 +1,1 @@
+"""The privacy ledger of a party."""

@@ -1,0 +1,230 @@
+"""Reads and writes the lines of a ledger: budgets, charges, answers, what is left."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fedneighbors.errors import BudgetExceeded, LedgerError
+from fedneighbors.privacy._accounting import difference, spent_by_counts, within
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy.ledger._entries import (
+    BudgetState,
+    Entry,
+    EntryKind,
+    Terms,
+    count_costs,
+    from_columns,
+    to_columns,
+)
+from fedneighbors.privacy.ledger._file import LedgerFile
+
+
+class Books:
+    """The tables of a ledger file as values; what writes is called inside a transaction.
+
+    Parameters
+    ----------
+    file : LedgerFile
+        Where the tables are.
+    """
+
+    def __init__(self, file: LedgerFile) -> None:
+        self._file = file
+
+    def look_up(self, terms: Terms) -> tuple[bool, bytes | None]:
+        """Return whether the id was charged, and its answer.
+
+        Raises
+        ------
+        ValueError
+            If it was charged under other terms.
+        LedgerError
+            If the answer is not the one that was stored.
+        """
+        rows = self._file.rows(
+            "SELECT dataset, user, notion, first, second, sha256, content "
+            "FROM charge LEFT JOIN answer USING (query) WHERE query = ?",
+            (terms.query,),
+        )
+        if not rows:
+            return False, None
+        dataset, user, *columns, digest, content = rows[0]
+        if (dataset, user, *columns) != (terms.dataset, terms.user, *to_columns(terms.cost)):
+            raise ValueError(
+                f"expected query {terms.query!r} under its first terms (data set {dataset!r}, user "
+                f"{user!r}, {from_columns(*columns)}), got data set {terms.dataset!r}, user "
+                f"{terms.user!r}, {terms.cost}; a new question needs a new id"
+            )
+        if content is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise LedgerError(
+                f"ledger {self._file.path}: the answer of query {terms.query!r} was altered; "
+                "restore the file"
+            )
+        return True, content
+
+    def users_of(self, queries: Sequence[str]) -> dict[str, str]:
+        """Return to whom each id was charged, where it was."""
+        places = ", ".join("?" * len(queries))
+        rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
+        return dict(rows)
+
+    def require_room(self, terms: Terms) -> None:
+        """Check that a charge fits what is left to the data set and to the user.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not.
+        """
+        for user in ("", terms.user):
+            budget = self._budget(terms.dataset, user)
+            if budget is not None:
+                self._require_fit(terms, user, budget)
+            elif not user:
+                raise BudgetExceeded(
+                    terms.dataset, terms.user, str(terms.cost), "nothing, no budget was set"
+                )
+
+    def _require_fit(self, terms: Terms, user: str, budget: Guarantee) -> None:
+        costs = self.costs(terms.dataset, user)
+        costs[terms.cost] += 1
+        try:
+            fitting, reason = within(spent_by_counts(costs, budget), budget), ""
+        except ValueError as error:
+            fitting, reason = False, f" ({error})"
+        if not fitting:
+            left = f"{self.left(terms.dataset, user)}{reason}"
+            raise BudgetExceeded(terms.dataset, terms.user, str(terms.cost), left)
+
+    def add_charge(self, terms: Terms) -> None:
+        """Charge for a release."""
+        self._file.write(
+            "INSERT INTO charge VALUES (?, ?, ?, ?, ?, ?)",
+            (terms.query, terms.dataset, terms.user, *to_columns(terms.cost)),
+        )
+        self._add_release("reserved", terms)
+
+    def drop_charge(self, terms: Terms) -> None:
+        """Take back a charge that has no answer."""
+        self._file.write("DELETE FROM charge WHERE query = ?", (terms.query,))
+        self._add_release("voided", terms)
+
+    def add_answer(self, terms: Terms, answer: bytes) -> None:
+        """Store the answer of a release that was charged."""
+        digest = hashlib.sha256(answer).hexdigest()
+        self._file.write("INSERT INTO answer VALUES (?, ?, ?)", (terms.query, digest, answer))
+        self._add_release("released", terms, digest, len(answer))
+
+    def add_budget(self, dataset: str, user: str, budget: Guarantee, note: str) -> None:
+        """Set a budget; the newest is in force."""
+        self._add("budget", dataset, user, budget, note=note)
+
+    def costs(self, dataset: str, user: str) -> Counter[Guarantee]:
+        """Return how many charges of each cost there are for a data set, or one user of it."""
+        of_user, values = (" AND user = ?", (dataset, user)) if user else ("", (dataset,))
+        return count_costs(
+            self._file.rows(
+                f"SELECT notion, first, second, count(*) FROM charge WHERE dataset = ?{of_user} "
+                "GROUP BY notion, first, second",
+                values,
+            )
+        )
+
+    def spent(self, dataset: str, user: str) -> Guarantee:
+        """Add up the charges, in the notion of the budget.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        return spent_by_counts(self.costs(dataset, user), self._budget_for(dataset, user))
+
+    def left(self, dataset: str, user: str) -> Guarantee:
+        """Return what is left of the user's budget, or of the data set's where there is none.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        if user and self._budget(dataset, user) is None:
+            user = ""
+        return difference(self._budget_for(dataset, user), self.spent(dataset, user))
+
+    def budgets(self) -> tuple[BudgetState, ...]:
+        """Return the budgets in force, by data set, then user."""
+        newest = "SELECT max(number) FROM entry WHERE kind = 'budget' GROUP BY dataset, user"
+        rows = self._file.rows(
+            "SELECT dataset, user, notion, first, second, note FROM entry "
+            f"WHERE number IN ({newest}) ORDER BY dataset, user"
+        )
+        return tuple(
+            self._state(dataset, user, from_columns(*columns), note)
+            for dataset, user, *columns, note in rows
+        )
+
+    def _state(self, dataset: str, user: str, budget: Guarantee, note: str) -> BudgetState:
+        spent = spent_by_counts(self.costs(dataset, user), budget)
+        return BudgetState(dataset, user, budget, spent, difference(budget, spent), note)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all that happened, oldest first."""
+        rows = self._file.rows(
+            "SELECT number, at, kind, dataset, user, notion, first, second, query, note, sha256, "
+            "size FROM entry ORDER BY number"
+        )
+        return tuple(
+            Entry(number, at, kind, dataset, user, from_columns(*row[:3]), *row[3:])
+            for number, at, kind, dataset, user, *row in rows
+        )
+
+    def _budget(self, dataset: str, user: str) -> Guarantee | None:
+        rows = self._file.rows(
+            "SELECT notion, first, second FROM entry WHERE kind = 'budget' AND dataset = ? "
+            "AND user = ? ORDER BY number DESC LIMIT 1",
+            (dataset, user),
+        )
+        return from_columns(*rows[0]) if rows else None
+
+    def _budget_for(self, dataset: str, user: str) -> Guarantee:
+        budget = self._budget(dataset, user) or self._budget(dataset, "")
+        if budget is None:
+            raise ValueError(f"expected a data set with a budget, got {dataset!r}; set a budget")
+        return budget
+
+    def _add_release(self, kind: EntryKind, terms: Terms, sha256: str = "", size: int = 0) -> None:
+        self._add(
+            kind,
+            terms.dataset,
+            terms.user,
+            terms.cost,
+            query=terms.query,
+            note=terms.purpose,
+            sha256=sha256,
+            size=size,
+        )
+
+    def _add(
+        self,
+        kind: EntryKind,
+        dataset: str,
+        user: str,
+        guarantee: Guarantee,
+        *,
+        query: str = "",
+        note: str = "",
+        sha256: str = "",
+        size: int = 0,
+    ) -> None:
+        columns = (*to_columns(guarantee), query, note, sha256, size)
+        self._file.write(
+            "INSERT INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (now(), kind, dataset, user, *columns),
+        )
+
+
+def now() -> str:
+    """Return the time in UTC, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

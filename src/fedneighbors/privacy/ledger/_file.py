@@ -1,0 +1,322 @@
+"""The SQLite file of a ledger: made whole or not at all, checked when opened, errors in words."""
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedneighbors.errors import LedgerError
+
+_APPLICATION = 0x666E6C67  # "fnlg"
+_VERSION = 1
+
+_SCHEMA = f"""
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
+CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL) STRICT;
+CREATE TABLE entry (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('budget', 'reserved', 'released', 'voided')),
+    dataset TEXT NOT NULL, user TEXT NOT NULL,
+    notion TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL,
+    query TEXT NOT NULL, note TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL
+) STRICT;
+CREATE INDEX entry_budget ON entry (dataset, user, number) WHERE kind = 'budget';
+CREATE TABLE charge (
+    query TEXT PRIMARY KEY,
+    dataset TEXT NOT NULL, user TEXT NOT NULL,
+    notion TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL
+) STRICT;
+CREATE INDEX charge_cost ON charge (dataset, notion, first, second);
+CREATE INDEX charge_cost_of_user ON charge (dataset, user, notion, first, second);
+CREATE TABLE answer (
+    query TEXT PRIMARY KEY REFERENCES charge (query),
+    sha256 TEXT NOT NULL, content BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER entry_stays BEFORE DELETE ON entry
+    BEGIN SELECT RAISE(ABORT, 'an entry is never deleted'); END;
+CREATE TRIGGER entry_as_written BEFORE UPDATE ON entry
+    BEGIN SELECT RAISE(ABORT, 'an entry is never changed'); END;
+CREATE TRIGGER charge_as_made BEFORE UPDATE ON charge
+    BEGIN SELECT RAISE(ABORT, 'a charge is never changed'); END;
+CREATE TRIGGER answer_stays BEFORE DELETE ON answer
+    BEGIN SELECT RAISE(ABORT, 'an answer is never deleted'); END;
+CREATE TRIGGER answer_as_stored BEFORE UPDATE ON answer
+    BEGIN SELECT RAISE(ABORT, 'an answer is never changed'); END;
+"""
+
+
+class LedgerFile:
+    """A connection to the SQLite file of a ledger.
+
+    Every commit is on disk before it returns (write-ahead log, ``synchronous=FULL``). Threads may
+    share one; a forked process may not.
+
+    Parameters
+    ----------
+    path : path or ":memory:"
+        The file; a folder of its own is a good place, since SQLite keeps ``-wal`` and ``-shm``
+        beside it.
+    party : str or None
+        Whose ledger; None opens whosever it is, and never makes one.
+    timeout_s : float
+        How long to wait for another process.
+    must_exist : bool
+        Refuse to make a new ledger.
+    made : str
+        Time that a new ledger is given.
+
+    Raises
+    ------
+    LedgerError
+        If there is no usable ledger there.
+    """
+
+    def __init__(
+        self, path: str | Path, party: str | None, *, timeout_s: float, must_exist: bool, made: str
+    ) -> None:
+        self.path = str(path)
+        self.timeout_s = timeout_s
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        with self._in_words():
+            self._connection = self._open(party, must_exist, made)
+        try:
+            with self._in_words():
+                self.party = self._check(party)
+        except BaseException:
+            self.close()
+            raise
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be read.
+        """
+        with self._lock, self._in_words():
+            return self._usable().execute(sql, values).fetchall()
+
+    def write(self, sql: str, values: Sequence[object]) -> None:
+        """Run a statement inside :meth:`transaction`.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be written.
+        """
+        with self._in_words():
+            self._usable().execute(sql, values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Hold the only right to write while the block runs; what it wrote is on disk after it.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be written; then nothing of the block was kept.
+        """
+        with self._lock:
+            connection = self._usable()
+            with self._in_words():
+                connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                with self._in_words():
+                    connection.execute("COMMIT")
+            except BaseException:
+                # an error of SQLite may have ended the transaction already
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def reuse_log(self) -> None:
+        """Move the log into the file, so that what is written next takes no new room on disk.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be written.
+        """
+        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        """Close the file; closing twice is no error."""
+        if self._connection is None or os.getpid() != self._process:
+            return
+        with self._lock, self._in_words():
+            self._connection.close()
+            self._connection = None
+
+    def _usable(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise LedgerError(f"ledger {self.path} is closed; open it again")
+        if os.getpid() != self._process:
+            raise LedgerError(
+                f"ledger {self.path} was opened by another process than this one, its parent; "
+                "open it anew after the fork"
+            )
+        return self._connection
+
+    def _open(self, party: str | None, must_exist: bool, made: str) -> sqlite3.Connection:
+        if self.path == ":memory:":
+            if party is None:
+                raise LedgerError("a ledger in memory is new; name its party")
+            connection = self._connect(":memory:")
+            _fill(connection, party, made)
+            return connection
+        if not os.path.lexists(self.path):
+            self._make(party, must_exist, made)
+        _require_whole(self.path)
+        return self._connect(self.path)
+
+    def _make(self, party: str | None, must_exist: bool, made: str) -> None:
+        """Put a new ledger in place; where another process was faster, its ledger stays."""
+        if party is None or must_exist:
+            raise LedgerError(
+                f"no ledger at {self.path}; check the path; to make one, name its party"
+            )
+        for ending in ("-wal", "-journal"):
+            if os.path.lexists(self.path + ending):
+                raise LedgerError(
+                    f"{self.path} is gone but {self.path + ending} remains: bring back the file; "
+                    "a new ledger would forget what was spent"
+                )
+        target = Path(self.path).absolute()
+        part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        try:
+            with closing(self._connect(str(part), mode="rwc")) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                _fill(connection, party, made)
+            _sync(part)
+            with suppress(FileExistsError):
+                os.link(part, target)  # unlike a rename, it replaces nothing
+            _sync(target.parent)
+        finally:
+            for ending in ("", "-wal", "-shm", "-journal"):
+                Path(f"{part}{ending}").unlink(missing_ok=True)
+
+    def _connect(self, path: str, mode: str = "rw") -> sqlite3.Connection:
+        place = path if path == ":memory:" else f"{Path(path).absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            place,
+            uri=path != ":memory:",
+            timeout=self.timeout_s,
+            isolation_level=None,  # transactions are begun and ended here alone
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _check(self, party: str | None) -> str:
+        """Return whose ledger it is; refuse a file that is not a whole ledger of that party."""
+        (application,), (version,) = (
+            self.rows(f"PRAGMA {name}")[0] for name in ("application_id", "user_version")
+        )
+        if application != _APPLICATION:
+            raise LedgerError(f"{self.path} is no ledger of fedneighbors; it was left as it is")
+        if version != _VERSION:
+            raise LedgerError(
+                f"ledger {self.path} is of version {version}, this program reads version "
+                f"{_VERSION}; use the program that wrote it"
+            )
+        damage = self.rows("PRAGMA quick_check(1)")[0][0]
+        if damage != "ok":
+            raise LedgerError(f"ledger {self.path} is damaged ({damage}); {_RESTORE}")
+        mode = self.rows("PRAGMA journal_mode")[0][0]
+        if mode != ("memory" if self.path == ":memory:" else "wal"):
+            raise LedgerError(f"ledger {self.path} is in journal mode {mode}, expected wal")
+        (owner,) = self.rows("SELECT party FROM about")[0]
+        if party not in (None, owner):
+            raise LedgerError(
+                f"ledger {self.path} is of party {owner!r}, not of {party!r}; use that party's own"
+            )
+        return str(owner)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Turn errors of SQLite and the system into a LedgerError that says what to do."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"ledger {self.path} {self._explain(error)}") from error
+
+    def _explain(self, error: Exception) -> str:
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # extended codes add bits
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return (
+                f"has been locked by another process for {self.timeout_s:g} s; let it finish, "
+                "then try again"
+            )
+        return f"{_ADVICE.get(code, 'cannot be used')} ({error})"
+
+
+_TRIES = 3  # another process may just have finished writing between two looks at the file
+
+_RESTORE = "restore it from a copy that is as new as the last release, with its -wal file"
+
+_ADVICE = {
+    sqlite3.SQLITE_READONLY: "is read-only; make file and folder writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; make file and folder writable for this user",
+    sqlite3.SQLITE_PERM: "may not be used; make file and folder writable for this user",
+    sqlite3.SQLITE_FULL: "could not be written: the disk is full; make room",
+    sqlite3.SQLITE_IOERR: "could not be written or read: the disk is full or fails; make room",
+    sqlite3.SQLITE_CORRUPT: f"is truncated or damaged; {_RESTORE}",
+    sqlite3.SQLITE_NOTADB: f"is no SQLite file, or damaged; {_RESTORE}",
+}
+
+
+def _require_whole(path: str) -> None:
+    """Refuse a file that is empty or shorter than its own header says.
+
+    SQLite itself reads zeros for the missing end of the last page.
+    """
+    if os.path.getsize(path) == 0:
+        raise LedgerError(
+            f"{path} is empty: this was no ledger, or it was wiped. Bring back the file; "
+            "a new ledger would forget what was spent"
+        )
+    for _ in range(_TRIES):
+        with open(path, "rb") as file:
+            header = file.read(100)
+        page_bytes = int.from_bytes(header[16:18]) or 1  # 1 stands for 65536
+        n_pages = int.from_bytes(header[28:32])
+        expected = n_pages * (65536 if page_bytes == 1 else page_bytes)
+        found = os.path.getsize(path)
+        # With a log, the file may be behind it; SQLite brings both together.
+        if found == expected or not header.startswith(b"SQLite format 3") or _has_log(path):
+            return
+    raise LedgerError(
+        f"ledger {path} is truncated or damaged (expected {expected} bytes, found {found}); "
+        f"{_RESTORE}"
+    )
+
+
+def _has_log(path: str) -> bool:
+    return os.path.exists(path + "-wal")
+
+
+def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:
+    connection.executescript(f"BEGIN;{_SCHEMA}")
+    connection.execute("INSERT INTO about VALUES (?, ?)", (party, made))
+    connection.execute("COMMIT")
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

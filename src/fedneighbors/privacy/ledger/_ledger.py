@@ -1,0 +1,339 @@
+"""The ledger of one party: every release is charged durably before its noise is drawn."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedneighbors.errors import LedgerError
+from fedneighbors.privacy._accounting import spent_by_counts
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy.ledger._books import Books, now
+from fedneighbors.privacy.ledger._entries import BudgetState, Entry, Terms, check_name, check_text
+from fedneighbors.privacy.ledger._file import LedgerFile
+
+log = logging.getLogger(__name__)
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""Largest answer that a ledger stores: 64 MiB."""
+
+
+class Ledger:
+    """Budgets, charges and noised answers of one party, in one SQLite file.
+
+    Several ledgers, in one process or many, may be open on one file. Threads may share one.
+
+    Parameters
+    ----------
+    path : path or ":memory:"
+        The file. Made if there is none and a party is named; an empty file is refused, since a
+        wiped ledger would start again with the whole budget. In memory nothing outlasts the
+        process: for tests and simulations.
+    party : str, optional
+        Whose ledger. None opens an existing one, whosever it is.
+    must_exist : bool
+        Refuse to make a new ledger.
+    timeout_s : float
+        How long to wait for another process that writes.
+
+    Raises
+    ------
+    LedgerError
+        If the file is missing, empty, locked, truncated, foreign, of another version or party.
+
+    Examples
+    --------
+    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> with Ledger(":memory:", party="north") as ledger:
+    ...     ledger.set_budget("visits", PureDP(1))
+    ...     terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
+    ...     first = ledger.release("q1", draw=lambda: b"noised", **terms)
+    ...     again = ledger.release("q1", draw=lambda: b"other noise", **terms)
+    ...     print(first, again, ledger.left("visits"))
+    b'noised' b'noised' epsilon=3/4
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        party: str | None = None,
+        *,
+        must_exist: bool = False,
+        timeout_s: float = 30.0,
+    ) -> None:
+        if party is not None:
+            check_name(party, "party")
+        self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
+        self._books = Books(self._file)
+        self._to_void: dict[str, Terms] = {}
+
+    @property
+    def party(self) -> str:
+        """Whose ledger it is."""
+        return self._file.party
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice is no error."""
+        self._void_the_rest()
+        self._file.close()
+
+    def set_budget(
+        self, dataset: str, budget: Guarantee, *, user: str = "", note: str = ""
+    ) -> None:
+        """Allow this much from now on; earlier budgets stay in the ledger as entries.
+
+        What was spent counts against the new budget. It may be smaller than what was spent: then
+        every charge is refused.
+
+        Parameters
+        ----------
+        dataset : str
+            Whose rows are asked about.
+        budget : Guarantee
+            What all releases together may cost.
+        user : str
+            A cap for this user, beside the budget of the data set; empty for the data set itself.
+        note : str
+            Why, for people.
+
+        Raises
+        ------
+        ValueError
+            If what was already released has no cost in the notion of this budget.
+        LedgerError
+            If the ledger cannot be written.
+        """
+        check_name(dataset, "dataset")
+        check_text(user, "user")
+        check_text(note, "note")
+        spent_by_counts(self._books.costs(dataset, user), budget)
+        with self._file.transaction():
+            spent_by_counts(self._books.costs(dataset, user), budget)
+            self._books.add_budget(dataset, user, budget, note)
+
+    def release(
+        self,
+        query_id: str,
+        *,
+        dataset: str,
+        user: str,
+        cost: Guarantee,
+        draw: Callable[[], bytes],
+        purpose: str = "",
+    ) -> bytes:
+        """Return the noised answer of this id; charge for it when it is new.
+
+        The charge is on disk before ``draw`` is called, the answer before it is returned. After a
+        crash in between, the same id is answered without a further charge.
+
+        Parameters
+        ----------
+        query_id : str
+            Id of the release. A repeated id returns the stored answer, at no cost.
+        dataset, user : str
+            Whose rows are asked about, and who gets the answer.
+        cost : Guarantee
+            Of this release.
+        draw : callable
+            Returns the noised answer, at most ``MAX_ANSWER_BYTES``; lets nothing out in another
+            way. If it raises, the charge stands, since that it failed may tell something of the
+            rows: check before the release what can be checked. The same id may be asked again at
+            no further cost, and ``draw`` is then called again.
+        purpose : str
+            For people.
+
+        Returns
+        -------
+        bytes
+            The answer that the ledger holds: that of ``draw``, or an earlier one.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the budget of the data set, or of the user, does not allow it; nothing changed.
+        ValueError, TypeError
+            If the id was charged under other terms, or ``draw`` returns no usable answer.
+        LedgerError
+            If the ledger cannot be read or written; nothing was released.
+        """
+        terms = Terms(query_id, dataset, user, cost, purpose)
+        return self.release_all([terms], lambda _: [draw()])[0]
+
+    def release_all(
+        self, terms: Sequence[Terms], draw: Callable[[tuple[Terms, ...]], Sequence[bytes]]
+    ) -> list[bytes]:
+        """Return the noised answers of several ids; charge for all that are new, or for none.
+
+        As :meth:`release`, in two commits instead of two for each.
+
+        Parameters
+        ----------
+        terms : sequence of Terms
+            What is asked for, each id once.
+        draw : callable
+            Takes the terms that have no answer yet and returns the noised answer of each.
+
+        Raises
+        ------
+        BudgetExceeded
+            If one of the budgets does not allow it; nothing changed.
+        ValueError, TypeError
+            If an id comes twice or was charged under other terms, or ``draw`` returns no usable
+            answers.
+        LedgerError
+            If the ledger cannot be read or written; nothing was released.
+        """
+        if len({each.query for each in terms}) < len(terms):
+            raise ValueError("expected each id once; ask for it once, and use the answer twice")
+        self._void_the_rest()
+        while True:
+            answers = self._reserve(terms)
+            lacking = tuple(each for each in terms if each.query not in answers)
+            if lacking:
+                answers |= self._store(lacking, _usable_answers(draw(lacking), len(lacking)))
+            if len(answers) == len(terms):
+                return [answers[each.query] for each in terms]
+            log.info(
+                "release %s: a reservation was voided elsewhere, reserving again", terms[0].query
+            )
+
+    def users_of(self, query_ids: Iterable[str]) -> dict[str, str]:
+        """Return to whom each id was charged; ids without a charge are left out.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger cannot be read.
+        """
+        return self._books.users_of(tuple(query_ids))
+
+    def spent(self, dataset: str, user: str = "") -> Guarantee:
+        """Add up what the releases about a data set, or to one user of it, cost together.
+
+        A charge without an answer counts. The notion is that of the budget.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        return self._books.spent(dataset, user)
+
+    def left(self, dataset: str, user: str = "") -> Guarantee:
+        """Return what is left of the budget of a data set, or of a user where one was set.
+
+        A charge must fit the user's and the data set's. One more release of what is returned
+        would fit; under a budget of epsilon and delta, zCDP releases may fit that cost more.
+
+        Raises
+        ------
+        ValueError
+            If the data set has no budget.
+        """
+        return self._books.left(dataset, user)
+
+    def budgets(self) -> tuple[BudgetState, ...]:
+        """Budgets in force, by data set, then user."""
+        return self._books.budgets()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All that happened, oldest first; answers by their digest alone."""
+        return self._books.entries()
+
+    def _reserve(self, terms: Sequence[Terms]) -> dict[str, bytes]:
+        """Return the stored answers by id; where there is none, charge unless that was done."""
+        known = [self._books.look_up(each) for each in terms]
+        if all(charged for charged, _ in known):
+            return _answers(terms, known)
+        for each, (charged, _) in zip(terms, known, strict=True):
+            if not charged:
+                self._books.require_room(each)  # first without the lock: a refusal holds up nobody
+        with self._file.transaction():
+            known = [self._books.look_up(each) for each in terms]
+            for each, (charged, _) in zip(terms, known, strict=True):
+                if not charged:
+                    self._books.require_room(each)
+                    self._books.add_charge(each)
+        return _answers(terms, known)
+
+    def _store(self, terms: Sequence[Terms], drawn: Sequence[bytes]) -> dict[str, bytes]:
+        """Return the one answer that the ledger now holds for each id that is still charged."""
+        try:
+            with self._file.transaction():
+                known = [self._books.look_up(each) for each in terms]
+                for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
+                    if known[place] == (True, None):
+                        self._books.add_answer(each, answer)
+                        known[place] = True, answer
+        except BaseException:
+            self._void_later_if_not_now(terms)
+            raise
+        return _answers(terms, known)
+
+    def _void(self, terms: Terms) -> None:
+        """Take a charge back, unless there is an answer, which may have been released."""
+        with self._file.transaction():
+            try:
+                charged, answer = self._books.look_up(terms)
+            except ValueError:  # the id has been charged anew by someone else, under other terms
+                return
+            if charged and answer is None:
+                self._books.drop_charge(terms)
+
+    def _void_later_if_not_now(self, terms: Sequence[Terms]) -> None:
+        self._to_void |= {each.query: each for each in terms}
+        self._void_the_rest()
+
+    def _void_the_rest(self) -> None:
+        """Take back charges of releases that failed; those that cannot be are kept for later."""
+        for query, terms in list(self._to_void.items()):
+            try:
+                self._void(terms)
+            except LedgerError:
+                try:
+                    self._file.reuse_log()  # on a full disk the log has no room to grow
+                    self._void(terms)
+                except LedgerError as error:
+                    log.warning("query %s stays charged for now: %s", query, error)
+                    return
+            self._to_void.pop(query, None)
+
+
+def _answers(
+    terms: Sequence[Terms], known: Sequence[tuple[bool, bytes | None]]
+) -> dict[str, bytes]:
+    return {
+        each.query: answer
+        for each, (_, answer) in zip(terms, known, strict=True)
+        if answer is not None
+    }
+
+
+def _usable_answers(drawn: Sequence[bytes], n: int) -> Sequence[bytes]:
+    if len(drawn) != n:
+        raise ValueError(f"expected draw to return {n} answers, got {len(drawn)}")
+    for answer in drawn:
+        _require_usable(answer)
+    return drawn
+
+
+def _require_usable(answer: bytes) -> None:
+    if not isinstance(answer, bytes):
+        raise TypeError(f"expected draw to return bytes, got {type(answer).__name__}")
+    if len(answer) > MAX_ANSWER_BYTES:
+        raise ValueError(
+            f"expected an answer of at most {MAX_ANSWER_BYTES} bytes, got {len(answer)}; release "
+            "it in parts"
+        )

@@ -1,0 +1,1 @@
+"""Exact integer noise and calibrated mechanisms."""

@@ -1,0 +1,160 @@
+"""The noise with which a release stays within a part of a budget, whole or in shares of parties.
+
+Rows of different parties are disjoint, so that the releases of all parties together cost what one
+of them costs (parallel composition).
+"""
+
+import math
+import os
+from collections.abc import Callable
+from fractions import Fraction
+
+from fedneighbors._typing import Integers
+from fedneighbors.errors import PrivacyError
+from fedneighbors.privacy._accounting import largest_zcdp
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, Sensitivity, exact
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
+from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._samplers import BitSource
+
+Mechanism = DiscreteLaplace | DiscreteGaussian
+Shares = LaplaceShares | GaussianShares
+
+_STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the sampler's table is small
+_INFLATIONS = 64
+_LEAST_SHARE = Fraction(1, 4)  # of variance: below it the bound on a sum does not hold
+
+
+def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
+    """Return a share of the budget of one training; shares that add up to 1 make up the whole.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        One with delta is spent as zCDP, whose conversion it is.
+    share : Fraction
+        In [0, 1].
+    """
+    if isinstance(privacy.total, ApproxDP):
+        return ZCDP(share * largest_zcdp(privacy.total.epsilon, privacy.total.delta))
+    return PureDP(share * exact(privacy.epsilon, "epsilon"))
+
+
+def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
+    """Return the noise with which one party's release stays within a part of the budget."""
+    if isinstance(allowed, PureDP):
+        return DiscreteLaplace(sensitivity.l1 / allowed.epsilon)
+    return DiscreteGaussian(_rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
+
+
+def shares(
+    allowed: PureDP | ZCDP, sensitivity: Sensitivity, *, n_shares: int, n_cells: int
+) -> Shares:
+    """Return the noise shares of which ``n_shares`` keep a sum within a part of the budget.
+
+    Where so much budget is left that shares would be too small to add up to Gaussian noise, they
+    are taken larger.
+
+    Raises
+    ------
+    PrivacyError
+        If shares of no size are found that add up to Gaussian noise.
+    """
+    if isinstance(allowed, PureDP):
+        return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
+    least = n_shares * _LEAST_SHARE
+    wanted = max(least, _rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
+    for _ in range(_INFLATIONS):
+        made = GaussianShares(wanted, n_shares)
+        if made.guarantee(sensitivity, n_cells).rho <= allowed.rho:
+            return made
+        wanted = _rounded_up(wanted * Fraction(9, 8))
+    raise PrivacyError(
+        f"{n_shares} noise shares do not add up to Gaussian noise; sum over fewer parties"
+    )
+
+
+def _rounded_up(number: Fraction) -> Fraction:
+    return math.ceil(number / _STEP) * _STEP
+
+
+def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
+    """Return the variance of each cell where so many parties have added their noise.
+
+    Parameters
+    ----------
+    noise : mechanism or shares
+        What each party adds.
+    n_summed : int
+        Parties in the sum.
+    """
+    if isinstance(noise, DiscreteGaussian):
+        return float(noise.variance) * n_summed
+    if isinstance(noise, GaussianShares):
+        return float(noise.share_variance) * n_summed
+    each = 1 if isinstance(noise, DiscreteLaplace) else noise.n_shares
+    decay = math.exp(-1 / noise.scale)
+    return 2 * decay / (1 - decay) ** 2 * n_summed / each
+
+
+def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
+    """Return how many noise shares are sure to be in a masked sum, and unknown to colluders.
+
+    Parameters
+    ----------
+    n_asked, threshold : int
+        Parties with which the sum was opened, and how many must stay to the end.
+    colluders : int
+        Parties that may side with the coordinator.
+
+    Raises
+    ------
+    PrivacyError
+        If so many colluders could open the masks of one party, whose share alone protects nothing,
+        or leave no other share.
+    """
+    if 2 * threshold <= n_asked + colluders:
+        raise PrivacyError(
+            f"masks with a threshold of {threshold} of {n_asked} parties do not hold against "
+            f"colluders={colluders} and the coordinator; raise the threshold or lower colluders"
+        )
+    if threshold - colluders < 1:
+        raise PrivacyError(
+            f"of {n_asked} parties {threshold} are sure to stay, colluders={colluders} leaves none "
+            "to add noise; lower it"
+        )
+    return threshold - colluders
+
+
+def noising(
+    allowed: PureDP | ZCDP,
+    moved: Sensitivity,
+    *,
+    n_shares: int | None,
+    n_cells: int,
+    bits: BitSource = os.urandom,
+) -> tuple[Guarantee, Callable[[Integers], Integers]]:
+    """Return what noising a vector within a part of the budget costs, and the noising.
+
+    Parameters
+    ----------
+    allowed : PureDP or ZCDP
+        The part.
+    moved : Sensitivity
+        Of the vector, or of the sum that it goes into.
+    n_shares : int or None
+        Shares that are sure to be in the masked sum; None noises the vector by itself.
+    n_cells : int
+        Length of the vector.
+    bits : callable
+        Source of random bytes.
+    """
+    if n_shares is None:
+        whole = mechanism(allowed, moved)
+        return whole.guarantee(moved), lambda values: whole.release(values, moved, bits=bits)
+    some = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
+    cost = (
+        some.guarantee(moved) if isinstance(some, LaplaceShares) else some.guarantee(moved, n_cells)
+    )
+    return cost, lambda values: values + some.share(n_cells, bits=bits)

@@ -1,0 +1,196 @@
+"""Noise in shares: each party draws a part, and only the sum of the parts protects a masked sum.
+
+A sum in which fewer than ``n_shares`` honest shares remain has no guarantee: set ``n_shares`` to
+the number of parties less those that may drop out *and* those that may collude.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
+from fedneighbors.privacy.noise._distributions import GaussianLaw, NegativeBinomialLaw, exp_minus
+from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIANCE, positive
+from fedneighbors.privacy.noise._samplers import BitSource, sample
+
+_TWO_PI_SQUARED = Fraction(197392, 10000)
+"""Below 2 pi**2 = 19.73920880..., so that bounds built on it err upward."""
+
+_PRECISION = 256
+
+
+@dataclass(frozen=True)
+class LaplaceShares:
+    """Polya shares: ``n_shares`` of them sum to exactly discrete Laplace noise.
+
+    One share is the difference of two negative binomial variables of shape 1 / n_shares. More than
+    ``n_shares`` honest shares are Laplace noise plus noise that is independent of all data: the
+    guarantee stands.
+
+    Parameters
+    ----------
+    scale : Fraction
+        Of the sum, above 0 and at most :data:`~._mechanisms.LARGEST_SCALE`.
+    n_shares : int
+        Least number of honest shares in the sum.
+
+    Raises
+    ------
+    ValueError
+        If the scale is out of range or there is no share.
+
+    References
+    ----------
+    .. [1] Goryczka and Xiong, "A comprehensive comparison of multiparty secure additions with
+       differential privacy", IEEE TDSC 14(5), 2017.
+    """
+
+    scale: Fraction
+    n_shares: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive(self.scale, "scale"))
+        _check_n_shares(self.n_shares)
+        if self.scale > LARGEST_SCALE:
+            raise ValueError(
+                f"expected a scale of at most {LARGEST_SCALE}, got {self.scale}; "
+                "counts drown in such noise: release less or allow a larger epsilon"
+            )
+
+    def guarantee(self, sensitivity: Sensitivity) -> PureDP:
+        """Return what the sum costs with at least ``n_shares`` honest shares: l1 / scale.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the summed vector.
+        """
+        return PureDP(sensitivity.l1 / self.scale)
+
+    def share(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+        """Draw the share of one party: int64 array of shape (size,).
+
+        Parameters
+        ----------
+        size : int
+            How many cells.
+        bits : callable
+            Source of random bytes.
+        """
+        law = NegativeBinomialLaw(self.scale, self.n_shares)
+        return sample(law, size, bits) - sample(law, size, bits)
+
+
+@dataclass(frozen=True)
+class GaussianShares:
+    """Discrete Gaussian shares of variance ``variance / n_shares`` each.
+
+    Their sum is not exactly discrete Gaussian; :func:`sum_excess` bounds by how much, and the
+    guarantee includes it.
+
+    Parameters
+    ----------
+    variance : Fraction
+        Of the sum; each share needs 1/4 or more for the bound to hold.
+    n_shares : int
+        Least number of honest shares in the sum.
+
+    Raises
+    ------
+    ValueError
+        If the variance of a share is out of range or there is no share.
+
+    References
+    ----------
+    .. [1] Kairouz, Liu and Steinke, "The distributed discrete Gaussian mechanism for federated
+       learning with secure aggregation", ICML 2021, theorem 1 and proposition 14.
+    """
+
+    variance: Fraction
+    n_shares: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", positive(self.variance, "variance"))
+        _check_n_shares(self.n_shares)
+        if not Fraction(1, 4) <= self.share_variance <= LARGEST_VARIANCE:
+            raise ValueError(
+                f"expected a variance per share between 1/4 and {LARGEST_VARIANCE}, "
+                f"got {self.share_variance}; change the variance or the number of shares"
+            )
+
+    @property
+    def share_variance(self) -> Fraction:
+        """Variance of the share of one party."""
+        return self.variance / self.n_shares
+
+    def guarantee(self, sensitivity: Sensitivity, n_cells: int) -> ZCDP:
+        """Return what the sum costs with at least ``n_shares`` honest shares.
+
+        With tau from :func:`sum_excess`, l1 and l2 in units of the standard deviation of the sum,
+        proposition 14 bounds the Renyi divergence of order alpha by ``alpha l2**2 / 2 + tau d`` and
+        by ``alpha (l2**2 + 2 l1 tau + tau**2 d) / 2``; as alpha > 1, the smaller of
+        ``l2**2 / 2 + tau d`` and ``(l2**2 + 2 l1 tau + tau**2 d) / 2`` is a rho. Rounded upward.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the summed vector.
+        n_cells : int
+            Length of that vector (d).
+        """
+        if self.n_shares == 1:
+            return ZCDP(sensitivity.l2_squared / (2 * self.variance))
+        tau = sum_excess(self.share_variance, self.n_shares)
+        l2_squared = sensitivity.l2_squared / self.variance
+        l1 = _root_above(sensitivity.l1**2 / self.variance)
+        by_cells = l2_squared / 2 + tau * n_cells
+        by_norms = (l2_squared + 2 * l1 * tau + tau**2 * n_cells) / 2
+        return ZCDP(min(by_cells, by_norms))
+
+    def share(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+        """Draw the share of one party: int64 array of shape (size,).
+
+        Parameters
+        ----------
+        size : int
+            How many cells.
+        bits : callable
+            Source of random bytes.
+        """
+        return sample(GaussianLaw(self.share_variance), size, bits)
+
+
+def sum_excess(share_variance: Fraction, n_shares: int) -> Fraction:
+    """Bound how far the log-probabilities of a sum of discrete Gaussians stray from Gaussian ones.
+
+    This is tau of [1]_: ``10 * sum over k from 1 to n - 1 of exp(-2 pi**2 v k / (k + 1))``, rounded
+    upward to a multiple of 2**-256.
+
+    Parameters
+    ----------
+    share_variance : Fraction
+        Variance of one share (v), 1/4 or more.
+    n_shares : int
+        How many are summed (n).
+
+    References
+    ----------
+    .. [1] Kairouz, Liu and Steinke, ICML 2021, theorem 1.
+    """
+    rate = _TWO_PI_SQUARED * share_variance
+    terms = [exp_minus(rate * Fraction(k, k + 1), _PRECISION).high for k in range(1, n_shares)]
+    return Fraction(10 * sum(terms), 1 << _PRECISION)
+
+
+def _root_above(x: Fraction) -> Fraction:
+    """Return a fraction not below the square root of x, at most 2**-128 above it."""
+    return Fraction(math.isqrt((x.numerator << 256) // x.denominator) + 1, 1 << 128)
+
+
+def _check_n_shares(n_shares: int) -> None:
+    if n_shares < 1:
+        raise ValueError(f"expected n_shares of 1 or more, got {n_shares}")

@@ -1,0 +1,345 @@
+"""Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
+
+Each takes the vector together with its :class:`~fedneighbors.privacy._guarantees.Sensitivity`, the
+one place where norm, unit and neighboring relation are stated, and says what a release costs.
+"""
+
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.privacy._guarantees import ZCDP, Number, PureDP, Sensitivity, exact
+from fedneighbors.privacy.noise._distributions import GaussianLaw, LaplaceLaw
+from fedneighbors.privacy.noise._opendp import (
+    opendp_gaussian,
+    opendp_laplace,
+    opendp_top_k,
+    top_k_measurement,
+)
+from fedneighbors.privacy.noise._samplers import BitSource, sample
+
+LARGEST_SCALE = 1 << 14
+"""Up to this scale Laplace noise is drawn from a table of ours, above it by OpenDP."""
+
+LARGEST_VARIANCE = 1 << 32
+"""Up to this variance Gaussian noise is drawn from a table of ours, above it by OpenDP."""
+
+WIDEST_SCALE = 1 << 40
+"""Wider noise is refused: samplers cut at the ends of 64 bits, which must be out of its reach."""
+
+LARGEST_VALUE = 1 << 61
+"""Values beyond it are refused, so that no sum with noise can wrap around."""
+
+
+def positive(value: Number, name: str) -> Fraction:
+    """Return a number as a fraction above 0.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    ValueError
+        If it is not finite or not above 0.
+    """
+    number = exact(value, name)
+    if number <= 0:
+        raise ValueError(f"expected {name} above 0, got {number}")
+    return number
+
+
+def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.int64]:
+    """Return a vector as int64, checked together with its sensitivity.
+
+    Raises
+    ------
+    TypeError
+        If the values are not integers or the sensitivity is no :class:`Sensitivity`.
+    ValueError
+        If a value is so large that noise could wrap it around.
+    """
+    if not isinstance(sensitivity, Sensitivity):
+        raise TypeError(
+            f"expected the Sensitivity of the vector, got {sensitivity!r}; "
+            "a vector is released only together with it"
+        )
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"expected an array of integers, got {array.dtype}; count before adding noise"
+        )
+    if array.size and (int(array.max()) > LARGEST_VALUE or int(array.min()) < -LARGEST_VALUE):
+        raise ValueError(
+            f"expected values between -{LARGEST_VALUE} and {LARGEST_VALUE}, got larger ones; "
+            "noise could wrap them around"
+        )
+    return array.astype(np.int64)
+
+
+def _refuse_width(width: Fraction, name: str, *, power: int = 1) -> None:
+    if width > WIDEST_SCALE**power:
+        raise ValueError(
+            f"expected a {name} of at most 2**{40 * power}, got about "
+            f"2**{int(width).bit_length()}; such noise leaves nothing: raise epsilon"
+        )
+
+
+def _refuse_bits(bits: BitSource, what: str) -> None:
+    if bits is not os.urandom:
+        raise ValueError(f"{what} is drawn by OpenDP, which takes no bits; leave bits out")
+
+
+def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Add noise to checked values; where even that could wrap, refuse (odds below exp(-2**40))."""
+    if noise.size and max(int(noise.max()), -int(noise.min())) > LARGEST_VALUE:
+        raise ValueError("the noise is too wide for int64; ask for less noise")
+    return values + noise.reshape(values.shape)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace:
+    """Integer noise with P(k) proportional to exp(-abs(k) / scale) on every cell; pure privacy.
+
+    Parameters
+    ----------
+    scale : Fraction
+        ``l1 / epsilon`` for a wanted epsilon; any number above 0.
+
+    Raises
+    ------
+    ValueError
+        If the scale is not above 0, or above :data:`WIDEST_SCALE`.
+
+    References
+    ----------
+    .. [1] Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy
+       mechanisms", STOC 2009.
+
+    Examples
+    --------
+    >>> one_row = Sensitivity(unit="row", neighbors="add_remove", l1=3, l2_squared=3, linf=1)
+    >>> DiscreteLaplace(scale=6).guarantee(one_row)
+    PureDP(epsilon=Fraction(1, 2))
+    """
+
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive(self.scale, "scale"))
+        _refuse_width(self.scale, "scale")
+
+    def guarantee(self, sensitivity: Sensitivity) -> PureDP:
+        """Return the cost of one release: epsilon = l1 / scale, under the relation stated there.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the vector.
+        """
+        return PureDP(sensitivity.l1 / self.scale)
+
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+        """Draw noise: int64 array of shape (size,).
+
+        Parameters
+        ----------
+        size : int
+            How many cells.
+        bits : callable
+            Source of random bytes.
+
+        Raises
+        ------
+        ValueError
+            If the scale is above :data:`LARGEST_SCALE` and bits are given.
+        """
+        if self.scale > LARGEST_SCALE:
+            _refuse_bits(bits, f"noise of a scale above {LARGEST_SCALE}")
+            return opendp_laplace(self.scale, size)
+        return sample(LaplaceLaw(self.scale), size, bits)
+
+    def release(
+        self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
+    ) -> npt.NDArray[np.int64]:
+        """Return the values with independent noise on every cell.
+
+        Parameters
+        ----------
+        values : integer array of any shape
+            The vector.
+        sensitivity : Sensitivity
+            Of that vector.
+        bits : callable
+            Source of random bytes.
+
+        Returns
+        -------
+        int64 array of the same shape
+
+        Raises
+        ------
+        TypeError
+            If the values are not integers.
+        ValueError
+            If a value is beyond :data:`LARGEST_VALUE`.
+        """
+        vector = integers(values, sensitivity)
+        return _plus(vector, self.noise(vector.size, bits=bits))
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """Integer noise with P(k) proportional to exp(-k**2 / (2 variance)) on every cell; zCDP.
+
+    Parameters
+    ----------
+    variance : Fraction
+        ``l2_squared / (2 rho)`` for a wanted rho; any number above 0. Not sigma: its square.
+
+    Raises
+    ------
+    ValueError
+        If the variance is not above 0, or above the square of :data:`WIDEST_SCALE`.
+
+    References
+    ----------
+    .. [1] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy",
+       NeurIPS 2020, theorem 4.
+
+    Examples
+    --------
+    >>> one_row = Sensitivity(unit="row", neighbors="add_remove", l1=3, l2_squared=3, linf=1)
+    >>> DiscreteGaussian(variance=6).guarantee(one_row)
+    ZCDP(rho=Fraction(1, 4))
+    """
+
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", positive(self.variance, "variance"))
+        _refuse_width(self.variance, "variance", power=2)
+
+    def guarantee(self, sensitivity: Sensitivity) -> ZCDP:
+        """Return the cost of one release: rho = l2_squared / (2 variance).
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the vector.
+        """
+        return ZCDP(sensitivity.l2_squared / (2 * self.variance))
+
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+        """Draw noise: int64 array of shape (size,).
+
+        Parameters
+        ----------
+        size : int
+            How many cells.
+        bits : callable
+            Source of random bytes.
+
+        Raises
+        ------
+        ValueError
+            If the variance is above :data:`LARGEST_VARIANCE` and bits are given.
+        """
+        if self.variance > LARGEST_VARIANCE:
+            _refuse_bits(bits, f"noise of a variance above {LARGEST_VARIANCE}")
+            return opendp_gaussian(self.variance, size)
+        return sample(GaussianLaw(self.variance), size, bits)
+
+    def release(
+        self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
+    ) -> npt.NDArray[np.int64]:
+        """Return the values with independent noise on every cell.
+
+        Parameters
+        ----------
+        values : integer array of any shape
+            The vector.
+        sensitivity : Sensitivity
+            Of that vector.
+        bits : callable
+            Source of random bytes.
+
+        Returns
+        -------
+        int64 array of the same shape
+
+        Raises
+        ------
+        TypeError
+            If the values are not integers.
+        ValueError
+            If a value is beyond :data:`LARGEST_VALUE`.
+        """
+        vector = integers(values, sensitivity)
+        return _plus(vector, self.noise(vector.size, bits=bits))
+
+
+@dataclass(frozen=True)
+class NoisyTopK:
+    """Indices of k large cells, without their values; OpenDP's mechanism, entropy and proof.
+
+    Parameters
+    ----------
+    k : int
+        How many cells.
+    scale : Fraction
+        Of the noise on the scores.
+
+    Raises
+    ------
+    ValueError
+        If k is below 1 or the scale not above 0.
+    """
+
+    k: int
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"expected k of 1 or more, got {self.k}")
+        object.__setattr__(self, "scale", positive(self.scale, "scale"))
+
+    def guarantee(self, sensitivity: Sensitivity) -> PureDP:
+        """Return the cost of one release as OpenDP states it, for scores that move either way.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the vector; linf counts.
+
+        Raises
+        ------
+        MissingExtraError
+            If OpenDP is not installed.
+        """
+        return PureDP(Fraction(top_k_measurement(self.k, self.scale).map(sensitivity.linf)))
+
+    def release(self, values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.int64]:
+        """Return k different indices of the flattened vector: int64 array of shape (k,).
+
+        Parameters
+        ----------
+        values : integer array of any shape
+            The vector.
+        sensitivity : Sensitivity
+            Of that vector.
+
+        Raises
+        ------
+        TypeError
+            If the values are not integers.
+        ValueError
+            If there are fewer than k cells.
+        MissingExtraError
+            If OpenDP is not installed.
+        """
+        vector = integers(values, sensitivity).ravel()
+        if vector.size < self.k:
+            raise ValueError(f"expected {self.k} cells or more, got {vector.size}; lower k")
+        return opendp_top_k(vector, self.k, self.scale)

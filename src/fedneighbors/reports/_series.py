@@ -1,0 +1,163 @@
+"""The data of a figure, taken from its table: panels, in them series, in them numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.reports._numbers import cells
+from fedneighbors.reports._text import printable
+
+_MOST_PANELS = 24
+_MOST_SERIES = 24
+_MOST_POSITIONS = 500
+_LARGEST = 1e100  # larger numbers overflow the arithmetic of the axes
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one colour: positions, heights and half-widths, NaN where there is no number."""
+
+    name: str
+    order: int
+    x: Floats
+    y: Floats
+    error: Floats
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One facet of a figure."""
+
+    title: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What there is to draw.
+
+    Parameters
+    ----------
+    figure : Figure
+        The description.
+    panels : tuple of Panel
+        One without a title if the figure has no facets.
+    hues : tuple of str
+        Names of all series, over all panels, in order of appearance.
+    categories : tuple of str
+        Names of the positions 0, 1, ... on the x axis; empty if x is numeric.
+    left_out : tuple of str
+        What was too much to draw, in words for the reader.
+    """
+
+    figure: Figure
+    panels: tuple[Panel, ...]
+    hues: tuple[str, ...]
+    categories: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def chart(figure: Figure, table: Table, *, categorical: bool = False) -> Chart:
+    """Take the data of a figure from its table.
+
+    Parameters
+    ----------
+    figure : Figure
+        Names the columns.
+    table : Table
+        Holds them.
+    categorical : bool
+        Take the values of x as names even if they are numbers, as bars do.
+    """
+    hues, hue = _codes(figure.hue, table)
+    facets, facet = _codes(figure.facet, table)
+    values = column(figure.x, table)
+    named = categorical or not all(_is_number(value) for value in values)
+    categories, positions = _codes(figure.x, table) if named else ((), floats(values))
+    points = _Points(hue, facet, positions.astype(np.float64), figure, table)
+    if named:
+        points.x[points.x >= _MOST_POSITIONS] = np.nan
+    return Chart(
+        figure,
+        tuple(
+            Panel(title, points.series(number, hues[:_MOST_SERIES]))
+            for number, title in enumerate(facets[:_MOST_PANELS])
+        ),
+        hues[:_MOST_SERIES],
+        categories[:_MOST_POSITIONS],
+        _left_out(len(facets), len(hues), len(categories)),
+    )
+
+
+def column(name: str, table: Table) -> Sequence[Scalar]:
+    """Values of a column of a table; None in every row if the name is empty."""
+    if not name:
+        return (None,) * len(table.rows)
+    index = table.columns.index(name)
+    return [row[index] for row in table.rows]
+
+
+def labels(name: str, table: Table) -> list[str]:
+    """Values of a column as text for a picture; empty text in every row if the name is empty."""
+    values = column(name, table)
+    return [printable(text) for text in cells(name, values)] if name else [""] * len(values)
+
+
+class _Points:
+    """Rows of a table as arrays, to be split by panel and colour."""
+
+    def __init__(
+        self, hue: Integers, facet: Integers, x: Floats, figure: Figure, table: Table
+    ) -> None:
+        self.hue = hue
+        self.facet = facet
+        self.x = x
+        self.y = floats(column(figure.y, table))
+        self.error = np.abs(floats(column(figure.error, table)))
+
+    def series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
+        """Series of one panel, those without a point left out."""
+        found = []
+        for order, name in enumerate(hues):
+            mine = (self.hue == order) & (self.facet == facet)
+            if mine.any():
+                found.append(Series(name, order, self.x[mine], self.y[mine], self.error[mine]))
+        return tuple(found)
+
+
+def _codes(name: str, table: Table) -> tuple[tuple[str, ...], Integers]:
+    """Different labels of a column in order of appearance, and for each row which it has."""
+    names = labels(name, table)
+    distinct = {label: code for code, label in enumerate(dict.fromkeys(names))}
+    return tuple(distinct), np.array([distinct[label] for label in names], dtype=np.int64)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def floats(values: Sequence[Scalar]) -> Floats:
+    """Numbers as an array; NaN for what is no number or too large to draw."""
+    drawable = [
+        value
+        if isinstance(value, int | float) and abs(value) < _LARGEST  # false for NaN
+        else np.nan
+        for value in values
+    ]
+    return np.array(drawable, dtype=np.float64)
+
+
+def _left_out(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
+    return tuple(
+        f"the first {most} of {count} {what}"
+        for count, most, what in (
+            (n_facets, _MOST_PANELS, "panels"),
+            (n_hues, _MOST_SERIES, "groups"),
+            (n_categories, _MOST_POSITIONS, "positions"),
+        )
+        if count > most
+    )

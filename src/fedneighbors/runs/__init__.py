@@ -1,0 +1,1 @@
+"""Runs of a method on one table: train, score, compare and record."""

@@ -1,0 +1,271 @@
+"""What a run of searches leaves: the neighbours found, and what finding them cost, as a record."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.methods.fedknn._queryrecord import QueryRecord
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+
+_MOST_QUERIES_DRAWN = 6
+_MOST_BARS = 16
+_LONGEST_LABEL = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """Objects of a federation, as they are told to people.
+
+    Parameters
+    ----------
+    owners : str array of shape (n_objects,)
+        Party of each object.
+    labels : sequence of str
+        What each object is called.
+    queries : sequence of objects
+        What to search for.
+    query_labels : sequence of str
+        What each query is called.
+    """
+
+    owners: npt.NDArray[np.str_]
+    labels: Sequence[str]
+    queries: Sequence[Any]
+    query_labels: Sequence[str]
+
+
+def search_and_record(
+    search: FederatedNeighbors,
+    about: Searched,
+    *,
+    k: int,
+    parameters: Mapping[str, Scalar | list[Scalar]],
+) -> RunRecord:
+    """Ask a fitted search for the neighbours of all queries and return the record of it.
+
+    Parameters
+    ----------
+    search : FederatedNeighbors
+        Fitted on the objects.
+    about : Searched
+        Queries, and what objects are called.
+    k : int
+        Neighbours of each.
+    parameters : mapping
+        Settings to keep in the record.
+
+    Returns
+    -------
+    RunRecord
+        Tables ``neighbors`` (a row per query and neighbour), ``cost`` (one per query),
+        ``providers`` (one per party) and ``phases`` (one per query and kind of exchange), with
+        pictures.
+
+    Raises
+    ------
+    ValueError, FedneighborsError
+        As :meth:`FederatedNeighbors.kneighbors`.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    distances, found = search.kneighbors(about.queries, k)
+    seconds = time.perf_counter() - clock
+    records = search.query_records_
+    return RunRecord(
+        name="fedknn.search",
+        parameters={**parameters, "k": k, "queries": len(records)},
+        tables=(
+            _neighbors(about, distances, found),
+            _cost(records),
+            _providers(about, records),
+            _phases(records),
+        ),
+        figures=_figures(len(records)),
+        notes=_notes(records),
+        started=started.isoformat(timespec="seconds"),
+        seconds=seconds,
+        environment=environment(),
+        privacy=_privacy(search),
+    )
+
+
+def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> Table:
+    owners = about.owners.tolist()
+    rows = [
+        (name, rank, _short(about.labels[place]), place + 1, float(distance), owners[place])
+        for name, far, places in zip(_names(about.query_labels), distances, found, strict=True)
+        for rank, (distance, place) in enumerate(zip(far, places.tolist(), strict=True), start=1)
+    ]
+    columns = ("query", "rank", "object", "row", "distance", "party")
+    return Table("neighbors", "Nearest objects", columns, tuple(rows))
+
+
+def _names(labels: Sequence[str]) -> list[str]:
+    """Return labels of queries, numbered if there are several."""
+    if len(labels) == 1:
+        return [_short(labels[0])]
+    return [f"{number}. {_short(label)}" for number, label in enumerate(labels, start=1)]
+
+
+def _short(label: str) -> str:
+    return (
+        label
+        if len(label) <= _LONGEST_LABEL
+        else f"{label[:_LONGEST_LABEL]}\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def _cost(records: Sequence[QueryRecord]) -> Table:
+    rows = [
+        (
+            number,
+            record.algorithm,
+            _promise(record),
+            sum(record.asked.values()),
+            sum(record.verified.values()),
+            record.n_rounds,
+            record.upload_bytes,
+            record.download_bytes,
+            record.seconds,
+        )
+        for number, record in enumerate(records, start=1)
+    ]
+    columns = ("query", "algorithm", "answer", "asked", "verified", "rounds")
+    return Table(
+        "cost",
+        "What it cost",
+        (*columns, "upload_bytes", "download_bytes", "seconds"),
+        tuple(rows),
+        caption="Queries in the order in which they were asked. Asked: objects that the parties "
+        "returned; verified: objects whose distance they computed. Upload is from all parties, "
+        "download to them.",
+    )
+
+
+def _promise(record: QueryRecord) -> str:
+    if record.exact:
+        return "exact"
+    return "partial" if record.missing else "not certain"
+
+
+def _providers(about: Searched, records: Sequence[QueryRecord]) -> Table:
+    names, counts = np.unique(about.owners, return_counts=True)
+    held = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    rows = [
+        (
+            name,
+            held[name],
+            float(np.mean([record.asked.get(name, 0) for record in records])),
+            float(np.mean([record.verified.get(name, 0) for record in records])),
+            float(np.mean([record.busy_seconds.get(name, 0.0) for record in records])),
+        )
+        for name in sorted(held, key=_by_number)
+    ]
+    return Table(
+        "providers",
+        "What each party was asked",
+        ("party", "holds", "asked", "verified", "busy_s"),
+        tuple(rows),
+        caption="Objects that it holds, returned and verified, and how long it was busy, waiting "
+        "for the moment of a reply included; means over the queries.",
+    )
+
+
+def _by_number(name: str) -> tuple[str, int, str]:
+    """Put party-10 after party-9."""
+    word = name.rstrip("0123456789")
+    digits = name[len(word) :]
+    return word, int(digits) if digits.isascii() and digits else 0, name
+
+
+def _phases(records: Sequence[QueryRecord]) -> Table:
+    rows = [
+        (number, phase, seconds)
+        for number, record in enumerate(records, start=1)
+        for phase, seconds in record.phase_seconds.items()
+    ]
+    return Table(
+        "phases",
+        "Where the time went",
+        ("query", "phase", "seconds"),
+        tuple(rows),
+        caption="Wall time of the exchanges: lower bounds, counts within a radius, objects.",
+    )
+
+
+def _figures(n_queries: int) -> tuple[Figure, ...]:
+    few = n_queries <= _MOST_QUERIES_DRAWN
+    return (
+        Figure(
+            "distances",
+            "line" if few else "scatter",
+            "Distances of the nearest objects",
+            "neighbors",
+            "rank",
+            "distance",
+            hue="query" if few and n_queries > 1 else "",
+            caption="Where it is flat, objects further on are hardly farther away.",
+        ),
+        Figure(
+            "asked",
+            "bar",
+            "Objects that each party returned",
+            "providers",
+            "party",
+            "asked",
+            caption="The baseline has every party return k.",
+        ),
+        Figure(
+            "phases",
+            "stacked" if n_queries <= _MOST_BARS else "scatter",
+            "Where the time went",
+            "phases",
+            "query",
+            "seconds",
+            hue="phase",
+        ),
+    )
+
+
+def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
+    n_exact = sum(record.exact for record in records)
+    exactness = "Every answer is exact: no object of any party comes before one of it."
+    if n_exact < len(records):
+        exactness = f"{len(records) - n_exact} of {len(records)} answers are not certainly exact."
+    missing = {name: why for record in records for name, why in record.missing.items()}
+    left_out = [f"Party {name} was left out: {why}." for name, why in sorted(missing.items())]
+    trust = sorted({record.trust for record in records})
+    return (
+        exactness,
+        *left_out,
+        *sorted({_sentence(record.why) for record in records if record.why}),
+        f"Trust in the broker: {', '.join(trust)}. Every party sees the queries.",
+    )
+
+
+def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
+    """Return what each party may have learned of the others, the most of any."""
+    if search.ledger_ is None:
+        return {}
+    parties = {provider.name for provider in search.providers_}
+    spent = [
+        search.ledger_.spent(state.dataset)
+        for state in search.ledger_.budgets()
+        if state.dataset in parties and not state.user
+    ]
+    return {
+        "epsilon": float(max(getattr(cost, "epsilon", 0) for cost in spent)),
+        "delta": float(max(getattr(cost, "delta", 0) for cost in spent)),
+        "towards": "each party, about the objects of all others",
+        "neighbors": "one object of another party is replaced, added or left out",
+        "per query": str(search.privacy.total) if search.privacy else "",
+    }
+
+
+def _sentence(why: str) -> str:
+    return f"{why[0].upper()}{why[1:]}."

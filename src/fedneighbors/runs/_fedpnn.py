@@ -1,0 +1,230 @@
+"""A run of FedPNN on a user's table: trained over its parties, scored on held-out rows."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+from fedneighbors._typing import Floats
+from fedneighbors.baselines._tabular import RIVALS
+from fedneighbors.methods.fedpnn._exposure import Exposure
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+from fedneighbors.metrics import accuracy, balanced_accuracy
+from fedneighbors.records import Figure, RunRecord, Table, environment
+from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+
+Labels = npt.NDArray[Any]
+
+_COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
+OURS = "FedPNN, federated"
+_NOT_PRIVATE = (
+    "The model keeps its budget. This report is not private: scores, numbers of rows and the "
+    "methods beside FedPNN are exact."
+)
+
+_ACCURACY = Figure(
+    name="accuracy",
+    kind="bar",
+    title="Balanced accuracy on rows that no method has seen",
+    table="summary",
+    x="method",
+    y="balanced accuracy",
+    caption="Central methods pool the rows, which the others do not.",
+)
+
+
+def run(
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    *,
+    feature_names: tuple[str, ...],
+    test_size: float = 0.25,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None],
+) -> tuple[FedPNNClassifier, RunRecord]:
+    """Train over the parties of a table, score held-out rows, and keep the model.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        Missing cells are NaN.
+    y, parties : arrays of shape (n_rows,)
+        Labels and owners.
+    feature_names : tuple of str
+        Column names, kept in the model.
+    test_size : float
+        Share of rows held out, in (0, 1).
+    seed : int
+        Of the held-out rows.
+    parameters : mapping, optional
+        Arguments of :class:`FedPNNClassifier`.
+    progress : callable
+        Told what is going on.
+
+    Returns
+    -------
+    FedPNNClassifier, RunRecord
+        Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
+        and ``reliability``, and ``columns`` where some were chosen. Under privacy there is no
+        ``exposure``: the budget bounds it.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    rows, held_out = _held_out(y, test_size, seed)
+    progress(0, 1 + len(_COMPARED), "training over all parties")
+    given = dict(parameters or {})
+    if given.get("privacy") is None:
+        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
+    model = FedPNNClassifier(**given)
+    model.fit(x[rows], y[rows], parties=parties[rows])
+    shares = {OURS: model.predict_proba(x[held_out])}
+    shares |= _rival_shares(model, (x, y, parties), rows, held_out, progress)
+    chapters = [
+        holdings(y[rows], parties[rows]),
+        traffic(model.run_record_.rounds),
+        reliability_curves(shares, y[held_out], model.classes_),
+    ]
+    model.name_features(feature_names)
+    progress(1 + len(_COMPARED), 1 + len(_COMPARED), "done")
+    private = model.privacy is not None
+    return model, RunRecord(
+        name="fedpnn.run",
+        parameters={**model.run_record_.parameters, "test_size": test_size},
+        rounds=model.run_record_.rounds,
+        tables=(
+            _summary(shares, y[held_out], model.classes_, y),
+            *([] if private else [_exposures(model.exposures_)]),
+            *_columns(model),
+            *(table for table, _ in chapters),
+        ),
+        figures=(_ACCURACY, *(figure for _, figure in chapters)),
+        notes=(_NOT_PRIVATE,) if private else (),
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+        privacy=model.run_record_.privacy,
+    )
+
+
+def _rival_shares(
+    model: FedPNNClassifier,
+    table: tuple[Floats, Labels, Labels],
+    rows: Labels,
+    held_out: Labels,
+    progress: Callable[[int, int, str], None],
+) -> dict[str, Floats]:
+    """Return what the rivals say of the held-out rows, the model without its privacy among them."""
+    x, y, parties = table
+    shares = {}
+    if model.privacy is not None:
+        known = np.unique(y[rows]).tolist()  # as the private one has them declared
+        exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
+        exact.fit(x[rows], y[rows], parties=parties[rows])
+        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
+    for number, name in enumerate(_COMPARED, start=1):
+        progress(number, 1 + len(_COMPARED), f"comparing with {name}")
+        rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
+        shares[name] = rival.predict_proba(x[held_out])
+    return shares
+
+
+def _held_out(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
+    _, counts = np.unique(y, return_counts=True)
+    stratify = y if counts.min() > 1 else None
+    rows, held_out = train_test_split(
+        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
+    )
+    return rows, held_out
+
+
+def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels) -> Table:
+    labels, counts = np.unique(y, return_counts=True)
+    rows: list[tuple[Any, ...]] = []
+    for method, table in shares.items():
+        guess = classes[table.argmax(axis=1)]
+        rows.append(
+            (
+                method,
+                accuracy(truth, guess),
+                balanced_accuracy(truth, guess),
+                _roc_auc(truth, table, classes),
+            )
+        )
+    usual = np.full(len(truth), labels[counts.argmax()])
+    rows.append(("most frequent class", accuracy(truth, usual), 1 / len(labels), 0.5))
+    return Table(
+        name="summary",
+        title="On held-out rows",
+        columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
+        rows=tuple(rows),
+        caption=_reading(truth),
+    )
+
+
+def _reading(truth: Labels) -> str:
+    """Return how far the scores of a summary can be told apart, in words."""
+    counts = np.unique(truth, return_counts=True)[1]
+    rarest = int(counts.min())
+    several = " ROC-AUC: each class against the rest, in the mean." if len(counts) > 2 else ""
+    return (
+        f"{len(truth):,} rows are held out, {rarest:,} of them of the rarest class: one of these "
+        f"moves balanced accuracy by {1 / (len(counts) * rarest):.2g}.{several}"
+    )
+
+
+def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
+    """Return the area under the curve, None if the held-out rows lack a class."""
+    if len(np.unique(truth)) < len(classes):
+        return None
+    if len(classes) == 2:
+        return float(roc_auc_score(truth == classes[1], table[:, 1]))
+    return float(roc_auc_score(truth, table, multi_class="ovr", labels=classes))
+
+
+def _columns(model: FedPNNClassifier) -> tuple[Table, ...]:
+    """Return the columns that were kept, the most telling first; nothing if all were."""
+    if model.support_.all():
+        return ()
+    names, found = model.feature_names_in_[model.support_], model.t_statistics_
+    order = np.argsort(np.where(np.isnan(found), 1.0, -found), kind="stable")
+    return (
+        Table(
+            name="columns",
+            title="Columns that were kept",
+            columns=("column", "t"),
+            rows=tuple(
+                (str(names[j]), float(found[j]) if np.isfinite(found[j]) else None) for j in order
+            ),
+            caption=f"{len(found):,} of {len(model.support_):,} columns, by the largest |t| of a "
+            "class against the rest (Welch). Without a number: at the top, classes are apart and "
+            "nothing spreads within them; at the end, the column is constant.",
+        ),
+    )
+
+
+def _exposures(exposures: Mapping[str, Exposure]) -> Table:
+    return Table(
+        name="exposure",
+        title="What centers tell of single records",
+        columns=(
+            "party", "records", "withheld", "clusters", "of one record", "of too few",
+            "centers sent", "fewest", "risk",
+        ),
+        rows=tuple(
+            (
+                name, e.n_records, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
+                e.fewest, e.largest_risk,
+            )
+            for name, e in exposures.items()
+        ),
+        caption="Withheld: records of classes that are too rare at a party. Clusters of one record "
+        "and others of too few go into the nearest of their class before centers are sent. Fewest: "
+        "records of the smallest center that is sent; risk: one over that.",
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Tables and figures that runs have in common: who holds what, bytes, calibration."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.metrics import reliability
+from fedneighbors.records import Figure, Round, Table
+
+Chapter = tuple[Table, Figure]
+_IN_WORDS = {
+    "SchemaRequest": "columns and labels",
+    "SelectionRequest": "sums of each class",
+    "ConstantsRequest": "constants of columns",
+    "CentersRequest": "centers",
+    "MomentsRequest": "sums of columns",
+    "CountRequest": "counts",
+    "CountsRequest": "class counts",
+    "TrainRequest": "one round of training",
+    "ReleaseRequest": "the network",
+    "PoolRequest": "terms of the pool",
+    "ModelRelease": "the model",
+    "Finish": "calibration",
+    "OriginRequest": "noised mean",
+    "ClassSumsRequest": "noised class sums",
+    "CellsRequest": "noised counts of cells",
+    "NoisyCountRequest": "noised counts",
+}
+_STEPS = {
+    "OpenSum": "keys",
+    "DealShares": "shares of keys",
+    "MaskInput": "masked",
+    "Unmask": "unmasked",
+}
+
+
+def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
+    """Return how many rows of each class each party holds."""
+    cells = []
+    for party in np.unique(parties):
+        labels, counts = np.unique(y[parties == party], return_counts=True)
+        held = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        cells += [(str(party), str(label), held.get(label, 0)) for label in np.unique(y).tolist()]
+    table = Table(
+        name="holdings",
+        title="Who holds what",
+        columns=("party", "class", "rows"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="holdings",
+        kind="stacked",
+        title="Training rows of each party, by class",
+        table="holdings",
+        x="party",
+        y="rows",
+        hue="class",
+        caption="The parties' tables differ in size and in the classes that they hold.",
+    )
+    return table, figure
+
+
+def traffic(rounds: Sequence[Round]) -> Chapter:
+    """Return the bytes that a party sends and receives in each round, in the mean."""
+    cells: list[tuple[str, str, float]] = []
+    for entry in rounds:
+        label = f"{entry.index + 1}. {_worded(entry.request)}"
+        for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
+            cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
+    table = Table(
+        name="traffic",
+        title="Bytes per party and round",
+        columns=("round", "direction", "bytes"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="traffic",
+        kind="bar",
+        title="What travels between a party and the coordinator",
+        table="traffic",
+        x="round",
+        y="bytes",
+        hue="direction",
+        caption="Summaries go up and models come down; rows stay where they are.",
+    )
+    return table, figure
+
+
+def _worded(request: str) -> str:
+    """Return the name of a request in words, with the step where its sum is masked."""
+    name, _, step = request.partition(": ")
+    words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
+    return f"{words}: {_STEPS.get(step, step)}" if step else words
+
+
+def reliability_curves(
+    probabilities: Mapping[str, npt.NDArray[np.float64]],
+    y: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+) -> Chapter:
+    """Return observed frequency over predicted probability for each method."""
+    cells = []
+    for method, proba in probabilities.items():
+        curve = reliability(proba, y, classes)
+        cells += [
+            (method, float(confidence), float(accuracy), _half_width(accuracy, count), int(count))
+            for confidence, accuracy, count in zip(
+                curve.confidence, curve.accuracy, curve.counts, strict=True
+            )
+            if count
+        ]
+    table = Table(
+        name="reliability",
+        title="Calibration on the test rows",
+        columns=("method", "predicted probability", "observed frequency", "half-width", "rows"),
+        rows=tuple(cells),
+    )
+    figure = Figure(
+        name="reliability",
+        kind="reliability",
+        title="How far probabilities can be trusted",
+        table="reliability",
+        x="predicted probability",
+        y="observed frequency",
+        hue="method",
+        error="half-width",
+        diagonal=True,
+        caption="On the diagonal a probability of 80 % is right in 80 % of the cases. "
+        "Bars show 95 % confidence; few rows make them long.",
+    )
+    return table, figure
+
+
+def _half_width(share: float, n_rows: int) -> float:
+    """Return half the width of the 95 % confidence interval of a share (Agresti and Coull)."""
+    total = n_rows + 4
+    middle = (share * n_rows + 2) / total
+    return float(1.96 * np.sqrt(middle * (1 - middle) / total))

@@ -1,0 +1,368 @@
+"""Named runs of FlyNN: the demo, a run on a user's table, the experiments of the paper."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fedneighbors.datasets import load
+from fedneighbors.methods.flynn._selection import FlyNNSearchCV
+from fedneighbors.methods.flynn.algorithm import warmup
+from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
+from fedneighbors.partition import dirichlet
+from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
+from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and what is going on."""
+
+Labels = npt.NDArray[Any]
+
+
+def silent(done: int, total: int, message: str) -> None:
+    """Report nothing."""
+
+
+def demo(
+    *, n_parties: int = 8, alpha: float = 0.3, seed: int = 0, progress: Progress = silent
+) -> RunRecord:
+    """Train on scikit-learn's digits, split over parties with label skew, and compare.
+
+    Parameters
+    ----------
+    n_parties : int
+        Parties.
+    alpha : float
+        Concentration of the Dirichlet label skew; lower is more skewed.
+    seed : int
+        Seed of split, skew and hash.
+    progress : callable
+        Told what is going on.
+
+    Returns
+    -------
+    RunRecord
+        With the tables ``summary``, ``holdings``, ``alone``, ``traffic``, ``reliability`` and
+        ``images``.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    progress(0, 5, "compiling the kernels, the first time only")
+    warmup()
+    digits = load("digits")
+    x, x_test, y, y_test = train_test_split(
+        digits.x, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
+    )
+    parties = dirichlet(y, n_parties, alpha=alpha, min_rows=10, seed=seed)
+    progress(1, 5, "training over all parties")
+    federated = FlyNNClassifier(random_state=seed, n_jobs=-1).fit(x, y, parties=parties)
+    progress(2, 5, "training on the pooled table")
+    pooled = clone(federated).fit(x, y)
+    progress(3, 5, "training each party alone")
+    alone = _each_alone(federated, x, y, parties, x_test, y_test)
+    progress(4, 5, "comparing with nearest neighbours on pooled data")
+    rivals = {
+        "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
+        "1NN, pooled": _neighbors(1).fit(x, y),
+    }
+    summary = _summary(federated, pooled, alone, rivals, x_test, y_test)
+    probabilities = {
+        "FlyNN, federated": federated.predict_proba(x_test),
+        "kNN, pooled": rivals["kNN, pooled (k = 5)"].predict_proba(x_test),
+    }
+    chapters = [
+        holdings(y, parties),
+        _alone_chapter(alone),
+        traffic(federated.run_record_.rounds),
+        reliability_curves(probabilities, y_test, federated.classes_),
+        _images(federated, x_test, y_test),
+    ]
+    progress(5, 5, "done")
+    return RunRecord(
+        name="flynn.demo",
+        parameters={"data": "digits", "parties": n_parties, "alpha": alpha, "seed": seed},
+        rounds=federated.run_record_.rounds,
+        tables=(summary, *(table for table, _ in chapters)),
+        figures=(
+            _accuracy_figure(
+                "Joining the federation is worth the step from the last bar to the first."
+            ),
+            *(figure for _, figure in chapters),
+        ),
+        notes=_demo_notes(federated, pooled, probabilities, y_test),
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+    )
+
+
+def _neighbors(k: int) -> Any:
+    return make_pipeline(StandardScaler(), KNeighborsClassifier(k))
+
+
+def _each_alone(
+    like: FlyNNClassifier,
+    x: npt.NDArray[Any],
+    y: Labels,
+    parties: Labels,
+    x_test: npt.NDArray[Any],
+    y_test: Labels,
+) -> dict[str, float]:
+    """Return the accuracy that each party reaches with its own rows."""
+    result = {}
+    for party in np.unique(parties):
+        own = parties == party
+        if len(np.unique(y[own])) < 2:
+            result[str(party)] = accuracy(y_test, np.full(len(y_test), y[own][0]))
+        else:
+            result[str(party)] = accuracy(y_test, clone(like).fit(x[own], y[own]).predict(x_test))
+    return result
+
+
+def _summary(
+    federated: FlyNNClassifier,
+    pooled: FlyNNClassifier,
+    alone: Mapping[str, float],
+    rivals: Mapping[str, Any],
+    x_test: npt.NDArray[Any],
+    y_test: Labels,
+) -> Table:
+    record = federated.run_record_
+    per_party = record.upload_bytes / len(alone)
+    rows: list[tuple[Any, ...]] = []
+    for method, model, needs in (
+        ("FlyNN, federated", federated, "rows stay put"),
+        ("FlyNN, pooled", pooled, "pooled rows"),
+    ):
+        run = model.run_record_
+        score = accuracy(y_test, model.predict(x_test))
+        sent = per_party if model is federated else None
+        rounds = len(run.rounds) if model is federated else None
+        rows.append((method, score, needs, sent, rounds, run.seconds))
+    for method, model in rivals.items():
+        score = accuracy(y_test, model.predict(x_test))
+        rows.append((method, score, "pooled rows", None, None, None))
+    mean = float(np.mean(list(alone.values())))
+    rows.append(("one party alone (mean)", mean, "own rows", 0, 0, None))
+    return Table(
+        name="summary",
+        title="Accuracy on rows that no method has seen",
+        columns=("method", "accuracy", "needs", "sent_bytes", "rounds", "train_s"),
+        rows=tuple(rows),
+        caption="Bytes sent per party, over all rounds; seconds to train.",
+    )
+
+
+def _accuracy_figure(caption: str) -> Figure:
+    return Figure(
+        name="accuracy",
+        kind="bar",
+        title="Accuracy on rows that no method has seen",
+        table="summary",
+        x="method",
+        y="accuracy",
+        caption=caption,
+    )
+
+
+def _alone_chapter(alone: Mapping[str, float]) -> tuple[Table, Figure]:
+    table = Table(
+        name="alone",
+        title="What each party reaches alone",
+        columns=("party", "accuracy"),
+        rows=tuple(alone.items()),
+    )
+    figure = Figure(
+        name="alone",
+        kind="bar",
+        title="Accuracy of each party with its own rows only",
+        table="alone",
+        x="party",
+        y="accuracy",
+        caption="A party cannot recognise a class that it has never seen.",
+    )
+    return table, figure
+
+
+def _images(
+    model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
+) -> tuple[Table, Figure]:
+    """Return the test digits of which the model is least sure."""
+    proba = model.predict_proba(x)
+    doubtful = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
+    predicted = model.classes_[proba.argmax(axis=1)]
+    rows = tuple(
+        (
+            f"{predicted[i]} ({proba[i].max():.0%}), is {y[i]}",
+            encode_pixels(255 - np.rint(x[i].reshape(8, 8) * (255 / 16)).astype(int)),
+        )
+        for i in doubtful
+    )
+    table = Table("images", "The test rows of least certainty", ("prediction", "pixels"), rows)
+    figure = Figure(
+        name="images",
+        kind="images",
+        title="Where the federated model is least sure",
+        table="images",
+        x="prediction",
+        y="pixels",
+        caption="Prediction, its probability, and the truth.",
+    )
+    return table, figure
+
+
+def _demo_notes(
+    federated: FlyNNClassifier,
+    pooled: FlyNNClassifier,
+    probabilities: Mapping[str, npt.NDArray[np.float64]],
+    y_test: Labels,
+) -> tuple[str, ...]:
+    same = federated.model_.to_bytes() == pooled.model_.to_bytes()
+    brier = {
+        method: brier_score(proba, y_test, federated.classes_)
+        for method, proba in probabilities.items()
+    }
+    scores = ", ".join(f"{method}: {score:.4f}" for method, score in brier.items())
+    return (
+        "The federated and the pooled model are "
+        + ("equal bit for bit." if same else "NOT equal, which is a defect."),
+        f"Brier score of the probabilities, lower is better: {scores}.",
+        "Counts leave a party as they are. They can reveal records; use them among parties that "
+        "trust the coordinator, or under secure aggregation or noise.",
+    )
+
+
+def run(
+    x: npt.NDArray[Any],
+    y: Labels,
+    parties: Labels,
+    *,
+    feature_names: tuple[str, ...] | None = None,
+    test_size: float = 0.25,
+    seed: int = 0,
+    search: bool = False,
+    parameters: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+) -> tuple[FlyNNClassifier, RunRecord]:
+    """Train over the parties of a table, score held-out rows, and keep the model.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Finite numbers.
+    y, parties : arrays of shape (n_rows,)
+        Labels and owners.
+    feature_names : tuple of str, optional
+        Column names, kept in the model.
+    test_size : float
+        Share of rows held out, in (0, 1).
+    seed : int
+        Seed of split and hash.
+    search : bool
+        Choose sizes and decay by cross-validation on the training rows.
+    parameters : mapping, optional
+        Arguments of :class:`FlyNNClassifier`.
+    progress : callable
+        Told what is going on.
+
+    Returns
+    -------
+    FlyNNClassifier, RunRecord
+        Trained on the training rows; tables ``summary``, ``holdings``, ``traffic`` and
+        ``reliability``.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    rows, held_out = _split(y, test_size, seed)
+    settings = {"random_state": seed, "n_jobs": -1, **(parameters or {})}
+    progress(0, 2, "training over all parties")
+    if search:
+        settings |= _searched(x[rows], y[rows], parties[rows], settings)
+    model = FlyNNClassifier(**settings)
+    model.fit(x[rows], y[rows], parties=parties[rows])
+    progress(1, 2, "comparing with nearest neighbours on pooled data")
+    rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
+    rivals = {"kNN, pooled (k = 5)": rival}
+    if model.privacy is not None:
+        exact = clone(model).set_params(privacy=None)
+        rivals["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
+    summary = _run_summary(model, rivals, x, y, held_out)
+    probabilities = {
+        "FlyNN, federated": model.predict_proba(x[held_out]),
+        "kNN, pooled": rival.predict_proba(x[held_out]),
+    }
+    chapters = [
+        holdings(y[rows], parties[rows]),
+        traffic(model.run_record_.rounds),
+        reliability_curves(probabilities, y[held_out], model.classes_),
+    ]
+    if feature_names is not None:
+        model.name_features(feature_names)
+    progress(2, 2, "done")
+    return model, RunRecord(
+        name="flynn.run",
+        parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
+        rounds=model.run_record_.rounds,
+        tables=(summary, *(table for table, _ in chapters)),
+        figures=(
+            _accuracy_figure("The federation never pools the rows; its rival here does."),
+            *(figure for _, figure in chapters),
+        ),
+        privacy=model.run_record_.privacy,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+    )
+
+
+def _split(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
+    _, counts = np.unique(y, return_counts=True)
+    stratify = y if counts.min() > 1 else None
+    rows, held_out = train_test_split(
+        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
+    )
+    return rows, held_out
+
+
+def _searched(
+    x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    chosen = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
+    best: dict[str, Any] = chosen.fit(x, y, parties=parties).best_params_
+    return best
+
+
+def _run_summary(
+    model: FlyNNClassifier,
+    rivals: Mapping[str, Any],
+    x: npt.NDArray[Any],
+    y: Labels,
+    held_out: Labels,
+) -> Table:
+    truth = y[held_out]
+    guesses = {"FlyNN, federated": model.predict(x[held_out])}
+    guesses |= {name: rival.predict(x[held_out]) for name, rival in rivals.items()}
+    guesses["most frequent class"] = np.full(len(truth), _most_frequent(y))
+    theirs = guesses["kNN, pooled (k = 5)"]
+    rows = tuple(
+        (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, theirs))
+        for method, guess in guesses.items()
+    )
+    return Table(
+        name="summary",
+        title="On held-out rows",
+        columns=("method", "accuracy", "balanced accuracy", "agreement with kNN"),
+        rows=rows,
+    )
+
+
+def _most_frequent(y: Labels) -> Any:
+    labels, counts = np.unique(y, return_counts=True)
+    return labels[np.argmax(counts)]

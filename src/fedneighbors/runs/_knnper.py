@@ -1,0 +1,242 @@
+"""A run of kNN-Per on a user's table: trained over its clients, scored on rows of each of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fedneighbors import baselines as rivals
+from fedneighbors._typing import Floats
+from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+from fedneighbors.methods.knnper.personal._pool import local_prior
+from fedneighbors.metrics import average_accuracy, bottom_decile
+from fedneighbors.partition import RowRoles, row_roles
+from fedneighbors.records import Figure, RunRecord, Table, environment
+from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+
+Labels = npt.NDArray[Any]
+
+OURS = "kNN-Per"
+_NOTE = (
+    "Every client keeps a share of its rows out of training, on which all methods are scored. "
+    "Nothing here is differentially private."
+)
+
+
+def run(
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    *,
+    feature_names: Sequence[str] | None = None,
+    test_size: float = 0.25,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    with_rivals: bool = False,
+    progress: Callable[[int, int, str], None],
+) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
+    """Train over the clients of a table, and score on rows that each of them holds out.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        Finite.
+    y, parties : arrays of shape (n_rows,)
+        Labels and owners.
+    feature_names : sequence of str, optional
+        Column names, kept in the model.
+    test_size : float
+        Share of each client's rows that is held out, in (0, 1).
+    seed : int
+        Of the held-out rows and of training.
+    parameters : mapping, optional
+        Arguments of :class:`KNNPerClassifier`.
+    with_rivals : bool
+        Train the methods of :mod:`~.rivals`, too, each under the best of at most four settings.
+    progress : callable
+        Told what is going on.
+
+    Returns
+    -------
+    KNNPerClassifier
+        Fitted.
+    RunRecord
+        Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
+    RowRoles
+        Which rows it trained on, and which were held out.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    roles = row_roles(parties, test=test_size, seed=seed)
+    test = roles.test
+    n_steps = 3 + len(rivals.TITLES) * with_rivals
+    progress(0, n_steps, "training over all clients")
+    model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **(parameters or {}))
+    model.fit(x[~test], y[~test], parties=parties[~test])
+    progress(1, n_steps, "asking every client")
+    shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
+    progress(2, n_steps, "training every client alone")
+    shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
+    if with_rivals:
+        shares |= _rivals(model, x, y, parties, test, lambda n, what: progress(n, n_steps, what))
+    chapters = [
+        holdings(y[~test], parties[~test]),
+        traffic(_first_rounds(model)),
+        reliability_curves({OURS: shares[OURS]}, y[test], model.classes_),
+    ]
+    right = {
+        name: _right(found, y, parties, test, model.classes_) for name, found in shares.items()
+    }
+    if feature_names is not None:
+        model.name_features(feature_names)
+    progress(n_steps, n_steps, "done")
+    record = RunRecord(
+        name="knnper.run",
+        parameters={**model.run_record_.parameters, "test_size": test_size},
+        rounds=model.run_record_.rounds,
+        tables=(_summary(right), _clients(model, right), *(table for table, _ in chapters)),
+        figures=(
+            Figure(
+                name="accuracy",
+                kind="bar",
+                title="Accuracy on rows that each client held out",
+                table="summary",
+                x="method",
+                y="accuracy",
+                caption="The shared network is the same for all clients; its mixtures are not.",
+            ),
+            *(figure for _, figure in chapters),
+        ),
+        notes=(_NOTE,),
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+    )
+    return model, record, roles
+
+
+def _parts(
+    model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
+) -> dict[str, Floats]:
+    """Return what the parts of the mixture say by themselves."""
+    keys, scores = model.embed(x[test])
+    shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
+    overall = model.overall_
+    for name, personal in model.clients_.items():
+        rows = parties[test] == name
+        if rows.any():
+            memory[rows] = personal.votes(keys[rows], shared[rows])
+            prior = local_prior(personal.memory.labels, overall)
+            corrected[rows] = shared[rows] * prior / overall
+    corrected /= corrected.sum(axis=1, keepdims=True)
+    return {
+        "shared network (FedAvg)": shared,
+        "shared network, each client's class shares": corrected,
+        "memory alone": memory,
+        "memory and network in equal shares": mixed(memory, shared, 0.5),
+    }
+
+
+def _alone(
+    x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
+) -> Floats:
+    """Return what each client reaches without the others."""
+    shares = np.zeros((int(test.sum()), len(classes)))
+    for name in np.unique(parties):
+        train, asked = (parties == name) & ~test, parties[test] == name
+        known = np.unique(y[train])
+        places = np.searchsorted(classes, known)
+        if len(known) == 1:
+            shares[np.ix_(asked, places)] = 1.0
+        elif asked.any():
+            local = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+            found = local.fit(x[train], y[train]).predict_proba(x[test][asked])
+            shares[np.ix_(asked, places)] = found
+    return shares
+
+
+def _rivals(
+    model: KNNPerClassifier,
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    test: npt.NDArray[np.bool_],
+    progress: Callable[[int, str], None],
+) -> dict[str, Floats]:
+    """Return what other methods say, each tuned on held-out rows of those for training."""
+    asked = model.get_params(deep=False)
+    table = x[~test], y[~test], parties[~test]
+    found = {}
+    for place, (title, name) in enumerate(rivals.TITLES.items()):
+        progress(3 + place, f"training {title}")
+        kind = getattr(rivals, name)
+        rival = kind(**{key: asked[key] for key in kind().get_params(deep=False) if key in asked})
+        if "start" in rival.get_params(deep=False):
+            rival.set_params(start=model)
+        grid: Any = ({},) if title == "FedAvg" else None
+        estimator = rivals.tuned(rival, *table, grid=grid).estimator
+        found[title] = estimator.predict_proba(x[test], parties=parties[test])
+    return found
+
+
+def _right(
+    shares: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
+) -> dict[str, tuple[int, int]]:
+    """Return for each client how many of its held-out rows are right, and how many there are."""
+    hit, owner = classes[shares.argmax(axis=1)] == y[test], parties[test]
+    return {
+        str(name): (int(hit[owner == name].sum()), int((owner == name).sum()))
+        for name in np.unique(owner)
+    }
+
+
+def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
+    names = list(next(iter(right.values())))
+    return Table(
+        name="summary",
+        title="On rows that each client held out",
+        columns=("method", "accuracy", "bottom decile"),
+        rows=tuple(
+            (method, average_accuracy(found, names), bottom_decile(found, names))
+            for method, found in right.items()
+        ),
+        caption="Accuracy over all rows; bottom decile: of the client at the lowest tenth.",
+    )
+
+
+def _clients(model: KNNPerClassifier, right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
+    return Table(
+        name="clients",
+        title="Clients",
+        columns=("client", "rows in memory", "lambda", "held-out rows", "accuracy", "FedAvg"),
+        rows=tuple(
+            (
+                name,
+                len(personal.memory),
+                personal.weight if personal.pool is None else None,
+                right[OURS].get(name, (0, 0))[1],
+                _share(right[OURS].get(name)),
+                _share(right["shared network (FedAvg)"].get(name)),
+            )
+            for name, personal in model.clients_.items()
+        ),
+        caption="lambda: how much the memory weighs beside the network (Eq 7).",
+    )
+
+
+def _share(found: tuple[int, int] | None) -> float | None:
+    return None if found is None or not found[1] else found[0] / found[1]
+
+
+def _first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
+    """Return one exchange of each kind: rounds of training are alike."""
+    first: dict[str, Any] = {}
+    for entry in model.run_record_.rounds:
+        first.setdefault(entry.request, entry)
+    return tuple(first.values())

@@ -1,0 +1,238 @@
+"""Who a party is: its Ed25519 key, and the roster of the keys that were enrolled."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedneighbors.errors import AggregationError, MissingExtraError
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+except ModuleNotFoundError as error:
+    raise MissingExtraError("cryptography", "privacy") from error
+
+
+MAX_NAME = 100
+KEY_BYTES = 32
+MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's signing key.
+
+    Parameters
+    ----------
+    private : bytes
+        The 32 bytes of an Ed25519 private key. Not shown by ``repr``.
+
+    Raises
+    ------
+    ValueError
+        If it is not 32 bytes.
+    """
+
+    private: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.private) != KEY_BYTES:
+            raise ValueError(f"expected a key of {KEY_BYTES} bytes, got {len(self.private)}")
+
+    @classmethod
+    def new(cls) -> "Identity":
+        """Return an identity with a fresh key from the operating system's entropy."""
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @classmethod
+    def read(cls, path: Path) -> "Identity":
+        """Return the identity in a PEM file.
+
+        Raises
+        ------
+        ValueError
+            If the file holds no Ed25519 private key, or others than its owner may read it.
+        OSError
+            If it cannot be read.
+        """
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise ValueError(f"others may read the private key {path.name}; run chmod 600 on it")
+        try:
+            key = forms.load_pem_private_key(path.read_bytes(), password=None)
+        except (ValueError, TypeError):
+            raise ValueError(f"{path.name} is not a private key in PEM without password") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"{path.name} is not an Ed25519 key; make one with keys new")
+        return cls(key.private_bytes_raw())
+
+    def write(self, path: Path) -> None:
+        """Write the private key as PEM into a new file that only its owner may read.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists: a key that is overwritten is gone.
+        """
+        key = Ed25519PrivateKey.from_private_bytes(self.private)
+        content = key.private_bytes(
+            forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
+        )
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+    @property
+    def public(self) -> bytes:
+        """The 32 bytes of the public key."""
+        return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature of 64 bytes."""
+        return Ed25519PrivateKey.from_private_bytes(self.private).sign(content)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The parties that were enrolled, each with its public key.
+
+    Parameters
+    ----------
+    keys : mapping of str to bytes
+        Party name to Ed25519 public key.
+
+    Raises
+    ------
+    ValueError
+        If a name or key is malformed, or two names have one key: one party could then count twice.
+    """
+
+    keys: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        for name, key in self.keys.items():
+            if not (0 < len(name) <= MAX_NAME and name.isprintable()):
+                raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+            if len(key) != KEY_BYTES:
+                raise ValueError(f"the key of {name!r} has {len(key)} bytes, expected {KEY_BYTES}")
+        if len(set(self.keys.values())) < len(self.keys):
+            raise ValueError("two parties have the same key; each needs one of its own")
+
+    @classmethod
+    def read(cls, path: Path) -> "Roster":
+        """Return the roster in a JSON file that maps names to keys in hexadecimal.
+
+        Raises
+        ------
+        ValueError
+            If the file is too large or not a roster.
+        OSError
+            If it cannot be read.
+        """
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path.name} is larger than a roster can be")
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            return cls({name: bytes.fromhex(key) for name, key in content.items()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path.name} is not a roster of public keys: {error}") from None
+
+    def to_json(self) -> str:
+        """Return the roster as :meth:`read` takes it."""
+        keys = {name: self.keys[name].hex() for name in sorted(self.keys)}
+        return json.dumps(keys, indent=2, ensure_ascii=False) + "\n"
+
+    def name_of(self, identity: Identity) -> str | None:
+        """Return the name under which an identity was enrolled, None if it was not."""
+        public = identity.public
+        return next((name for name, key in self.keys.items() if key == public), None)
+
+    def signed(self, name: str, content: bytes, signature: bytes) -> bool:
+        """Return whether a party of this roster signed the content."""
+        if name not in self.keys:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(self.keys[name]).verify(signature, content)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+Part = bytes | str | int | tuple["Part", ...]
+"""What can be bound: bytes, text, integers of 64 bits, and tuples of these."""
+
+
+def digest(purpose: str, *parts: Part) -> bytes:
+    """Return 32 bytes that stand for a purpose and its parts, each with its kind and length.
+
+    Parameters
+    ----------
+    purpose : str
+        What the digest is for; digests of two purposes never agree.
+    *parts : bytes, str, int or tuple
+        What it binds. No two different lists of parts have the same encoding.
+
+    Examples
+    --------
+    >>> digest("a", "bc") == digest("a", "b", "c")
+    False
+    """
+    state = hashlib.sha256(b"fedneighbors secure sum 1")
+    state.update(_encoded((purpose, *parts)))
+    return state.digest()
+
+
+def _encoded(part: Part) -> bytes:
+    if isinstance(part, tuple):
+        return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encoded, part))
+    if isinstance(part, int):
+        return b"i" + part.to_bytes(8, "little", signed=True)
+    raw = part.encode("utf-8") if isinstance(part, str) else part
+    kind = b"s" if isinstance(part, str) else b"b"
+    return kind + len(raw).to_bytes(8, "little") + raw
+
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+except ModuleNotFoundError as error:  # an older cryptography has no hpke
+    raise MissingExtraError("cryptography", "privacy") from error
+
+
+OVERHEAD_BYTES = 48  # the sender's ephemeral key and the tag
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+
+
+def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
+    """Return the content sealed to an X25519 public key of 32 bytes and bound to ``info``.
+
+    Raises
+    ------
+    AggregationError
+        If the key is not one with which a secret can be agreed.
+    """
+    try:
+        return _SUITE.encrypt(content, X25519PublicKey.from_public_bytes(public), info)
+    except ValueError:
+        raise AggregationError("a sealing key is not a valid X25519 key") from None
+
+
+def unseal(sealed: bytes, private: bytes, *, info: bytes) -> bytes:
+    """Return the content of a seal.
+
+    Raises
+    ------
+    AggregationError
+        If it was altered, or sealed to another key or for another purpose.
+    """
+    try:
+        return _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(private), info)
+    except (InvalidTag, ValueError):
+        raise AggregationError("a sealed share cannot be opened") from None

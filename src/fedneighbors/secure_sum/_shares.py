@@ -1,0 +1,120 @@
+"""Shares of a secret: any threshold of them give it back, fewer say nothing (Shamir 1979)."""
+
+from collections.abc import Mapping
+
+from fedneighbors.errors import AggregationError, MissingExtraError
+
+try:
+    from Crypto.Protocol.SecretSharing import Shamir
+except ModuleNotFoundError as error:
+    raise MissingExtraError("pycryptodome", "privacy") from error
+
+
+SECRET_BYTES = 32
+_HALF = 16  # the field has 2**128 elements; a secret is two of them, shared one by one
+
+
+def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
+    """Return shares of a secret, random with the operating system's entropy.
+
+    Parameters
+    ----------
+    secret : bytes
+        32 bytes.
+    threshold : int
+        How many shares give the secret back.
+    n_shares : int
+        How many shares are made.
+
+    Returns
+    -------
+    list of bytes
+        Share k, from 0, is the point k + 1 of two polynomials over GF(2^128): 32 bytes.
+
+    Raises
+    ------
+    ValueError
+        If the secret is of another length or the numbers are out of order.
+    """
+    if len(secret) != SECRET_BYTES or not 1 <= threshold <= n_shares:
+        raise ValueError(
+            f"expected a secret of {SECRET_BYTES} bytes and 1 <= threshold <= n_shares, got "
+            f"{len(secret)} bytes, {threshold} and {n_shares}"
+        )
+    halves = [
+        Shamir.split(threshold, n_shares, secret[at : at + _HALF], ssss=False) for at in (0, _HALF)
+    ]
+    return [first + second for (_, first), (_, second) in zip(*halves, strict=True)]
+
+
+def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
+    """Return the secret that shares stand for.
+
+    Parameters
+    ----------
+    shares : mapping of int to bytes
+        Position of each share, from 0, to its 32 bytes; those of the lowest positions are used.
+    threshold : int
+        The number with which the secret was split.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer shares than the threshold, or one is of another length.
+    """
+    if len(shares) < threshold or any(len(share) != SECRET_BYTES for share in shares.values()):
+        raise ValueError(f"expected {threshold} shares of {SECRET_BYTES} bytes, got {len(shares)}")
+    used = [(position + 1, shares[position]) for position in sorted(shares)[:threshold]]
+    first = Shamir.combine([(index, share[:_HALF]) for index, share in used], ssss=False)
+    second = Shamir.combine([(index, share[_HALF:]) for index, share in used], ssss=False)
+    return bytes(first) + bytes(second)
+
+
+LEAST_WITHOUT_NOISE = 3
+"""In an exact sum of two, each reads the other's part off by subtracting its own."""
+
+MAX_PARTIES = 128
+"""Shares are combined in plain Python in quadratic time; a consortium is smaller than this."""
+
+
+def default_threshold(n_parties: int) -> int:
+    """Return floor(2 n / 3) + 1, which holds against up to a third of colluding parties.
+
+    Examples
+    --------
+    >>> [default_threshold(n) for n in (2, 3, 4, 8)]
+    [2, 3, 3, 6]
+    """
+    return 2 * n_parties // 3 + 1
+
+
+def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
+    """Refuse a sum whose result would show a part, or whose masks too few parties could lift.
+
+    Parameters
+    ----------
+    n_parties : int
+        Parties that are asked.
+    threshold : int
+        Least number of parties whose sum is unmasked.
+    noised : bool
+        Whether each part carries noise, so that even a sum of two shows neither part.
+
+    Raises
+    ------
+    AggregationError
+        If there are too few or too many parties, or the threshold is out of range.
+    """
+    least_parties = 2 if noised else LEAST_WITHOUT_NOISE
+    if not least_parties <= n_parties <= MAX_PARTIES:
+        raise AggregationError(
+            f"a masked sum {'with' if noised else 'without'} noise needs {least_parties} to "
+            f"{MAX_PARTIES} parties, got {n_parties}; with fewer, the others could read a party's "
+            "part off the sum"
+        )
+    least = max(least_parties, -(-2 * n_parties // 3))
+    if not least <= threshold <= n_parties:
+        raise AggregationError(
+            f"expected a threshold of {least} to {n_parties} for {n_parties} parties, got "
+            f"{threshold}"
+        )

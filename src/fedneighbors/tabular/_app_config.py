@@ -1,0 +1,222 @@
+"""What the configurations of a run and of a node say to the apps of methods on tables.
+
+A run's configuration holds the settings of the coordinator, a node's names the party and its files:
+``party-name``, ``data``, ``label`` and ``model-path``. A value of another type than its setting is
+an error at the coordinator; what is wrong at a node is refused without naming its paths.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedneighbors.datasets import Dataset, read_table
+from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
+from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._schema import Label
+
+log = logging.getLogger(__name__)
+
+
+class _Savable(Protocol):
+    def save(self, path: str | Path) -> None: ...
+
+
+def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    """Return a value of a run's configuration, an integer as a float where only that is wanted.
+
+    Raises
+    ------
+    ValueError
+        If it is absent, or not of one of the kinds; a boolean is no integer here.
+    """
+    value = config.get(key)
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value)
+    if type(value) not in kinds:
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"expected {key} of the run configuration to be {expected}, got {value!r}")
+    return value
+
+
+def unless(config: Mapping[str, Any], key: str, word: str, *kinds: type) -> Any:
+    """Return None where a value of a run's configuration is the word, else as :func:`typed`.
+
+    Raises
+    ------
+    ValueError
+        As :func:`typed` does; it also says the word.
+    """
+    if config.get(key) == word:
+        return None
+    try:
+        return typed(config, key, *kinds)
+    except ValueError as error:
+        raise ValueError(f"{error}; {word!r} leaves it open") from None
+
+
+def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
+    """Return the labels in ``classes`` of a run's configuration, a JSON list.
+
+    Raises
+    ------
+    ValueError
+        If it is no such list.
+    """
+    text = typed(config, "classes", str)
+    try:
+        labels = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected classes as a JSON list such as [0, 1], got {text!r}") from error
+    if not isinstance(labels, list) or any(type(x) not in (str, int, float, bool) for x in labels):
+        raise ValueError(f"expected classes as a JSON list of labels, got {text!r}")
+    return tuple(labels)
+
+
+def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return ``declared-rows`` of a run's configuration: JSON, numbers of rows by party.
+
+    Raises
+    ------
+    ValueError
+        If it is no such object.
+    """
+    text = config.get("declared-rows", "")
+    try:
+        rows = json.loads(text or "{}")
+    except (json.JSONDecodeError, TypeError) as error:
+        raise ValueError(
+            f'expected declared-rows as a JSON object such as {{"north": 500}}, got {text!r}'
+        ) from error
+    if not isinstance(rows, dict) or any(type(n) is not int or n < 0 for n in rows.values()):
+        raise ValueError(f"expected declared-rows as numbers of rows by party, got {text!r}")
+    return rows
+
+
+def check_model_path(config: Mapping[str, Any]) -> None:
+    """Check that the model can be written where ``model-path`` of a run's configuration says.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    folder = Path(typed(config, "model-path", str)).absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"model-path points into {folder}, which is not a folder; create it")
+
+
+def check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
+    """Check that shares of noise will be added up under masks alone.
+
+    Raises
+    ------
+    ValueError
+        If the run's configuration says otherwise.
+    """
+    if privacy.mechanism == "central" and not config.get("secure-aggregation"):
+        raise ValueError(
+            "mechanism 'central' adds shares of noise that protect only a masked sum; set "
+            "secure-aggregation=true, or mechanism='local'"
+        )
+
+
+def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
+    """Write the model of a run to its ``model-path`` and say so in the log of the run."""
+    path = Path(str(config["model-path"])).absolute()
+    outcome.result.save(path)
+    logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
+
+
+def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[str, Any]:
+    """Return what a party on a table is made of, read from the file that its node names.
+
+    Parameters
+    ----------
+    node : mapping
+        The node's configuration. ``data`` and ``model-path`` are needed, ``label`` is ``target``
+        where it is not set.
+    keep_missing : bool
+        Leave missing cells of numeric columns NaN.
+
+    Returns
+    -------
+    dict
+        ``name``, ``x``, ``y``, ``feature_names``, ``label_name`` and ``model_path``.
+
+    Raises
+    ------
+    Refuse
+        If a key is not set, or the file cannot be used.
+    """
+    label = str(node.get("label", "target"))
+    data = _read(Path(node_value(node, "data")), label, keep_missing=keep_missing)
+    return {
+        "name": str(node.get("party-name", "this party")),
+        "x": data.x,
+        "y": data.y,
+        "feature_names": data.feature_names,
+        "label_name": label,
+        "model_path": node_value(node, "model-path"),
+    }
+
+
+def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a private party pays from: the ledger of its node, the data set and the user.
+
+    Parameters
+    ----------
+    node : mapping
+        The node's configuration. ``ledger`` and ``dataset`` are needed, ``ledger-user`` is
+        ``coordinator`` where it is not set.
+
+    Returns
+    -------
+    dict
+        ``ledger``, ``dataset`` and ``user``.
+
+    Raises
+    ------
+    Refuse
+        If a key is not set, or the ledger is not there or cannot be used.
+    """
+    from fedneighbors.privacy.ledger._ledger import Ledger
+
+    path = node_value(node, "ledger")
+    try:
+        ledger = Ledger(path, must_exist=True)
+    except LedgerError as error:
+        log.error("the ledger cannot be used: %s", error)
+        raise Refuse("its ledger cannot be used") from error
+    return {
+        "ledger": ledger,
+        "dataset": node_value(node, "dataset"),
+        "user": str(node.get("ledger-user", "coordinator")),
+    }
+
+
+def _read(path: Path, label: str, *, keep_missing: bool) -> Dataset:
+    try:
+        return read_table(path, label=label, keep_missing=keep_missing)
+    except MissingDataError as error:
+        raise Refuse("its data file does not exist") from error
+    except MissingExtraError as error:
+        raise Refuse("a package is not installed", error.package) from error
+    except DataError as error:
+        raise Refuse("its data file cannot be used; read it with read_table there") from error
+
+
+def node_value(node: Mapping[str, Any], key: str) -> str:
+    """Return a value of a node's configuration as text.
+
+    Raises
+    ------
+    Refuse
+        If it is absent or empty.
+    """
+    if not node.get(key):
+        raise Refuse("a key is not set in the configuration of the node", key)
+    return str(node[key])

@@ -1,0 +1,111 @@
+"""Who owns which rows of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """A table and who owns its rows.
+
+    Parameters
+    ----------
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Finite numbers.
+    y : array of shape (n_rows,)
+        Labels.
+    owned : mapping of str to rows
+        Rows of each party, as an index of ``x`` and ``y``.
+    feature_names : tuple of str or None
+        Column names.
+    """
+
+    x: Any
+    y: npt.NDArray[Any]
+    owned: Mapping[str, Any]
+    feature_names: tuple[str, ...] | None
+
+    def parties(self, make: Any, *, n_threads: int, **options: Any) -> list[Any]:
+        """Return ``make(name, x, y, ...)`` for each party; a single one gets all threads."""
+        threads = n_threads if len(self.owned) == 1 else 1
+        return [
+            make(
+                name,
+                self.x[rows],
+                self.y[rows],
+                feature_names=self.feature_names,
+                n_threads=threads,
+                **options,
+            )
+            for name, rows in self.owned.items()
+        ]
+
+
+def party_name(name: object) -> str:
+    """Return the name of a party as it stands in a model: as text, so that 5 and "5" are one.
+
+    Parameters
+    ----------
+    name : str, number or other scalar
+        The name, as an entry of a column of parties.
+
+    Raises
+    ------
+    ValueError
+        If it is missing (None, NaN, an empty text), or several.
+    """
+    if _is_missing(name) or (hasattr(name, "__iter__") and not isinstance(name, str | bytes)):
+        raise ValueError(f"expected the name of one party, such as 'north' or 5, got {name!r}")
+    return str(name)
+
+
+def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
+    """Return the rows of each party, in the order of the names; all rows for None.
+
+    Names become text, as :func:`party_name` has it.
+
+    Raises
+    ------
+    ValueError
+        If there is not one party for each row, or its name is missing (None, NaN, an empty text).
+    """
+    if parties is None:
+        return {"all": slice(None)}
+    owner = np.asarray(parties, dtype=object)  # as text, a NaN beside names would become one
+    if owner.shape != (n_rows,):
+        raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
+    missing = sum(_is_missing(name) for name in owner)
+    if missing:
+        raise ValueError(
+            f"expected a party for every row, found {missing} rows without one; fill them in"
+        )
+    owner = np.array([party_name(name) for name in owner])
+    return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
+
+
+def _is_missing(name: Any) -> bool:
+    """Return whether it is None or "", or unequal to itself as NaN, NaT and pandas' NA are."""
+    if name is None or (isinstance(name, str) and not name):
+        return True
+    equal = name == name
+    return not isinstance(equal, bool | np.bool_) or not equal
+
+
+def public_seed(random_state: int | np.random.RandomState | None) -> int:
+    """Return the seed that a ``random_state`` stands for.
+
+    Raises
+    ------
+    ValueError
+        If an integer is negative or has more than 63 bits.
+    """
+    if isinstance(random_state, int | np.integer):
+        if not 0 <= random_state < 2**63:
+            raise ValueError(f"expected random_state in [0, 2**63), got {random_state}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,259 @@
+"""What parties announce about their tables, and how the coordinator finds the one that differs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import DataError, SchemaMismatch
+from fedneighbors.federation._messages import message
+from fedneighbors.federation._roles import Refuse
+
+_KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
+
+
+@message
+class Schema:
+    """One party's table: names and kinds of its columns, its labels; no values, no sizes."""
+
+    feature_names: tuple[str, ...] | None
+    kinds: tuple[str, ...]
+    label_name: str
+    label_kind: str
+    labels: tuple[str | int | float | bool, ...]
+
+    def __post_init__(self) -> None:
+        if self.feature_names is not None and len(self.feature_names) != len(self.kinds):
+            raise ValueError("names and kinds of columns differ in number")
+        if self.label_kind != _label_kind(self.labels):
+            raise ValueError("labels are not of the announced type")
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all parties' tables have in common.
+
+    Parameters
+    ----------
+    n_features : int
+        Columns.
+    feature_names : tuple of str or None
+        Their names.
+    classes : tuple of labels
+        Union of the parties' labels, ascending; none where numbers are predicted.
+    """
+
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    classes: tuple[str | int | float | bool, ...]
+
+
+def describe(
+    x: Any,
+    y: npt.NDArray[Any],
+    feature_names: Sequence[str] | None,
+    label_name: str,
+    *,
+    allow_missing: bool = False,
+) -> Schema:
+    """Return the schema of a table.
+
+    Parameters
+    ----------
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Numbers.
+    y : array of shape (n_rows,)
+        Labels.
+    feature_names : sequence of str or None
+        Names of the columns.
+    label_name : str
+        Of the column of labels.
+    allow_missing : bool
+        Whether cells may be NaN.
+
+    Raises
+    ------
+    Refuse
+        If a column is not numeric or holds a value that is not finite, or if labels are missing or
+        of a type that a frame cannot carry; the column is named.
+    """
+    kind = _KINDS.get(x.dtype.kind, "text")
+    names = tuple(feature_names) if feature_names is not None else None
+    values = x.data if hasattr(x, "toarray") else x
+    if kind == "text":
+        column = next((j for j in range(x.shape[1]) if not _is_numeric(x[:, j])), 0)
+        raise Refuse("a column is not numeric", names[column] if names else f"column {column}")
+    wrong = np.isinf if allow_missing else _is_not_finite
+    if x.dtype.kind == "f" and wrong(values).any():
+        dense = x.tocsc() if hasattr(x, "tocsc") else x
+        for column in range(x.shape[1]):
+            part = dense[:, [column]]
+            if wrong(part.data if hasattr(part, "toarray") else part).any():
+                where = names[column] if names else f"column {column}"
+                what = "infinite" if allow_missing else "missing or not finite"
+                raise Refuse(f"a value is {what}", where)
+    labels = _labels(y, label_name)
+    return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
+
+
+def _is_not_finite(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(~np.isfinite(values))
+
+
+def _is_numeric(column: npt.NDArray[Any]) -> bool:
+    return all(isinstance(value, int | float | np.number | np.bool_) for value in column.tolist())
+
+
+def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | bool, ...]:
+    """Return the labels that occur, ascending, as plain Python values."""
+    own = y.tolist() if y.dtype == object else np.unique(y).tolist()
+    if any(label is None or label != label for label in own):
+        raise Refuse("a label is missing", label_name)
+    plain = [label.item() if isinstance(label, np.generic) else label for label in own]
+    if any(not isinstance(label, str | int | float) for label in plain):
+        raise Refuse("a label is neither text, number nor boolean", label_name)
+    if len({type(label) for label in plain}) > 1:
+        raise Refuse("labels are of different types", label_name)
+    if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
+        raise Refuse("a label does not fit into 64 bits", label_name)
+    return tuple(sorted(set(plain)))
+
+
+def _label_kind(labels: tuple[Any, ...]) -> str:
+    kinds = {type(label).__name__ for label in labels}
+    return kinds.pop() if len(kinds) == 1 else ("none" if not kinds else "mixed")
+
+
+def agree(
+    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...] = ()
+) -> Agreed:
+    """Return what the tables have in common.
+
+    Raises
+    ------
+    SchemaMismatch
+        If a party's columns or labels differ from those of the first party in order of names;
+        names the party and the column.
+    DataError
+        If the parties hold fewer than two classes together.
+    """
+    columns = agree_columns(schemas)
+    _compare_labels(schemas, reserved)
+    classes = set(reserved).union(*(schema.labels for schema in schemas.values()))
+    if len(classes) < 2:
+        raise DataError(
+            "expected at least two classes over all parties, got "
+            f"{f'one class {min(classes)!r}' if classes else 'none'}; add rows of another class"
+        )
+    return Agreed(columns.n_features, columns.feature_names, tuple(sorted(classes)))
+
+
+def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
+    """Return what the tables have in common where rows have no labels.
+
+    Raises
+    ------
+    SchemaMismatch
+        If a party's columns differ from those of the first party in order of names.
+    """
+    parties = sorted(schemas)
+    first = schemas[parties[0]]
+    for party in parties[1:]:
+        _compare_columns(party, first, schemas[party])
+    return Agreed(len(first.kinds), first.feature_names, ())
+
+
+def _compare_columns(party: str, first: Schema, other: Schema) -> None:
+    if len(other.kinds) != len(first.kinds):
+        raise SchemaMismatch(
+            party, "(all)", f"{len(first.kinds)} columns", f"{len(other.kinds)} columns"
+        )
+    if (first.feature_names is None) != (other.feature_names is None):
+        expected, found = ("no names", "names") if other.feature_names else ("names", "no names")
+        raise SchemaMismatch(party, "(all)", f"columns with {expected}", f"columns with {found}")
+    names = first.feature_names or tuple(f"column {k}" for k in range(len(first.kinds)))
+    others = other.feature_names or names
+    for position, (expected, found) in enumerate(zip(names, others, strict=True)):
+        if expected != found:
+            raise SchemaMismatch(
+                party, expected, f"{expected!r} at position {position}", f"{found!r}"
+            )
+    for name, expected, found in zip(names, first.kinds, other.kinds, strict=True):
+        if expected != found:
+            raise SchemaMismatch(party, name, expected, found)
+
+
+def _compare_labels(
+    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...]
+) -> None:
+    expected = _label_kind(reserved)
+    for party in sorted(schemas):
+        schema = schemas[party]
+        if schema.label_kind == "none":
+            continue
+        if expected == "none":
+            expected = schema.label_kind
+        if schema.label_kind != expected or expected == "mixed":
+            raise SchemaMismatch(
+                party, schema.label_name, f"labels of type {expected}", schema.label_kind
+            )
+
+
+Label = str | int | float | bool
+
+
+def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
+    """Return the position of each label."""
+    return {label: position for position, label in enumerate(classes)}
+
+
+def label_positions(
+    y: npt.NDArray[Any], classes: tuple[Label, ...], *, name: str
+) -> npt.NDArray[np.int64]:
+    """Return the position of each row's label among the classes, inside a party.
+
+    Parameters
+    ----------
+    y : array of shape (n_rows,)
+        Labels.
+    classes : tuple of labels
+        Of the federation.
+    name : str
+        Of the column of labels.
+
+    Raises
+    ------
+    Refuse
+        If a label is not among the classes.
+    """
+    index = label_index(classes)
+    own, inverse = np.unique(y, return_inverse=True)
+    if not all(label in index for label in own.tolist()):
+        raise Refuse("a label is not among the classes", name)
+    positions = np.array([index[label] for label in own.tolist()], np.int64)
+    return positions[inverse]
+
+
+def label_array(classes: Sequence[Any], *, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return classes as an array, of objects where the labels were objects."""
+    return np.array(classes, dtype=object if like.dtype == object else None)
+
+
+def reserved_labels(classes: Sequence[Any] | npt.NDArray[Any], y: Any) -> tuple[Any, ...]:
+    """Return the classes that were announced for all rows to come, ascending.
+
+    Raises
+    ------
+    ValueError
+        If ``y`` holds others.
+    """
+    reserved = np.unique(np.asarray(classes)).tolist()
+    unknown = set(np.asarray(y).ravel().tolist()) - set(reserved)
+    if unknown:
+        raise ValueError(
+            f"y holds labels {list(unknown)[:5]} that are not among classes={reserved[:10]}; "
+            "name all labels that will ever come"
+        )
+    return tuple(reserved)

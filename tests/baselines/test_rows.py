@@ -1,0 +1,193 @@
+"""Rows of clients that come and go: their own parts are as if no others had ever been."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors import baselines as rivals
+from fedneighbors.baselines._dynamic_clients import OwnRows
+from fedneighbors.errors import PartyRefused
+from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
+from tests.baselines.test_tabular import OWNER
+
+ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+WITHOUT_OWN_PARTS = (rivals.FedAvgClassifier, rivals.FedProxClassifier)
+OURS = rivals.DittoClassifier
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
+def trained(request):
+    return request.param(**QUICK).fit(X, Y, parties=OWNER)
+
+
+@pytest.fixture
+def model(trained):
+    return fresh(trained)
+
+
+@pytest.fixture(scope="module")
+def ditto():
+    return OURS(**QUICK).fit(X, Y, parties=OWNER)
+
+
+def answers(model, name, rows=NEW_X):
+    return model.predict_proba(rows, [name] * len(rows)).tobytes()
+
+
+def for_all(model):
+    with pytest.warns(UserWarning, match="are not known"):
+        return answers(model, "nobody")
+
+
+def test_rows_that_come_in_two_steps_are_as_if_they_had_come_in_one(trained):
+    whole = fresh(trained).add_client("new", NEW_X, NEW_Y)
+
+    parts = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+    parts.update("new", NEW_X[25:26], NEW_Y[25:26]).update("new", NEW_X[26:], NEW_Y[26:])
+
+    assert answers(parts, "new") == answers(whole, "new")
+    assert parts.rows_["new"].ids == whole.rows_["new"].ids
+
+
+def test_rows_that_are_taken_back_are_as_if_they_had_never_come(trained):
+    few = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+
+    more = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+    more.update("new", NEW_X[25:], NEW_Y[25:], ids=range(100, 115))
+    more.forget("new", range(100, 115))
+
+    assert answers(more, "new") == answers(few, "new")
+
+
+def test_more_rows_change_what_a_client_has_and_nothing_else(model):
+    others = NAMES[1:]
+    before = {name: answers(model, name) for name in NAMES}
+    weights, nobody = model.weights_.tobytes(), for_all(model)
+
+    model.update(NAMES[0], NEW_X, NEW_Y)
+
+    assert model.weights_.tobytes() == weights
+    assert for_all(model) == nobody
+    assert {name: answers(model, name) for name in others} == {n: before[n] for n in others}
+    if not isinstance(model, (*WITHOUT_OWN_PARTS, rivals.ClusteredFLClassifier)):
+        assert answers(model, NAMES[0]) != before[NAMES[0]]
+
+
+def test_without_any_row_a_client_gets_what_all_have_until_rows_come_again(model):
+    few = fresh(model).add_client("new", NEW_X[:9], NEW_Y[:9])
+    model.add_client("new", NEW_X, NEW_Y)
+
+    model.forget("new", list(model.rows_["new"].ids))
+    empty = answers(model, "new")
+    model.update("new", NEW_X[:9], NEW_Y[:9])
+
+    assert empty == for_all(model)
+    assert answers(model, "new") == answers(few, "new")
+
+
+@pytest.mark.parametrize("title", ["Local", "FedAvg, local class shares", "head fine-tuning"])
+def test_a_client_of_the_training_that_gets_rows_is_as_if_it_had_trained_on_them(title):
+    method = getattr(rivals, rivals.TITLES[title])
+    start = {} if title == "Local" else {"start": rivals.FedAvgClassifier(**QUICK)}
+    for each in start.values():
+        each.fit(X, Y, parties=OWNER)
+    asked = method(**QUICK, **start).set_params(trainer="reuse")
+    later = asked.fit(X, Y, parties=OWNER).update(NAMES[0], NEW_X, NEW_Y)
+    updated = answers(later, NAMES[0])
+
+    at_once = asked.fit(
+        np.concatenate([X, NEW_X]),
+        np.concatenate([Y, NEW_Y]),
+        parties=[*OWNER, *[NAMES[0]] * len(NEW_Y)],
+    )
+
+    assert answers(at_once, NAMES[0]) == updated
+
+
+def test_a_row_of_the_training_goes_by_its_place_among_those_of_its_client(ditto):
+    model = fresh(ditto)
+    own = np.flatnonzero(NAMES[0] == OWNER)
+
+    model.forget(NAMES[0], [0, "2"])
+
+    kept = np.delete(own, [0, 2])
+    np.testing.assert_array_equal(model.rows_[NAMES[0]].x, X[kept])
+    np.testing.assert_array_equal(model.classes_[model.rows_[NAMES[0]].labels], Y[kept])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda m: m.forget("new", ["0", "99"]), KeyError, "no rows named .'99'.; it holds 40"),
+        (lambda m: m.forget("new", "12"), TypeError, r"got '12'; pass a list: \['12'\]"),
+        (lambda m: m.forget("moon", ["0"]), ValueError, "'moon' is not known; add_client takes"),
+        (lambda m: m.update("moon", NEW_X, NEW_Y), ValueError, "'moon' is not known"),
+        (lambda m: m.update("new", NEW_X[:2], [1, 77]), ValueError, r"got \['77'\]; name all"),
+        (lambda m: m.update("new", NEW_X[:3], [1, 2]), ValueError, "one label for each of 3 rows"),
+        (lambda m: m.update("new", NEW_X[:2], [1, 2], ids="ab"), TypeError, "pass a list"),
+        (lambda m: m.update("new", NEW_X[:2], [1, 2], ids=["a"]), ValueError, "a name for each"),
+        (lambda m: m.update("new", NEW_X[:1], [1], ids=[5]), ValueError, "new names, got '5'"),
+        (lambda m: m.update("new", NEW_X[:2], [1, 2], ids=["a", "a"]), ValueError, "name twice"),
+        (lambda m: m.update("new", NEW_X[:1, 1:], [1]), ValueError, "features"),
+        (lambda m: m.update("new", NEW_X[:1] * np.nan, [1]), ValueError, "NaN"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_and_changes_nothing(ditto, change, error, words):
+    model = fresh(ditto).add_client("new", NEW_X, NEW_Y)
+    before, ids = answers(model, "new"), model.rows_["new"].ids
+
+    with pytest.raises(error, match=words):
+        change(model)
+
+    assert answers(model, "new") == before
+    assert model.rows_["new"].ids == ids
+
+
+def test_a_client_whose_training_diverges_stays_as_it_was(ditto):
+    model = fresh(ditto).add_client("new", NEW_X, NEW_Y)
+    before, ids = answers(model, "new"), model.rows_["new"].ids
+
+    model.tuning_rate = 1e30
+    with pytest.raises(PartyRefused, match="training has diverged"):
+        model.update("new", NEW_X[:5], NEW_Y[:5])
+
+    assert answers(model, "new") == before
+    assert model.rows_["new"].ids == ids
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.integers(0, 4), st.booleans()),
+        st.tuples(st.just("go"), st.integers(0, 2**8), st.just(False)),
+    ),
+    max_size=8,
+)
+
+
+@given(STEPS)
+def test_rows_are_those_of_a_list_that_is_changed_row_by_row(steps):
+    rows = OwnRows.first(np.empty((0, 1)), np.empty(0, np.int64))
+    naive: list[tuple[str, float, int]] = []
+    number, came = 0, 0
+    for kind, n, named in steps:
+        if kind == "come":
+            values = list(range(came, came + n))
+            taken = {name for name, _, _ in naive}
+            ids = [f"n{value}" for value in values] if named else None
+            rows = rows.with_more(np.array(values, float).reshape(-1, 1), np.array(values), ids)
+            for value in values:
+                while not named and str(number) in taken:
+                    number += 1
+                naive.append((f"n{value}" if named else str(number), float(value), value))
+                number += 1
+            came += n
+        else:
+            gone = [name for place, (name, _, _) in enumerate(naive) if n >> place & 1]
+            rows = rows.without(gone)
+            naive = [row for row in naive if row[0] not in gone]
+
+    assert rows.ids == tuple(name for name, _, _ in naive)
+    assert rows.x.ravel().tolist() == [value for _, value, _ in naive]
+    assert rows.labels.tolist() == [label for _, _, label in naive]
+    assert len(rows) == len(naive)

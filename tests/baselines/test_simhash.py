@@ -1,0 +1,96 @@
+"""The dense baseline: hash, counts, novelty, and scikit-learn's rules for estimators."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedneighbors import SimHashBloomClassifier
+from fedneighbors.baselines._simhash import bit_counts, matched_decay, sign_bits
+
+
+@parametrize_with_checks([SimHashBloomClassifier()])
+def test_follows_the_rules_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def rows_and_labels(n_classes=3):
+    return make_classification(
+        300, 12, n_informative=8, n_classes=n_classes, class_sep=2.0, random_state=5
+    )
+
+
+def test_about_half_of_the_bits_are_on_for_every_row():
+    x, _ = rows_and_labels()
+
+    shares = sign_bits(x, 4000, seed=1).mean(axis=1)
+
+    # 4000 independent fair bits: six standard deviations are 0.047; false alarm below 1e-6
+    assert np.abs(shares - 0.5).max() < 0.047
+
+
+def test_fewer_bits_are_the_first_of_more():
+    x, _ = rows_and_labels()
+
+    assert (sign_bits(x, 64, seed=3)[:, :16] == sign_bits(x, 16, seed=3)).all()
+
+
+def test_scaling_a_row_changes_none_of_its_bits():
+    x, _ = rows_and_labels()
+
+    assert (sign_bits(x, 200, seed=0) == sign_bits(x * 8.0, 200, seed=0)).all()
+
+
+def test_novelty_is_the_sum_over_bits_that_are_on():
+    x, y = rows_and_labels()
+    model = SimHashBloomClassifier(n_bits=20, decay=0.9, random_state=7).fit(x, y)
+    bits = sign_bits(x, 20, seed=7)
+
+    novelty = -model.decision_function(x[:5])
+
+    for row in range(5):
+        for label in range(3):
+            counts = [sum(bits[y == label, unit]) for unit in range(20) if bits[row, unit]]
+            expected = sum(0.9 ** int(count) for count in counts)
+            assert novelty[row, label] == pytest.approx(expected, rel=1e-12)
+
+
+def test_counts_of_two_halves_add_up_to_those_of_the_whole():
+    x, y = rows_and_labels()
+    bits = sign_bits(x, 50, seed=0)
+
+    halves = bit_counts(bits[:100], y[:100], 3) + bit_counts(bits[100:], y[100:], 3)
+
+    assert (halves == bit_counts(bits, y, 3)).all()
+
+
+def test_two_classes_have_one_score_whose_sign_is_the_prediction():
+    x, y = rows_and_labels(n_classes=2)
+    model = SimHashBloomClassifier(n_bits=100).fit(x, y)
+
+    scores = model.decision_function(x)
+
+    assert scores.shape == (300,)
+    assert (model.predict(x) == (scores > 0)).all()
+
+
+def test_a_decay_that_ignores_the_load_leaves_all_classes_alike():
+    x, y = rows_and_labels()
+
+    saturated = SimHashBloomClassifier(n_bits=500, decay=0.0).fit(x, y)
+    matched = SimHashBloomClassifier(n_bits=500).fit(x, y)
+
+    assert (saturated.predict(x) == 0).mean() > 0.9
+    assert matched.score(x, y) > 0.6
+
+
+def test_matched_decay_gives_a_bit_of_mean_load_the_weight_one_over_e():
+    assert matched_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
+
+
+@pytest.mark.parametrize("wrong", [{"n_bits": 0}, {"decay": 1.5}, {"decay": -0.1}])
+def test_sizes_out_of_range_are_refused(wrong):
+    x, y = rows_and_labels()
+
+    with pytest.raises(ValueError, match="expected"):
+        SimHashBloomClassifier(**wrong).fit(x, y)

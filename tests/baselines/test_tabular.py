@@ -1,0 +1,63 @@
+"""Baselines over a federation are what they claim to be."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from fedneighbors.baselines._tabular import (
+    RIVALS,
+    AveragedModels,
+    FederatedLDA,
+    FederatedNaiveBayes,
+)
+
+X, Y = load_wine(return_X_y=True)
+OWNER = np.arange(len(Y)) % 3
+
+
+@pytest.mark.parametrize("name", list(RIVALS))
+def test_every_rival_tells_tumors_apart(name):
+    x, y = load_breast_cancer(return_X_y=True)
+    train = np.arange(len(y)) % 2 == 0
+
+    with threadpool_limits(1):
+        model = RIVALS[name]().fit(x[train], y[train], parties=(np.arange(len(y)) % 3)[train])
+        shares = model.predict_proba(x[~train])
+
+    assert (model.predict(x[~train]) == y[~train]).mean() > 0.9
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
+def test_moments_of_parties_make_the_model_of_the_pooled_rows(make):
+    apart = make().fit(X, Y, parties=OWNER)
+    pooled = make().fit(X, Y)
+    pooled.frame_ = apart.frame_
+
+    # the frames differ a little, the moments in one frame do not
+    points = apart.frame_.apply(X)
+    pooled._train(points, Y, {"all": slice(None)})
+
+    for name in ("coef_", "means_", "variances_"):
+        assert np.array_equal(getattr(apart, name, 0), getattr(pooled, name, 0))
+    assert (apart.predict_proba(X) == pooled.predict_proba(X)).all()
+
+
+def test_a_mean_of_models_is_their_mean_and_leaves_out_who_has_one_class():
+    model = AveragedModels(lambda: LogisticRegression(max_iter=1000))
+    owner = np.where(Y == 2, "one class", np.where(OWNER == 0, "a", "b"))
+
+    model.fit(X, Y, parties=owner)
+
+    points = model.frame_.apply(X)
+    each = [m.predict_proba(points) for m in model.models_]
+    assert [m.classes_.tolist() for m in model.models_] == [[0, 1], [0, 1]]
+    np.testing.assert_allclose(model.predict_proba(X)[:, :2], (each[0] + each[1]) / 2)
+    assert not model.predict_proba(X)[:, 2].any()
+
+
+def test_parties_of_one_class_each_have_no_mean():
+    with pytest.raises(ValueError, match="a party with rows of two classes"):
+        AveragedModels(LogisticRegression).fit(X, Y, parties=Y)

@@ -1,0 +1,117 @@
+"""Parameters of rivals are chosen on held-out rows, and on nothing else."""
+
+import numpy as np
+import pytest
+
+from fedneighbors import baselines as rivals
+from fedneighbors.baselines._tuning import average_starts, tuned
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from tests.baselines.clients import NAMES, QUICK, X, Y
+from tests.baselines.test_tabular import OWNER
+
+ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+
+
+def held_out():
+    held = np.zeros(len(Y), bool)
+    for name in NAMES:
+        rows = np.flatnonzero(name == OWNER)
+        held[rows] = held_out_rows(len(rows), MemorySettings(), name)
+    return held
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_every_rival_has_as_many_tries_as_any_other_at_most(method):
+    names = set(method().get_params())
+
+    assert len(method.grid) == 4
+    assert all(set(each) <= names for each in method.grid)
+
+
+def test_the_candidate_that_is_right_on_held_out_rows_is_fitted_on_all():
+    held, grid = held_out(), ({"proximal": 0.01}, {"proximal": 10.0})
+    by_hand = []
+    for each in grid:
+        alone = rivals.DittoClassifier(**QUICK, **each)
+        alone.fit(X[~held], Y[~held], parties=OWNER[~held])
+        by_hand.append(alone.score(X[held], Y[held], parties=OWNER[held]))
+
+    found = tuned(rivals.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
+
+    assert found.scores == tuple(by_hand)
+    assert found.parameters == grid[int(np.argmax(by_hand))]
+    whole = rivals.DittoClassifier(**QUICK, **found.parameters).fit(X, Y, parties=OWNER)
+    shares = found.estimator.predict_proba(X, OWNER)
+    assert shares.tobytes() == whole.predict_proba(X, OWNER).tobytes()
+
+
+def test_rivals_that_begin_with_one_network_share_it_in_both_stages():
+    asked = rivals.FedAvgPlusClassifier(**QUICK)
+    starts = average_starts(asked, X, Y, OWNER)
+
+    found = tuned(asked, X, Y, OWNER, starts=starts)
+    alone = tuned(asked, X, Y, OWNER)
+
+    assert found.estimator.start is starts.final
+    assert found.estimator.weights_.tobytes() == starts.final.weights_.tobytes()
+    assert found.scores == alone.scores
+    shares = found.estimator.predict_proba(X, OWNER)
+    assert shares.tobytes() == alone.estimator.predict_proba(X, OWNER).tobytes()
+
+
+def test_the_network_that_candidates_share_has_seen_no_held_out_row():
+    held, asked = held_out(), rivals.FedAvgClassifier(**QUICK)
+    altered = np.where(held, (Y + 1) % 10, Y)
+
+    plain = average_starts(asked, X, Y, OWNER)
+    other = average_starts(asked, X, altered, OWNER)
+
+    assert other.chosen_on.weights_.tobytes() == plain.chosen_on.weights_.tobytes()
+    assert other.final.weights_.tobytes() != plain.final.weights_.tobytes()
+
+
+def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
+    asked = rivals.FedAvgClassifier(**QUICK)
+    grid = ({"learning_rate": 0.001}, {"learning_rate": 0.1})
+
+    found = tuned(asked, X, Y, OWNER, grid=grid, starts=average_starts(asked, X, Y, OWNER))
+
+    anew = rivals.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
+    assert found.estimator.weights_.tobytes() == anew.weights_.tobytes()
+    assert found.estimator.start is None
+
+
+def test_a_candidate_whose_training_diverges_is_not_taken():
+    grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
+
+    found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
+
+    assert found.parameters == grid[1]
+    assert found.scores[0] == 0 < found.scores[1]
+
+
+def test_one_candidate_is_taken_without_holding_anything_out():
+    found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
+
+    assert found.scores == ()
+    plain = rivals.LocalClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    assert found.estimator.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
+
+
+def test_tuning_leaves_the_estimator_as_it_was():
+    asked = rivals.PriorCorrectedClassifier(**QUICK | {"classes": None})
+
+    found = tuned(asked, X, Y, OWNER)
+
+    assert not hasattr(asked, "weights_")
+    assert asked.start is None
+    assert asked.classes is None
+    assert found.parameters["strength"] in (0.25, 0.5, 0.75, 1.0)
+
+
+def test_too_many_candidates_are_refused():
+    with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 5"):
+        tuned(rivals.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
+    with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 0"):
+        tuned(rivals.LocalClassifier(), X, Y, OWNER, grid=())

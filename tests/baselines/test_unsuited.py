@@ -1,0 +1,69 @@
+"""Networks that do not suit the rows are refused before any method trains them."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_wine
+from torch import nn
+
+from fedneighbors import baselines as rivals
+from fedneighbors.methods.knnper import KNNPerClassifier
+
+X, Y = load_wine(return_X_y=True)
+CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+
+
+class Small(nn.Module):
+    def __init__(self, n_inputs=13, n_outputs=3):
+        super().__init__()
+        self.body, self.head = nn.Linear(n_inputs, 4), nn.Linear(4, n_outputs)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+ALL = [KNNPerClassifier, *(getattr(rivals, name) for name in rivals.TITLES.values())]
+
+
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (Small(n_outputs=7), "expected a model that gives 3 scores for each row"),
+        (Small(n_outputs=2), "expected a model that gives 3 scores for each row"),
+        (Small(n_inputs=9), r"cannot take rows of shape \(13,\)"),
+        (Small().half(), "weights are of 32 or 64 bits, got torch.float16"),
+    ],
+)
+def test_a_network_of_other_sizes_is_refused(method, module, said):
+    with pytest.raises(ValueError, match=said):
+        method(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+
+
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("hidden", [(), (0,), (-1,), (8.5,), 8, "ab"])
+def test_layers_of_no_width_are_refused(method, hidden):
+    with pytest.raises(ValueError, match=r"in hidden|expected hidden"):
+        method(hidden=hidden, n_rounds=1).fit(X, Y, parties=CELLAR)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_what_a_module_has_frozen_stays(method):
+    module = Small()
+    module.body.weight.requires_grad_(False)
+    before = module.body.weight.detach().clone()
+
+    fitted = method(module, n_rounds=2).fit(X, Y, parties=CELLAR)
+
+    state = fitted._layout.state(fitted.weights_)
+    assert torch.equal(state["body.weight"], before)
+    if method is not rivals.LocalClassifier:  # who trains nothing for all
+        assert not torch.equal(state["body.bias"], module.body.bias)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_frozen_head_is_refused(method):
+    module = Small()
+    module.head.requires_grad_(False)
+    with pytest.raises(ValueError, match="do not freeze it"):
+        method(module, n_rounds=1).fit(X, Y, parties=CELLAR)

@@ -1,0 +1,188 @@
+"""Federated averaging, and what clients make of its network."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from fedneighbors.baselines import (
+    FedAvgClassifier,
+    FedAvgPlusClassifier,
+    HeadTuningClassifier,
+    PriorCorrectedClassifier,
+)
+from fedneighbors.errors import PartyRefused
+from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
+from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
+from tests.baselines.test_tabular import OWNER
+
+STARTED = [
+    FedAvgClassifier,
+    FedAvgPlusClassifier,
+    HeadTuningClassifier,
+    PriorCorrectedClassifier,
+]
+
+
+@pytest.fixture(scope="module")
+def average():
+    return FedAvgClassifier(**QUICK).fit(X, Y, parties=OWNER)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("participation", [0.5, 1.0])
+def test_federated_averaging_gives_the_network_of_knn_per_bit_for_bit(participation, standardize):
+    same = QUICK | {"participation": participation, "standardize": standardize}
+
+    rival = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
+    ours = KNNPerClassifier(**same).fit(X, Y, parties=OWNER)
+
+    assert rival.weights_.tobytes() == ours.weights_.tobytes()
+    assert rival.overall_.tolist() == ours.overall_.tolist()
+    np.testing.assert_array_equal(rival.embed(X)[1], ours.embed(X)[1])
+
+
+@pytest.mark.parametrize("method", STARTED)
+def test_a_network_taken_over_serves_like_one_trained_anew(method, average):
+    ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
+
+    anew = method(**QUICK).fit(X, Y, parties=OWNER)
+    from_rival = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    from_ours = method(**QUICK, start=ours).fit(X, Y, parties=OWNER)
+
+    expected = anew.predict_proba(X, OWNER).tobytes()
+    assert from_rival.predict_proba(X, OWNER).tobytes() == expected
+    assert from_ours.predict_proba(X, OWNER).tobytes() == expected
+
+
+def test_taking_a_network_over_leaves_its_owner_as_it_was(average):
+    before = average.weights_.copy()
+
+    FedAvgPlusClassifier(**QUICK, start=average, tuning_rate=0.1).fit(X, Y, parties=OWNER)
+
+    assert average.weights_.tobytes() == before.tobytes()
+    assert set(average.clients_) == set(NAMES)
+
+
+def test_a_clone_takes_the_same_network_over(average):
+    copy = clone(HeadTuningClassifier(start=average, tuning_epochs=3))
+
+    assert copy.start is average
+    assert copy.tuning_epochs == 3
+    assert not hasattr(copy, "clients_")
+
+
+def test_the_average_is_the_same_for_all_its_clients(average):
+    shares = [average.predict_proba(X[:5], [name] * 5) for name in NAMES]
+
+    assert all(each.tobytes() == shares[0].tobytes() for each in shares)
+
+
+@pytest.mark.parametrize("method", [FedAvgPlusClassifier, HeadTuningClassifier])
+def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
+    tuned = method(**QUICK, start=average, tuning_epochs=20, tuning_rate=0.1)
+    tuned.fit(X, Y, parties=OWNER)
+
+    assert tuned.score(X, Y, parties=OWNER) > average.score(X, Y, parties=OWNER) + 0.1
+    assert len({own.tobytes() for own in tuned.clients_.values()}) == len(NAMES)
+
+
+def test_tuning_all_weights_moves_the_body_and_tuning_the_head_does_not(average):
+    whole = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    places = head._ground.head
+
+    for name in NAMES:
+        assert (whole.clients_[name] != average.weights_)[~places].any()
+        assert head.clients_[name].shape == (8 * 10 + 10,)
+        assert (head.clients_[name] != average.weights_[places]).any()
+    assert head.weights_.tobytes() == average.weights_.tobytes()
+
+
+def test_a_client_with_the_priors_of_all_is_not_corrected(average):
+    even_x, even_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
+    start = FedAvgClassifier(**QUICK).fit(even_x, even_y)
+    corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(even_x, even_y)
+
+    np.testing.assert_allclose(
+        corrected.predict_proba(X), start.predict_proba(X), rtol=1e-13, atol=0
+    )
+
+
+def test_a_correction_multiplies_shares_by_the_ratio_of_priors(average):
+    corrected = PriorCorrectedClassifier(**QUICK, start=average, strength=0.5)
+    corrected.fit(X, Y, parties=OWNER)
+
+    name = NAMES[0]
+    counts = np.bincount(Y[name == OWNER], minlength=10)
+    prior = (counts + average.overall_) / (counts.sum() + 1)
+    plain = average.predict_proba(X[:9], [name] * 9)
+    expected = plain * (prior / average.overall_) ** 0.5
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        corrected.predict_proba(X[:9], [name] * 9), expected, rtol=1e-12, atol=0
+    )
+
+
+def test_without_strength_nothing_is_corrected(average):
+    corrected = PriorCorrectedClassifier(**QUICK, start=average, strength=0.0)
+    corrected.fit(X, Y, parties=OWNER)
+
+    np.testing.assert_allclose(
+        corrected.predict_proba(X, OWNER), average.predict_proba(X, OWNER), rtol=1e-13, atol=0
+    )
+
+
+@pytest.mark.parametrize("method", STARTED)
+def test_a_client_that_comes_later_does_as_those_that_were_there(method, average):
+    """One whose rows, and name, were in the training makes the same of the network."""
+    found = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    name = NAMES[0]
+    rows = name == OWNER
+    kept = found.clients_.pop(name)
+
+    found.add_client(name, X[rows], Y[rows])
+
+    np.testing.assert_allclose(found.clients_[name], kept, rtol=1e-4, atol=1e-6)
+
+
+def test_a_client_that_comes_to_the_average_gets_the_average(average):
+    found = FedAvgClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+
+    found.add_client("new", NEW_X, NEW_Y)
+
+    expected = np.exp(average.embed(X)[1])
+    assert found.predict_proba(X, ["new"] * len(X)).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "words"),
+    [
+        ({"start": "network"}, TypeError, "expected start as a fitted KNNPerClassifier or rival"),
+        ({"tuning_epochs": 0}, ValueError, "expected tuning_epochs as an integer of 1 or more"),
+        ({"tuning_rate": 0.0}, ValueError, "expected tuning_rate above 0, got 0.0"),
+    ],
+)
+def test_parameters_are_checked_with_the_way_out(changed, kind, words):
+    with pytest.raises(kind, match=words):
+        FedAvgPlusClassifier(**QUICK | changed).fit(X, Y, parties=OWNER)
+
+
+def test_a_network_for_other_rows_or_labels_is_refused(average):
+    with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(60,\)"):
+        FedAvgClassifier(start=average).fit(X[:, 4:], Y)
+    with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(64, 2\)"):
+        FedAvgClassifier(start=average).fit(np.stack([X, X], axis=2), Y)
+    with pytest.raises(ValueError, match=r"y has \[11\] besides; name all labels"):
+        FedAvgClassifier(start=average).fit(X, np.where(Y == 1, 11, Y))
+
+
+def test_a_network_that_predicts_numbers_is_refused():
+    numbers = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
+
+    with pytest.raises(TypeError, match=r"a fitted KNNPerClassifier or rival, got KNNPerRegressor"):
+        FedAvgClassifier(start=numbers).fit(X, Y)
+
+
+def test_training_that_diverges_names_the_client_and_the_way_out():
+    with pytest.raises(PartyRefused, match="training has diverged: lower the learning rate"):
+        FedAvgClassifier(**QUICK | {"learning_rate": 1e6}).fit(X, Y, parties=OWNER)

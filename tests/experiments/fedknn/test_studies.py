@@ -1,0 +1,293 @@
+"""The experiments on small collections: their records say what they measured."""
+
+from dataclasses import replace
+
+import pytest
+
+from experiments.fedknn import (
+    breakdown,
+    budgets,
+    collections,
+    costs,
+    measuring,
+    sweeps,
+    targets,
+    validation,
+)
+from experiments.fedknn.catalog import EXPERIMENTS
+from experiments.fedknn.cells import Cell, Place
+from experiments.fedknn.collections import Collection
+from experiments.fedknn.contenders import ALGORITHMS
+from experiments.fedknn.journal import Journal
+from experiments.fedknn.measuring import Measuring, Task, measure
+from experiments.fedknn.trials import Trial
+from experiments.harness import silent
+from fedneighbors.datasets._graphs_generator import synthetic_graphs
+from fedneighbors.errors import RecordError
+from fedneighbors.records import RunRecord, read_record, write_record
+
+GRAPHS = synthetic_graphs(
+    300, mean_edges=6, n_node_labels=4, n_edge_labels=2, n_patterns=10, seed=0
+).graphs
+WORDS = [f"{a}{b}{c}" for a in ("neigh", "feder") for b in "abcdefg" for c in ("bor", "ated", "s")]
+SMALL = {
+    "SYN": Collection("SYN", "graph_edit", GRAPHS, "SYN", 1.0, is_costly=True),
+    "titles": Collection("titles", "edit", WORDS * 8, "DBLP", 1.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_collections(monkeypatch):
+    forget_collections()
+    monkeypatch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
+    yield
+    forget_collections()
+
+
+def forget_collections():
+    for kept in (measuring._loaded, measuring._part, measuring._ready):
+        kept.cache_clear()
+
+
+def cells_of(table):
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def table_of(found, name):
+    return cells_of(next(table for table in found.tables if table.name == name))
+
+
+def require_drawable(found, tmp_path):
+    record = RunRecord("fedknn.test", found.parameters, tables=found.tables, figures=found.figures)
+    write_record(record, tmp_path / "record.jsonl")
+    assert read_record(tmp_path / "record.jsonl") == record
+    names = {table.name: table.columns for table in found.tables}
+    for figure in found.figures:
+        shown = {figure.x, figure.y, figure.hue, figure.facet} - {""}
+        assert shown <= set(names[figure.table])
+
+
+def test_every_experiment_is_listed_under_its_own_name():
+    assert {
+        "fedknn.k", "fedknn.providers", "fedknn.epsilon", "fedknn.local_cost", "fedknn.latency",
+        "fedknn.breakdown", "fedknn.scalability", "fedknn.ablation", "fedknn.costs",
+        "fedknn.targets", "fedknn.replay",
+    } == set(EXPERIMENTS)  # fmt: skip
+    for name, study in EXPERIMENTS.items():
+        assert (study.name, bool(study.title), bool(study.description)) == (name, True, True)
+
+
+TASKS = [
+    Task(name, Place("skewed", 4), (3, 20), tuple(ALGORITHMS), n_queries=3, limit_s=30.0)
+    for name in SMALL
+]
+
+
+@pytest.fixture(scope="module")
+def trials():
+    return measure_all(TASKS)
+
+
+def measure_all(tasks, **how):
+    patch = pytest.MonkeyPatch()
+    patch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
+    forget_collections()
+    found = measure(tasks, Measuring(**how))
+    patch.undo()
+    return found
+
+
+def test_every_algorithm_is_measured_on_the_same_queries(trials):
+    for task in TASKS:
+        own = [trial for trial in trials if trial.collection == task.collection]
+        asked = {(trial.k, trial.algorithm, trial.query) for trial in own}
+
+        assert len(own) == len(asked) == 2 * 3 * len(ALGORITHMS)
+        assert len({trial.query for trial in own}) == 3
+        assert not any(trial.late for trial in own)
+
+
+def test_algorithms_agree_on_the_farthest_neighbor_and_ask_for_enough(trials):
+    for trial in trials:
+        same = [
+            other.farthest
+            for other in trials
+            if (other.collection, other.query, other.k) == (trial.collection, trial.query, trial.k)
+        ]
+
+        assert set(same) == {trial.farthest}
+        assert trial.asked >= trial.k
+        assert 0 < trial.local_most_s <= trial.local_sum_s
+        assert trial.search_s <= trial.local_sum_s
+        assert trial.n_exchanges >= 1
+
+
+def test_the_baseline_asks_for_k_of_each_provider_and_dann_for_fewer(trials):
+    for trial in trials:
+        if trial.algorithm == "baseline":
+            assert trial.wanted_first == 4 * trial.k
+            assert trial.n_exchanges == 1
+        if trial.algorithm == "dann":
+            assert trial.wanted_first < 4 * trial.k
+
+
+def test_latency_is_the_way_and_a_round_trip_for_every_exchange(trials):
+    for trial in trials:
+        own = trial.way_s + trial.broker_s + trial.carrying_s
+
+        assert trial.latency_s(0.0) == own
+        assert trial.latency_s(10.0) == pytest.approx(own + 10 * trial.n_exchanges)
+
+
+def test_a_trial_survives_the_way_between_processes(trials):
+    assert [Trial.from_bytes(trial.to_bytes()) for trial in trials] == trials
+
+
+def test_a_late_search_counts_at_the_limit_for_every_algorithm():
+    task = Task("SYN", Place("uniform", 3), (2, 5), tuple(ALGORITHMS), n_queries=2, limit_s=0.0)
+
+    found = measure_all([task])
+
+    assert {trial.latency_s() for trial in found} == {0.0}
+    assert all(trial.late for trial in found)
+
+
+def test_a_count_that_takes_too_long_ends_with_its_process():
+    hard = synthetic_graphs(
+        40, mean_edges=60, density=0.1, n_node_labels=1, n_edge_labels=1, n_patterns=2, seed=0
+    ).graphs
+    collection = Collection("hard", "graph_edit", hard, "SYN", 1.0, is_costly=True)
+    cell = Cell(collection, Place("uniform", 2), seed=0, limit_s=0.01)
+
+    trial = cell.trial_apart(0, 20, "hufu")
+
+    assert trial.late
+
+
+def test_a_journal_takes_the_place_of_measuring_anew(tmp_path, monkeypatch):
+    journal = tmp_path / "searches.jsonl"
+    whole = measure(TASKS, Measuring(journal=journal))
+    lines = journal.read_text().splitlines(keepends=True)
+
+    journal.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted in its last line
+    again = measure(TASKS, Measuring(journal=journal))
+
+    assert len(lines) == len(whole)
+    assert [trial for trial in again if trial in whole] == whole[:-1]
+    monkeypatch.setattr(measuring, "Cell", None)
+    forget_collections()
+    assert measure(TASKS, Measuring(journal=journal)) == again
+
+
+def test_a_journal_does_not_answer_for_another_seed_limit_or_place(tmp_path):
+    journal = Journal(tmp_path / "searches.jsonl", seed=3)
+    place = Place("uniform", 4)
+    task = Task("titles", place, (4,), ("dann",), 1, limit_s=2.0)
+    journal.add(Trial("titles", "uniform", 10, 4, 4, "dann", 7, late=True, limit_s=2.0))
+
+    assert list(journal.of_query(task, 7, 10)) == [(4, "dann")]
+    others = [
+        replace(task, limit_s=3.0),
+        replace(task, ks=(5,)),
+        replace(task, algorithms=("dann*",)),
+        replace(task, place=Place("skewed", 4)),
+        replace(task, place=Place("uniform", 8)),
+        replace(task, collection="SYN"),
+    ]
+    assert [journal.of_query(other, 7, 10) for other in others] == [{}] * len(others)
+    assert journal.of_query(task, 8, 10) == journal.of_query(task, 7, 11) == {}
+    assert Journal(tmp_path / "searches.jsonl", seed=4).of_query(task, 7, 10) == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{}", '{"seed": 0, "trial": {"k": 3}}', "no json", "[]", "NO_SEED"]
+)
+def test_a_journal_that_is_none_is_refused_by_line(tmp_path, line):
+    path = tmp_path / "searches.jsonl"
+    Journal(path, seed=0).add(Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0))
+    first = path.read_text()
+    path.write_text(first + line.replace("NO_SEED", first.strip().replace("seed", "root")) + "\n")
+
+    with pytest.raises(RecordError, match=r"searches\.jsonl, line 2"):
+        measure(TASKS[:1], Measuring(journal=path))
+
+
+def test_a_sweep_leaves_curves_and_speedups(tmp_path):
+    sweep = sweeps.Sweep(
+        axis=sweeps.K, collections=("SYN", "titles", "genomes"), splits=("uniform", "skewed"),
+        algorithms=sweeps.RIVALS, ks=(2, 8), parties=(3,), title="t", caption="c",
+        claims={("SYN", "skewed"): sweeps.Claim({"hufu": 4.8})},
+    )  # fmt: skip
+    effort = sweeps.Effort({"SYN": 2, "titles": 2}, limit_s=30.0)
+
+    found = sweeps.examine(sweep, effort, Measuring())
+
+    assert len(table_of(found, "overview")) == 2 * 2 * 2 * len(sweeps.RIVALS)
+    speedups = table_of(found, "speedups")
+    assert [row["paper, dann*"] for row in speedups if row["paper, dann*"] is not None] == [4.8] * 2
+    assert len(found.figures) == 4
+    require_drawable(found, tmp_path)
+
+
+def test_the_budget_study_puts_dann_star_beside_its_bounds(tmp_path):
+    plan = budgets.Plan((("titles", 2),), ("0.1", "8"))
+
+    found = budgets.examine(plan, Measuring())
+
+    rows = [row for row in table_of(found, "budgets") if row["collection"] == "titles, uniform"]
+    asked = {(row["algorithm"], row["epsilon"]): row["objects asked"] for row in rows}
+    assert asked["dann", 8.0] <= asked["dann*", 8.0] <= asked["baseline", 8.0]
+    require_drawable(found, tmp_path)
+
+
+def test_the_other_studies_leave_tables_that_can_be_drawn(tmp_path):
+    effort = sweeps.Effort({"titles": 2, "SYN": 1}, limit_s=30.0)
+
+    local = costs.examine(effort, Measuring())
+    wanted = targets.examine(targets.Plan((("titles", 2, (8, 16)),), 30.0), Measuring())
+    real = validation.examine(
+        validation.Plan(("titles",), (4,), 1, delay_s=0.001), seed=0, progress=silent
+    )
+
+    assert {row["collection"] for row in table_of(local, "costs")} == {"titles", "SYN"}
+    assert {row["collection"] for row in table_of(wanted, "targets")} == {"titles"}
+    assert all(row["linked, ratio"] > 0 for row in table_of(real, "ratios"))
+    for found in (local, wanted, real):
+        require_drawable(found, tmp_path)
+
+
+def test_broken_down_seconds_add_up_to_the_latency(trials):
+    rows = cells_of(breakdown.broken_down(trials))
+
+    for row in rows:
+        own = [
+            t
+            for t in trials
+            if (t.collection, t.split, t.algorithm)
+            == (row["collection"], row["split"], row["algorithm"])
+        ]
+        parts = ("network_s", "local_s", "bounds_s", "broker_s", "messages_s")
+        mean = sum(trial.latency_s() for trial in own) / len(own)
+        assert sum(row[part] for part in parts) == pytest.approx(mean, rel=1e-9)
+
+
+def test_longer_round_trips_cost_more_exchanges_more(trials):
+    rows = cells_of(breakdown.delayed(trials))
+
+    by_name = {(r["collection"], r["algorithm"], r["round trip, ms"]): r["latency_s"] for r in rows}
+    for where in {row["collection"] for row in rows}:
+        growth = {
+            name: by_name[where, name, 243.0] - by_name[where, name, 0.0]
+            for name in ("baseline", "dann")
+        }
+        assert growth["baseline"] == pytest.approx(0.243)
+        assert growth["dann"] > growth["baseline"]
+
+
+def test_a_smaller_part_begins_a_larger_one_and_has_its_queries():
+    small, large = (SMALL["SYN"].part(n, seed=1) for n in (50, 200))
+
+    assert small.objects == large.objects[:50]
+    assert len(set(small.objects)) > 10
+    assert small.queries(5, seed=1) == large.queries(5, seed=1) == list(range(5))
+    assert SMALL["SYN"].queries(3, seed=1) == SMALL["SYN"].queries(6, seed=1)[:3]

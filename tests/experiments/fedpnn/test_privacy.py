@@ -1,0 +1,71 @@
+"""The study of budgets: bounds that are declared, noise that can be drawn again."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from experiments.fedpnn.catalog import EXPERIMENTS
+from experiments.fedpnn.privacy import (
+    CASES,
+    DIAGNOSTIC,
+    GUARDS,
+    rows_of,
+    score_private,
+)
+from fedneighbors.records import read_record, write_record
+
+GRADES = "Breast Cancer Wisconsin"
+
+
+def test_a_quick_run_scores_every_guard_and_can_be_read_again(tmp_path):
+    write_record(EXPERIMENTS["fedpnn.privacy"].run(quick=True), tmp_path / "record.jsonl")
+
+    scores, exact = (
+        [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        for table in read_record(tmp_path / "record.jsonl").tables
+    )
+
+    assert {(row["noise"], row["epsilon"]) for row in scores} == {
+        (guard, epsilon) for guard in GUARDS for epsilon in (1.0, 8.0)
+    }
+    assert [row["set"] for row in exact] == [GRADES]
+    assert all(row["balanced accuracy"] > 0.9 for row in scores + exact)  # noise is seeded
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_score_of_seeded_noise_can_be_made_again(guard):
+    first, again = (score_private(GRADES, 3, 1, guard, "1") for _ in range(2))
+
+    assert first == again
+    assert score_private(GRADES, 3, 1, guard, "1/10") != first
+
+
+def test_documented_bounds_are_those_that_scikit_learn_prints():
+    printed = load_breast_cancer().DESCR
+
+    assert len(DIAGNOSTIC.low) == len(DIAGNOSTIC.high) == 30
+    for low, high in zip(DIAGNOSTIC.low, DIAGNOSTIC.high, strict=True):
+        assert any(line.split()[-2:] == [str(low), str(high)] for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_has_bounds_of_every_column_and_a_rarer_class(name):
+    x, y, bounds = rows_of(CASES[name])
+
+    assert bounds.shape == (x.shape[1], 2)
+    assert (bounds[:, 0] < bounds[:, 1]).all()
+    assert 0 < y.mean() < 0.5
+    if CASES[name].told_missing:
+        n = x.shape[1] // 2
+        assert (x[:, n:] == np.isnan(x[:, :n])).all()
+
+
+def test_wider_bounds_have_the_same_middles():
+    narrow, wide = (rows_of(CASES[name])[2] for name in list(CASES)[:2])
+
+    np.testing.assert_allclose(wide.mean(axis=1), narrow.mean(axis=1))
+    np.testing.assert_allclose(np.diff(wide), 2 * np.diff(narrow))
+
+
+def test_what_would_drown_is_left_out():
+    assert score_private("Polish bankruptcy, year 1", 0, 0, "Laplace", "1/10") is None

@@ -1,0 +1,264 @@
+"""The experiments leave tables that say what was measured."""
+
+import numpy as np
+import pytest
+
+from experiments.fedpnn.catalog import EXPERIMENTS
+from experiments.fedpnn.generated import (
+    BRIEF,
+    GENERATORS,
+    OMENTUM,
+    SINGLE,
+    real_rows,
+    synthetic_rows,
+)
+from experiments.fedpnn.journal import recalled
+from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
+from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
+from experiments.fedpnn.real import OURS, SETS, interval, load_set
+from experiments.fedpnn.sensitivity import steps
+from experiments.harness import silent
+from fedneighbors.baselines._tabular import RIVALS
+from fedneighbors.datasets._omentum import omentum_surrogate
+from fedneighbors.errors import RecordError
+from fedneighbors.records import read_record, write_record
+from fedneighbors.runs._fedpnn import run
+
+
+def as_dicts(table):
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """Runs an experiment once, and returns its record, read again, and its journal."""
+    kept = {}
+
+    def run_once(name):
+        if name not in kept:
+            folder = tmp_path_factory.mktemp(name)
+            record = EXPERIMENTS[name].run(quick=True, journal=folder / "journal.jsonl")
+            write_record(record, folder / "record.jsonl")
+            kept[name] = read_record(folder / "record.jsonl"), folder / "journal.jsonl"
+        return kept[name]
+
+    return run_once
+
+
+@pytest.fixture
+def table7(quick_run):
+    return {table.name: as_dicts(table) for table in quick_run("fedpnn.table7")[0].tables}
+
+
+@pytest.mark.parametrize("name", ["fedpnn.real", "fedpnn.noniid"])
+def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
+    record = EXPERIMENTS[name].run(quick=True)
+    write_record(record, tmp_path / "record.jsonl")
+
+    (table,) = read_record(tmp_path / "record.jsonl").tables
+    rows = as_dicts(table)
+
+    assert {row["method"] for row in rows} >= {OURS, *RIVALS}
+    assert all(0.4 < row["ROC-AUC"] <= 1 for row in rows)
+    assert all(row["balanced accuracy"] > 0.9 for row in rows if row["method"] == OURS)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "n_rare"),
+    list(zip(SETS, [(699, 9), (7027, 64), (14240, 29)], [241, 271, 23], strict=True)),
+)
+def test_sets_keep_their_missing_cells_and_their_rare_class(name, shape, n_rare):
+    x, y = load_set(name)
+
+    assert x.shape == shape
+    assert y.sum() == n_rare
+    assert np.isnan(x).any() == (name != "Credit card, subset")
+
+
+def test_an_interval_of_overlapping_training_sets_is_wider_than_that_of_a_mean():
+    gaps = [0.1, 0.3, 0.2, 0.4]
+
+    low, high = interval(gaps)
+
+    assert (low + high) / 2 == pytest.approx(0.25)
+    # t of 3 degrees 3.1824, deviation .1291, 1/4 + 1 in place of 1/4
+    assert high - low == pytest.approx(2 * 3.182446 * 0.1290994 * np.sqrt(1.25), rel=1e-5)
+
+
+def test_a_run_on_a_table_is_scored_beside_rivals_and_says_what_is_exposed():
+    x, y = load_set("Breast Cancer Wisconsin")
+    names = tuple(f"c{j}" for j in range(9))
+    owner = np.array(["a", "b", "c"])[np.arange(len(y)) % 3]
+
+    model, record = run(x, y, owner, feature_names=names, progress=silent)
+
+    tables = {table.name: table for table in record.tables}
+    summary, exposure = as_dicts(tables["summary"]), as_dicts(tables["exposure"])
+    assert summary[0]["balanced accuracy"] > 0.93
+    assert summary[-1]["balanced accuracy"] == 0.5
+    assert [row["party"] for row in exposure] == ["a", "b", "c"]
+    assert all(row["fewest"] >= 5 and row["risk"] <= 0.2 for row in exposure)
+    assert model.feature_names_in_.tolist() == list(names)
+
+
+def test_table_7_has_every_node_with_the_papers_figures_beside_ours(table7):
+    rows = table7["clients"]
+    per_generator = [(f"client {c}", stage) for stage in (LOCAL, MERGED) for c in (1, 2)]
+    per_generator += [(SERVER, MERGED), (REAL, MERGED)]
+
+    assert [(r["generator"], r["node"], r["centers are"]) for r in rows] == [
+        (generator, *place) for generator in GENERATORS for place in per_generator
+    ]
+    printed = [(r["AUC (paper)"], r["positive centers (paper)"]) for r in rows]
+    vanilla = [(1.0, 27), (0.988, 28), (0.976, 17), (0.927, 17), (0.957, 17)]
+    modified = [(1.0, 27), (1.0, 27), (1.0, 18), (1.0, 18), (0.989, 18)]
+    assert printed[:12] == [*vanilla, (None, None), *modified, (None, None)]
+    assert set(printed[12:]) == {(None, None)}
+    assert all(0 <= r["balanced accuracy"] <= 1 and r["negative centers"] >= 1 for r in rows)
+
+
+def test_table_7_says_what_its_rows_promise_and_what_real_ones_keep(table7):
+    worth, promises = table7["worth"], table7["promises"]
+    of_fedpnn = [row for row in worth if row["classifier"] == "FedPNN"]
+    ours = [row for row in promises if row["tested on"] == "real rows, ours"]
+
+    assert len(worth) == 2 * len(GENERATORS)
+    for row in worth:
+        gap = row["synthetic on synthetic"] - row["synthetic on real"]
+        assert row["gap"] == pytest.approx(gap, abs=1e-12)
+        assert row["real on real"] > 0.85
+    assert [r["balanced accuracy"] for r in ours] == [r["synthetic on real"] for r in of_fedpnn]
+    assert {r["generator"] for r in promises if r["tested on"] == "synthetic rows, paper"} == {
+        VANILLA,
+        MODIFIED,
+    }
+
+
+def test_similarity_is_told_of_each_class_and_of_their_mean(table7):
+    rows = {(r["generator"], r["measure"], r["class"]): r for r in table7["similarity"]}
+    (size,) = table7["sets"]
+
+    own = [rows[MODIFIED, "KSComplement", which] for which in ("negative", "positive", "mean")]
+    assert own[2]["ours"] == pytest.approx((own[0]["ours"] + own[1]["ours"]) / 2)
+    assert [row["paper"] for row in own] == [0.877, 0.886, 0.8815]
+    assert all(0 <= row["ours"] <= 1 for row in rows.values())
+    assert (size["rows"], size["synthetic rows"], size["synthetic rows (paper)"]) == (699, 916, 916)
+
+
+@pytest.mark.parametrize(
+    ("measure", "means"),
+    [
+        ("shape", [(0.8635, 0.882), (0.716, 0.676), (0.8535, 0.804), (0.7706, 0.293)]),
+        ("correlation", [(0.878, 0.878), (0.916, 0.916), (0.918, 0.920), (0.783, 0.913)]),
+    ],
+)
+def test_figures_of_both_classes_have_the_means_that_the_paper_prints(measure, means):
+    """Tables 5 and 6, which print the mean beside the two; rounded or cut to three places."""
+    for paper, (vanilla, modified) in zip(PRINTED.values(), means, strict=True):
+        for generator, mean in ((VANILLA, vanilla), (MODIFIED, modified)):
+            both = getattr(paper.similarity[generator], measure)
+            assert np.mean(both) == pytest.approx(mean, abs=1.1e-3)
+
+
+def test_one_epoch_of_each_generator_makes_as_many_rows_as_asked_of_both_classes():
+    real = real_rows("Breast Cancer Wisconsin", 0)
+
+    for generator in (SINGLE, BRIEF):
+        x, y = synthetic_rows("Breast Cancer Wisconsin", generator, real, seed=0, quick=True)
+
+        assert x.shape == (916, 9)
+        assert np.bincount(y).tolist() == [458, 458]
+
+
+def test_columns_of_omentum_are_chosen_by_the_rows_that_generators_see(tmp_path, monkeypatch):
+    data = omentum_surrogate(n_features=600)
+    x = data.x[np.argsort(-data.y, kind="stable")[:200]].round(3)
+    x[:77, 599] += 9
+    header = [f"@attribute g{j} real" for j in range(600)]
+    labels = ["Omentum"] * 77 + ["Other"] * 123
+    rows = [",".join([*map(str, row), label]) for row, label in zip(x, labels, strict=True)]
+    (tmp_path / "fedpnn").mkdir()
+    text = "\n".join([*header, "@attribute Tissue {Omentum,Other}", "@data", *rows])
+    (tmp_path / "fedpnn" / "OVA_Omentum.arff").write_text(text)
+    monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
+
+    real = real_rows(OMENTUM, 0)
+
+    assert real.title == "OVA Omentum"
+    assert (real.train[0].shape, real.test[0].shape) == ((140, 500), (60, 500))
+    (x_train, y_train), (x_test, y_test) = real.train, real.test
+    for part, label in ((x_train, y_train), (x_test, y_test)):
+        assert part[label == 1, -1].min() > part[label == 0, -1].mean() + 3
+
+
+def test_nodes_of_rows_that_lie_apart_make_no_mistake_and_share_the_servers_centers():
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    x = rng.normal(size=(400, 3)) * 0.1 + 5 * y[:, None]
+
+    scores = score_nodes((x[:300], y[:300]), (x[300:], y[300:]), (0.1, 0.1), seed=0)
+
+    assert all(score.balanced_accuracy == score.roc_auc == 1 for score in scores)
+    merged = {score.centers for score in scores if score.stage == MERGED}
+    assert len(merged) == 1
+    assert [score.node for score in scores] == ["client 1", "client 2"] * 2 + [SERVER, REAL]
+
+
+def test_steps_of_a_sweep_stay_above_zero():
+    assert steps(0.17) == [0.09, 0.11, 0.13, 0.15, 0.17, 0.19, 0.21, 0.23, 0.25]
+    assert steps(0.05) == [0.01, 0.03, 0.05, 0.07, 0.09, 0.11, 0.13]
+    assert steps(0.19, quick=True) == [0.17, 0.19, 0.21]
+
+
+def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(quick_run):
+    record, _ = quick_run("fedpnn.sensitivity")
+
+    tables = {table.name: table for table in record.tables}
+    for name, best in (("server", 0.17), ("client", 0.19)):
+        table = tables[name]
+        by_class = as_dicts(tables[f"{name}-centers"])
+        assert [row["centers"] for row in by_class if row["centers of"] == "real, negative"] == [
+            row["negative centers"] for row in as_dicts(table) if row["rows"] == "real"
+        ]
+        for kind in ("synthetic", "synthetic, tested on real", "real"):
+            own = [row for row in as_dicts(table) if row["rows"] == kind]
+            assert [row["Dthr"] for row in own] == steps(best, quick=True)
+            assert own[0]["centers"] > own[-1]["centers"]
+            assert all(
+                row["centers"] == row["negative centers"] + row["positive centers"] for row in own
+            )
+
+
+@pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity"])
+def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, quick_run, tmp_path):
+    first, journal = quick_run(name)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    torn = tmp_path / "journal.jsonl"
+    torn.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
+
+    again = EXPERIMENTS[name].run(quick=True, journal=torn)
+
+    assert again.tables == first.tables
+    assert torn.read_bytes() == b"".join(lines)
+
+
+def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
+    made = []
+
+    def outcome(job, path=tmp_path / "journal.jsonl"):
+        return recalled(
+            path, job, measure=lambda: made.append(job) or {"at": job}, encode=dict, decode=dict
+        )
+
+    answers = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
+
+    assert answers == [{"at": ["a", 1]}, {"at": ["a", 1]}, {"at": ["a", 2]}, {"at": ["a", 1]}]
+    assert made == [["a", 1], ["a", 2], ["a", 1]]
+
+
+def test_a_line_that_is_no_measurement_is_refused_with_its_number(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
+
+    with pytest.raises(RecordError, match=r"journal\.jsonl, line 2"):
+        recalled(path, ["a"], measure=dict, encode=dict, decode=dict)

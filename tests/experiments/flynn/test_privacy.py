@@ -1,0 +1,283 @@
+"""The study under privacy: its shortcut releases what parties release; its tables add up."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.flynn import privacy
+from experiments.flynn.catalog import EXPERIMENTS
+from experiments.flynn.privacy_curves import BEST, BEST_DIVIDED, Key, gain, means
+from experiments.flynn.privacy_releases import (
+    Setting,
+    exact_model,
+    hash_set,
+    private_model,
+    score,
+)
+from experiments.flynn.privacy_sets import (
+    CENTRAL,
+    DEFAULT_PICKS,
+    DEFAULTS,
+    EXACT,
+    EXACT_PRINTED,
+    LOCAL,
+    PICKED,
+    Digits,
+    Generated,
+    Grid,
+    Point,
+    RealTable,
+)
+from experiments.harness import silent
+from fedneighbors.datasets import synthetic_private
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
+from fedneighbors.methods.flynn.private.protocol import coordinate_private
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.metrics import balanced_accuracy
+from fedneighbors.partition import iid
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.records import read_record, write_record
+
+PUBLIC = ("classes", "n_rows", "scaling")
+PAPER = Privacy(1, mechanism="paper", public=PUBLIC)
+SETTING = Setting(300, 3, 15)
+SEED = 100  # none of the sets that are reported
+
+
+def cells(found, name):
+    """Rows of a table as dicts."""
+    table = next(table for table in found.tables if table.name == name)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def streams(n_parties):
+    """A source of bits for each party, the same at every call."""
+    return [np.random.default_rng([9, party]).bytes for party in range(n_parties)]
+
+
+@pytest.fixture(scope="module")
+def parts():
+    train, test = synthetic_private(600, seed=SEED, n_test=200).train_test()
+    return (train.x, train.y), (test.x, test.y)
+
+
+def trained_by_parties(train, owners, policy, decay, class_normalized):
+    """The model of the library's parties and coordinator, each party's noise from its stream."""
+    settings = FlyNNSettings(
+        n_units=SETTING.n_units,
+        n_inputs=SETTING.n_inputs,
+        n_active=SETTING.n_active,
+        decay=decay,
+        standardize=False,
+        expand=None,
+        class_normalized=class_normalized,
+        seed=SEED,
+    )
+    x, y = train
+    names = np.unique(owners)
+    with ExitStack() as stack:
+        parties = []
+        for name, bits in zip(names, streams(len(names)), strict=True):
+            ledger = stack.enter_context(Ledger(":memory:", party=str(name)))
+            ledger.set_budget("table", policy.total)
+            rows = owners == name
+            parties.append(
+                PrivateFlyNNParty(
+                    str(name), x[rows], y[rows], privacy=policy, ledger=ledger, bits=bits
+                )
+            )
+        sums = "masked" if policy.mechanism == "central" else "plain"
+        return run(coordinate_private(settings, policy), parties, sums=sums).result
+
+
+@pytest.mark.parametrize(
+    ("policy", "n_parties", "decay"),
+    [
+        (Privacy(1, mechanism="local", public=PUBLIC), 2, None),
+        (Privacy(1, 1e-6, "central", public=PUBLIC), 2, None),
+        (Privacy(0.5, 1e-6, "central", public=PUBLIC), 8, 0.9),
+        (Privacy(1, mechanism="paper", public=PUBLIC, n_picks=20), 2, 0.9),
+        (PAPER, 2, 0.9),
+        (replace(PAPER, epsilon=2, n_picks=20, accounting="paper", n_parties=2), 2, 0.9),
+    ],
+    ids=["local", "central", "central of 8", "paper", "paper, default T", "paper, divided"],
+)
+def test_the_shortcut_releases_what_parties_behind_ledgers_release(parts, policy, n_parties, decay):
+    train, test = parts
+    owners = iid(len(train[1]), n_parties, seed=3)
+    options = {"decay": decay, "class_normalized": decay is None}
+    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+
+    ours = private_model(hashed, policy, bits=streams(n_parties), **options)
+    theirs = trained_by_parties(train, owners, policy, **options)
+
+    assert (ours.counts == theirs.counts).all()
+    assert ours.noise_variance == theirs.noise_variance
+    assert ours.plan.same_as(theirs.plan)
+    assert theirs.guarantee.startswith(ours.guarantee)
+    guess = np.argmin(theirs.novelty(test[0]), axis=1)
+    assert score(ours, hashed) == balanced_accuracy(hashed.truth, guess)
+
+
+def test_the_model_without_privacy_is_the_estimator_s(parts):
+    train, test = parts
+    owners = iid(len(train[1]), 2, seed=3)
+    printed = {"decay": 0.9, "class_normalized": False}
+
+    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+    model = FlyNNClassifier(
+        300, 3, 15, standardize=False, expand=None, random_state=SEED, **printed
+    ).fit(*train)
+
+    assert (exact_model(hashed, **printed).counts == model.model_.counts).all()
+    expected = balanced_accuracy(test[1], model.predict(test[0]))
+    assert score(exact_model(hashed, **printed), hashed) == expected
+
+
+def test_half_of_epsilon_for_each_of_two_parties_is_one_mechanism_under_both_accountings(parts):
+    train, test = parts
+    owners = iid(len(train[1]), 2, seed=3)
+    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+    whole = Privacy(1, mechanism="paper", n_picks=20)
+    printed = Privacy(2, mechanism="paper", n_picks=20, accounting="paper")
+
+    models = [private_model(hashed, policy, bits=streams(2)) for policy in (whole, printed)]
+
+    assert (models[0].counts == models[1].counts).all()
+
+
+GRID = Grid((0.5, 1.0), (4, 20), (SETTING, Setting(300, 3, 30)))
+PLAN = privacy.Plan((Generated(400, 2), Digits("digits", 1), RealTable("wine", 2, True)), GRID)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return privacy.examine(PLAN, seed=SEED, n_jobs=1, progress=silent)
+
+
+def test_picks_are_shown_for_every_setting_epsilon_and_number(found):
+    rows = cells(found, "picks-400")
+
+    lines = ["epsilon = 0.5", "epsilon = 1", EXACT_PRINTED]
+    wanted = {(s.name, line, t) for s in GRID.settings for line in lines for t in (4, 10, 20)}
+    assert {(row["setting"], row["line"], row["T"]) for row in rows} == wanted  # 10 is the default
+    assert len(rows) == len(wanted)
+
+
+def test_the_best_number_of_picks_is_that_of_the_best_mean(found):
+    by_picks = {
+        (row["line"], row["T"]): row["balanced accuracy"]
+        for row in cells(found, "picks-400")
+        if row["setting"] == SETTING.name
+    }
+    lines = {
+        (row["line"], row["epsilon"]): row
+        for row in cells(found, "epsilon-400")
+        if row["setting"] == SETTING.name
+    }
+
+    for epsilon in GRID.epsilons:
+        best = lines[BEST, epsilon]
+        scores = {t: by_picks[f"epsilon = {epsilon:g}", t] for t in (4, 10, 20)}
+        assert best["balanced accuracy"] == max(scores.values()) == scores[best["T"]]
+        default = lines[DEFAULT_PICKS, epsilon]
+        assert (default["T"], default["balanced accuracy"]) == (10, scores[10])
+    divided, whole = lines[BEST_DIVIDED, 1.0], lines[BEST, 0.5]
+    assert divided["balanced accuracy"] == whole["balanced accuracy"]
+
+
+def test_the_table_of_epsilon_has_a_line_for_every_mechanism(found):
+    for name in ("epsilon-400", "epsilon-digits-3-vs-8"):
+        lines = {row["line"] for row in cells(found, name)}
+        assert lines == {EXACT, EXACT_PRINTED, LOCAL, CENTRAL, BEST, BEST_DIVIDED, DEFAULT_PICKS}
+    lines = {(row["data"], row["mechanism"]) for row in cells(found, "defaults")}
+    assert {line for data, line in lines if data == "n=400"} == {
+        EXACT,
+        LOCAL,
+        CENTRAL,
+        DEFAULT_PICKS,
+    }
+
+
+def test_means_are_those_of_the_sets(found):
+    sets = cells(found, "sets")
+    rows = [row for row in cells(found, "defaults") if row["data"] == "n=400"]
+
+    assert [row["seed"] for row in sets] == [100, 101]
+    for row in rows:
+        if row["epsilon"] == 1.0:
+            scores = [each[f"{row['mechanism']}, {DEFAULTS}"] for each in sets]
+            assert row["balanced accuracy"] == pytest.approx(np.mean(scores))
+            error = np.std(scores, ddof=1) / np.sqrt(2)
+            assert row["standard error"] == pytest.approx(error)
+
+
+def test_a_loss_on_a_real_table_is_the_mean_of_paired_differences(found):
+    (row,) = cells(found, "tables")
+
+    assert (row["set"], row["repetitions"], row["test rows surely unseen"]) == ("wine", 2, True)
+    assert row["loss"] == pytest.approx(row["no privacy"] - row["central"])
+    assert row["standard error from test rows"] > 0
+
+
+def test_a_gain_pairs_repetitions_by_their_seed():
+    values = {("a", 0): 0.5, ("a", 1): 0.7, ("b", 0): 0.6, ("b", 1): 0.9, ("b", 2): 0.1}
+    points = [Point("d", "s", line, seed, value) for (line, seed), value in values.items()]
+
+    found = gain(points, Key("d", "s", "a"), Key("d", "s", "b"))
+
+    assert found is not None
+    assert found.value == pytest.approx(0.15)
+    assert found.error == pytest.approx(0.05)
+    assert found.n == 2
+    assert gain(points, Key("d", "s", "a"), Key("d", "s", "c")) is None
+
+
+def test_a_single_repetition_has_no_standard_error():
+    assert means([Point("d", "s", PICKED, 0, 0.5, 1.0, 4)]) == {
+        Key("d", "s", PICKED, 1.0, 4): (0.5, 0.0, 1)
+    }
+
+
+def test_what_was_wanted_stands_beside_what_was_measured_only_where_it_was(found):
+    reported = [
+        Point(data, DEFAULTS, CENTRAL, seed, value, 1.0)
+        for data, value in (("n=10000", 0.81), ("n=100000", 0.87))
+        for seed in (0, 1)
+    ]
+
+    rows = privacy._targets(reported, means(reported)).rows
+
+    assert [(row[1], row[2], row[-1]) for row in rows] == [
+        (">= 0.80", pytest.approx(0.81), True),
+        (">= 0.88", pytest.approx(0.87), False),
+    ]
+    assert "targets" not in {table.name for table in found.tables}
+
+
+def test_the_record_can_be_written_and_read(found, tmp_path):
+    study = EXPERIMENTS["flynn.privacy"]
+    record = type(study)("flynn.privacy", "t", "d", lambda **_: found).run(seed=SEED)
+
+    write_record(record, tmp_path / "record.jsonl")
+
+    assert read_record(tmp_path / "record.jsonl").tables == record.tables
+
+
+def test_the_full_run_measures_what_the_paper_does():
+    cases = {case.name: case.n_repeats for case in privacy.FULL.cases}
+
+    assert cases["n=10000"] == cases["n=100000"] == cases["mnist, 3 vs 8"] == 10
+    assert [s.name for s in privacy.FULL.grid.settings] == [
+        "m=300 s=3 rho=15",
+        "m=300 s=3 rho=30",
+        "m=600 s=3 rho=15",
+        "m=600 s=3 rho=30",
+    ]
+    assert (min(privacy.FULL.grid.epsilons), max(privacy.FULL.grid.epsilons)) == (0.25, 2.0)
+    assert (min(privacy.FULL.grid.n_picks), max(privacy.FULL.grid.n_picks)) == (4, 600)

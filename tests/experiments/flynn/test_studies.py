@@ -1,0 +1,327 @@
+"""The experiments on a table or two: their records say what they measured, and say it again."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.flynn import hyperparameters, openml, scaling, synthetic
+from experiments.flynn.catalog import EXPERIMENTS
+from experiments.flynn.comparing import METHODS, Effort, part_of, score_split
+from experiments.harness import Findings, Study, silent
+from fedneighbors.datasets import load
+from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.records import Table, read_record, write_record
+
+
+@pytest.fixture(scope="module")
+def data_folder():
+    """The folder of real data; its absence is a failure in CI and a skip elsewhere."""
+    stated = os.environ.get("FEDNEIGHBORS_DATA", "")
+    if stated and Path(stated).is_dir():
+        return Path(stated)
+    reason = f"FEDNEIGHBORS_DATA is {stated!r}; set it to the folder that holds tabular and images"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def cells(found, name):
+    """Rows of a table as dicts."""
+    table = next(table for table in found.tables if table.name == name)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+SMALL = Effort(n_folds=3, screen_units=2_000, units=5_000, n_finalists=1)
+TABLES = openml.Plan(("iris", "wine"), 2, SMALL)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return openml.examine(TABLES, seed=3, n_jobs=1, progress=silent)
+
+
+def generated_plan(n_sets=2):
+    lines = [s for s in synthetic.SETTINGS if s.name == "binary n=1000 d=50 b=10"]
+    return synthetic.Plan(
+        tuple(lines),
+        lambda _: n_sets,
+        lambda _: [Candidate(False, None, 5_000, 6)],
+        lambda _: (64,),
+        (1.0,),
+    )
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
+
+
+def test_every_experiment_is_listed_under_its_own_name():
+    assert {"flynn.synthetic", "flynn.openml", "flynn.scaling", "flynn.hyperparameters"} <= set(
+        EXPERIMENTS
+    )
+    for name, study in EXPERIMENTS.items():
+        assert study.name == name
+        assert study.title
+        assert study.description
+
+
+def test_nearest_neighbours_have_the_normalized_accuracy_nought(generated):
+    rows = [row for row in cells(generated, "details") if row["method"] == "kNN"]
+
+    assert [row["normalized accuracy"] for row in rows] == [0.0]
+    assert [row["standard error"] for row in rows] == [0.0]
+
+
+def test_generated_sets_have_a_column_for_every_method_and_its_number_in_the_paper(generated):
+    (row,) = cells(generated, "summary")
+
+    assert row["sets"] == 2
+    for method, number in (("1NN", "+0.110"), ("SBFC", "+0.180"), ("FlyNN", "-0.050")):
+        assert row[f"{method}, paper"].startswith(number)
+        assert "±" in row[method]
+
+
+def test_the_summary_is_the_mean_over_the_sets(generated):
+    sets = cells(generated, "sets")
+    details = {row["method"]: row for row in cells(generated, "details")}
+
+    for method in ("1NN", "SBFC", "FlyNN"):
+        losses = [1 - row[method] / row["kNN"] for row in sets]
+        assert details[method]["normalized accuracy"] == pytest.approx(np.mean(losses))
+        spread = np.std(losses, ddof=1) / np.sqrt(2)
+        assert details[method]["standard error"] == pytest.approx(spread)
+
+
+def test_one_neighbour_is_never_better_than_the_best_number_of_them(generated):
+    assert all(row["1NN"] <= row["kNN"] for row in cells(generated, "sets"))
+
+
+def test_a_seed_gives_the_same_scores_again(generated, compared):
+    again = synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
+    other = synthetic.examine(generated_plan(), seed=7, n_jobs=1, progress=silent)
+    tables = openml.examine(TABLES, seed=3, n_jobs=1, progress=silent)
+
+    assert cells(again, "sets") == cells(generated, "sets")
+    assert cells(other, "sets") != cells(generated, "sets")
+    for name in ("summary", "tuned", "sets", "settings"):
+        assert cells(tables, name) == cells(compared, name)
+
+
+def test_the_paper_s_settings_are_all_there():
+    numbers = {s.name: s.paper["FlyNN"][0] for s in synthetic.SETTINGS}
+
+    assert len(numbers) == 9
+    assert numbers["real n=10000 d=50"] == 0.07
+    assert numbers["binary n=1000 d=100 b=40"] == -0.03
+    assert {synthetic.FULL.n_sets(s) for s in synthetic.SETTINGS if s.n_rows == 1000} == {30}
+
+
+def test_wins_ties_and_losses_add_up_to_the_number_of_sets(compared):
+    for name in ("summary", "tuned"):
+        for row in cells(compared, name):
+            if row["source"] == "ours":
+                assert sum(map(int, row["W/T/L"].split("/"))) == 2
+
+
+def test_the_paper_s_comparison_stands_below_ours(compared):
+    rows = {(row["rival"], row["source"]): row for row in cells(compared, "summary")}
+
+    assert {rival for rival, _ in rows} == {method for method in METHODS if method != "FlyNN"}
+    assert rows["kNN", "paper"]["W/T/L"] == "39/2/30"
+    assert rows["kNN", "paper"]["median improvement"] == 0.0035
+    assert rows["MLP", "paper"]["won"] == 0.75
+    assert ("SBFC, matched decay", "paper") not in rows
+
+
+def test_the_improvement_is_that_of_the_accuracies_in_the_record(compared):
+    points = cells(compared, "points")
+    rows = {r["rival"]: r for r in cells(compared, "summary") if r["source"] == "ours"}
+    neighbors = {p["set"]: p["accuracy of the rival"] for p in points if p["rival"] == "kNN"}
+
+    for rival in ("kNN", "LR"):
+        gains = [
+            (p["accuracy of FlyNN"] - p["accuracy of the rival"]) / neighbors[p["set"]]
+            for p in points
+            if p["rival"] == rival
+        ]
+        assert rows[rival]["median improvement"] == pytest.approx(np.median(gains))
+        wins, ties, losses = map(int, rows[rival]["W/T/L"].split("/"))
+        assert wins == sum(gain > 1e-9 for gain in gains)
+        assert losses == sum(gain < -1e-9 for gain in gains)
+        assert ties == 2 - wins - losses
+
+
+def test_figures_have_a_point_for_every_set_and_rival(compared):
+    points = cells(compared, "points")
+
+    assert len(points) == 2 * (len(METHODS) - 1)
+    assert {point["rival"] for point in points} == set(METHODS) - {"FlyNN"}
+    assert [figure.diagonal for figure in compared.figures if figure.kind == "scatter"] == [True]
+
+
+def test_held_out_labels_do_not_reach_the_tuning():
+    data = load("wine")
+    scored = score_split(data, SMALL, seed=1)
+    from sklearn.model_selection import train_test_split
+
+    _, held_out = train_test_split(
+        np.arange(data.n_rows), test_size=SMALL.test_size, stratify=data.y, random_state=1
+    )
+    spoiled = data.x.copy()
+    spoiled[held_out] = spoiled[held_out[::-1]] * 3 + 1
+    changed = score_split(type(data)(**{**vars(data), "x": spoiled}), SMALL, seed=1)
+
+    for method in METHODS:
+        assert changed[method].tuned == scored[method].tuned
+        assert changed[method].chosen == scored[method].chosen
+
+
+def test_large_tables_are_cut_down_class_by_class_and_rare_classes_left_out():
+    digits = load("digits")
+    rare = digits.take(np.flatnonzero((digits.y != 3) | (np.cumsum(digits.y == 3) <= 4)))
+
+    part = part_of(rare, 500, seed=0)
+
+    assert part.n_rows == 500
+    assert set(part.y.tolist()) == set(range(10)) - {3}
+    assert np.ptp(np.unique(part.y, return_counts=True)[1]) <= 6
+
+
+def test_rows_split_over_parties_give_the_counts_of_one_party():
+    found = scaling.examine(scaling.Plan((scaling.DIGITS,), 1, 200), seed=0, progress=silent)
+    rows = cells(found, "speedups")
+
+    assert [row["parties"] for row in rows] == [1, 2, 4, 8, 16]
+    assert all(row["equal to one party"] for row in rows)
+    assert [row["speed-up, paper"] for row in rows] == [1.0, 1.11, 1.97, 2.67, 3.12]
+    assert rows[0]["speed-up"] == 1.0
+    assert len({row["upload_per_party_bytes"] for row in rows}) == 1
+
+
+def test_scaling_settings_are_those_of_table_6():
+    plan = scaling.MNIST.plan(784, seed=0)
+
+    assert (plan.n_units, plan.n_inputs, plan.n_active) == (217 * 784, 20, 17)
+    assert scaling.LETTER.plan(16, seed=0).n_units == 1447 * 16
+    assert scaling.DIGITS.plan(64, seed=0).n_inputs == 19
+
+
+SWEPT = hyperparameters.Plan(
+    (hyperparameters.Case("digits", "digits", 300),),
+    n_folds=3,
+    units=(4, 64),
+    densities=(0.1, 0.3, 0.5),
+    fixed_units=(64,),
+)
+
+
+@pytest.fixture(scope="module")
+def swept():
+    return hyperparameters.examine(SWEPT, seed=0, n_jobs=1, progress=silent)
+
+
+def test_sweeps_hold_everything_but_one_setting_at_the_paper_s_values(swept):
+    # m: 2 values x 2 densities x 2 rho x 2 gamma; s: 3 x 1 x 2 x 2; rho: 10 x 1 x 2 x 2;
+    # gamma: 9 x 1 x 2 x 2
+    sizes = {name: len(cells(swept, name)) for name in ("units", "density", "active", "decay")}
+
+    assert sizes == {"units": 16, "density": 12, "active": 40, "decay": 36}
+
+
+def test_sweeps_that_meet_in_a_setting_agree_on_its_accuracy(swept):
+    by_units = {(row["fixed"], row["m / d"]): row["accuracy"] for row in cells(swept, "units")}
+    by_decay = {(row["fixed"], row["gamma"]): row["accuracy"] for row in cells(swept, "decay")}
+
+    assert by_units["s=0.1d rho=8 gamma=0.5", 64] == by_decay["m=64d s=0.1d rho=8", 0.5]
+    assert by_units["s=0.3d rho=32 gamma=0.0", 64] == by_decay["m=64d s=0.3d rho=32", 0.0]
+
+
+def test_more_units_recognise_more_digits(swept):
+    gains = {row["varied"]: row["last minus first"] for row in cells(swept, "effects")}
+
+    assert gains["m / d"] > 0.05
+
+
+def test_a_sweep_leaves_out_wirings_beyond_its_cap():
+    case = hyperparameters.Case("digits", "digits", most_units=64 * 64)
+
+    kept = hyperparameters.wirings(case, hyperparameters.FULL, 64)
+
+    assert {units for units, _ in kept} == {4, 8, 16, 32, 64}
+
+
+def test_fewer_processes_or_more_give_the_same_scores(generated):
+    again = synthetic.examine(module_plan(), seed=0, n_jobs=2, progress=silent)
+
+    assert cells(again, "sets") == cells(generated, "sets")
+
+
+def module_plan():
+    """A plan that other processes can be sent."""
+    plan = generated_plan()
+    return synthetic.Plan(plan.settings, two_sets, small_wiring, few_active, (1.0,))
+
+
+def two_sets(_setting):
+    return 2
+
+
+def small_wiring(_setting):
+    return [Candidate(False, None, 5_000, 6)]
+
+
+def few_active(_setting):
+    return (64,)
+
+
+def test_progress_counts_up_to_the_number_of_jobs():
+    seen = []
+
+    synthetic.examine(
+        generated_plan(), seed=0, n_jobs=1, progress=lambda *state: seen.append(state)
+    )
+
+    assert [state[:2] for state in seen] == [(1, 2), (2, 2)]
+    assert seen[0][2] == "binary n=1000 d=50 b=10, set 0"
+
+
+def test_a_study_s_record_can_be_written_and_read_again(compared, tmp_path):
+    study = Study("flynn.test", "t", "d", lambda **_: compared)
+
+    record = study.run(quick=True, seed=5)
+    write_record(record, tmp_path / "record.jsonl")
+
+    again = read_record(tmp_path / "record.jsonl")
+    assert again == record
+    assert again.parameters["seed"] == 5
+    assert again.parameters["quick"] is True
+
+
+def test_findings_without_figures_make_a_record_too():
+    table = Table("t", "T", ("a",), ((1,),))
+    study = Study("flynn.test", "t", "d", lambda **_: Findings({}, (table,)))
+
+    assert study.run().tables == (table,)
+
+
+def test_every_table_of_the_full_comparison_is_in_the_data_folder(data_folder):
+    missing = [
+        name
+        for name in set(openml.SETS) - set(openml.BUNDLED)
+        if not (data_folder / "tabular" / f"{name}.csv.gz").is_file()
+    ]
+
+    assert not missing
+    assert len(openml.SETS) == 36
+
+
+def test_a_table_with_nominal_columns_is_compared_like_any_other(data_folder):
+    data = part_of(load("sick"), 300, seed=0)
+
+    scores = score_split(data, SMALL, seed=0)
+
+    assert set(scores) == set(METHODS)
+    assert all(0.5 < score.held_out <= 1 for score in scores.values())

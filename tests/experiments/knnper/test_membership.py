@@ -1,0 +1,71 @@
+"""Membership inference: a memory of one neighbor tells its rows, a private network next to none."""
+
+import numpy as np
+import pytest
+
+from experiments.attacks.limits import largest_auc
+from experiments.attacks.membership import hit_rate_at, loss_scores
+from experiments.attacks.scores import auc, auc_margin
+from experiments.knnper.membership import ASKED, MEMBERSHIP
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.privacy._policy import Privacy
+
+N_CLASSES = 40
+TIGHT = Privacy(epsilon="1/10", delta=1e-5, classes=tuple(range(N_CLASSES)), bounds=(-3.0, 3.0))
+SETTINGS = {
+    "hidden": (16,),
+    "n_rounds": 2,
+    "n_neighbors": 1,
+    "learning_rate": 1e-3,  # so that noise leaves the first embedding as it is
+    "privacy": TIGHT,
+}
+
+
+def guessed(n=800):
+    """Rows whose labels follow from nothing: whoever knows one has seen it."""
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(n, 6)), np.arange(n) % N_CLASSES, np.arange(n) // N_CLASSES % 2 == 0
+
+
+def scores_of(answer, y, members):
+    found = loss_scores(answer, y)
+    return found[members], found[~members]
+
+
+def test_a_memory_gives_its_rows_away_and_a_private_network_does_not():
+    """Of 400 rows each an AUC of one half stays within .15 but for a chance below 1e-7.
+
+    One outsider in forty has its neighbor's label by chance, which 400 of them exceed fourfold
+    with a chance below 1e-10.
+    """
+    x, y, members = guessed()
+    owner = np.arange(800) % 2
+    found = KNNPerClassifier(**SETTINGS).fit(x[members], y[members], owner[members])
+    for name in ("0", "1"):
+        found.clients_[name].weight = 1.0  # what its memory alone says
+
+    with pytest.warns(UserWarning, match="no client asks"):
+        alone = scores_of(found.predict_proba(x), y, members)
+    own = scores_of(found.predict_proba(x, parties=owner), y, members)
+    other = scores_of(found.predict_proba(x, parties=1 - owner), y, members)
+
+    allowed = largest_auc(TIGHT.total)
+    assert auc(*own) > 0.94
+    assert hit_rate_at(*own, 0.1) == 1.0
+    assert auc(*alone) < allowed + auc_margin(400, 400, confidence=1 - 1e-7)
+    assert abs(auc(*alone) - 0.5) < 0.15
+    assert abs(auc(*other) - 0.5) < 0.15
+
+
+@pytest.mark.slow
+def test_the_experiment_finds_members_where_nothing_covers_them_and_hardly_where_a_budget_does():
+    """Of some 250 mislabelled rows and three models, means of chance stay within .1."""
+    [attacks, accuracy] = MEMBERSHIP.run(quick=True).tables
+
+    found = {row[:4]: row[4] for row in attacks.rows}
+    assert found["none", "own client", "mislabelled", "loss"] > 0.9
+    assert found["epsilon 1", "own client", "mislabelled", "loss"] > 0.9  # not covered
+    for asked in ("network", "another client"):
+        for attack in ("loss", "likelihood ratio"):
+            assert abs(found["epsilon 1", asked, "all", attack] - 0.5) < 0.1
+    assert {row[1] for row in accuracy.rows} == set(ASKED)

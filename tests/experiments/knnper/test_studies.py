@@ -1,0 +1,102 @@
+"""kNN-Per's experiments: each runs, and says what it measured."""
+
+from functools import cache
+
+import pytest
+
+from experiments.knnper.catalog import EXPERIMENTS
+from experiments.knnper.drift import SHIFTS
+
+
+@cache
+def quick(name):
+    return EXPERIMENTS[name].run(quick=True)
+
+
+SWEEPS = {"knnper.lambda": 0, "knnper.k": 10, "knnper.sigma": 1, "knnper.capacity": 1}
+"""The experiments that vary something, and with which value they compare the others."""
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_an_experiment_runs_and_leaves_a_table_for_seen_and_unseen_clients(name):
+    record = quick(name)
+
+    tables = {table.name: table for table in record.tables}
+    for who in ("seen", "unseen"):
+        accuracy = [row[2] for row in tables[who].rows]
+        assert all(0 < value <= 1 for value in accuracy)
+        assert max(accuracy) > 0.5
+        assert len(set(accuracy)) > 1
+
+
+@pytest.mark.parametrize(("name", "reference"), SWEEPS.items())
+def test_accuracies_and_differences_come_with_their_intervals(name, reference):
+    tables = {table.name: table for table in quick(name).tables}
+
+    for who in ("seen", "unseen"):
+        rows = [dict(zip(tables[who].columns, row, strict=True)) for row in tables[who].rows]
+        axis = tables[who].columns[1]
+        better = f"better than {reference:g} by"
+        [base] = [row["accuracy"] for row in rows if row[axis] == reference]
+        assert all(row["lower end"] <= row["accuracy"] <= row["upper end"] for row in rows)
+        assert all(row["from"] <= row[better] <= row["to"] for row in rows)
+        assert [row[better] for row in rows] == pytest.approx(
+            [row["accuracy"] - base for row in rows]
+        )
+
+
+def test_all_methods_come_with_their_intervals_where_clients_have_fewer_rows():
+    tables = {table.name: table for table in quick("knnper.capacity").tables}
+
+    rows = [
+        dict(zip(tables["methods"].columns, row, strict=True)) for row in tables["methods"].rows
+    ]
+    ours = {row["share of the rows"]: row["accuracy"] for row in rows if "pool" in row["method"]}
+    for row in rows:
+        ahead = ours[row["share of the rows"]] - row["accuracy"]
+        assert row["pool is better by"] == pytest.approx(ahead)
+        assert row["from"] <= row["pool is better by"] <= row["to"]
+        assert row["lower end"] <= row["accuracy"] <= row["upper end"]
+
+
+def test_clients_choose_weights_of_the_grid():
+    record = quick("knnper.lambda")
+
+    [chosen] = [table for table in record.tables if table.name == "chosen"]
+    assert sum(row[1] for row in chosen.rows) == 3 * 2  # three sizes of two unseen clients
+    assert all(0 <= row[2] <= 1 for row in chosen.rows)
+
+
+def test_weak_clients_are_told_apart_from_strong_ones():
+    record = quick("knnper.hardware")
+
+    [table] = record.tables
+    assert [row[1] for row in table.rows] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert all(0.3 < row[2] <= 1 for row in table.rows)
+
+
+def test_a_better_network_makes_a_better_memory():
+    record = quick("knnper.quality")
+
+    tables = {table.name: table for table in record.tables}
+    first, *_, last = tables["seen"].rows
+    assert last[2] > first[2] + 0.1
+    assert last[4] >= first[4]
+    assert {row[1] for row in tables["lines"].rows} == {"memory", "mixture"}
+    for _, _, part, accuracy, low, high, better, least, most in tables["seen-intervals"].rows:
+        assert low <= accuracy <= high
+        assert least <= better <= most
+        assert part != "network" or (least, better, most) == (0, 0, 0)
+
+
+def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():
+    record = quick("knnper.drift")
+
+    tables = {table.name: table for table in record.tables}
+    assert len(tables["summary"].rows) == 3 * 6
+    found = {(row[0], row[1]): row[2:] for row in tables["summary"].rows}
+    for other in ("fixed", "fifo", "concatenate", "reservoir"):
+        better, low, high = found["concept", other][3:]
+        assert better == pytest.approx(found["concept", "drift"][1] - found["concept", other][1])
+        assert 0 < low <= better <= high
+    assert [row[0] for row in tables["alarms"].rows] == list(SHIFTS)

@@ -1,0 +1,107 @@
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.__main__ import app
+from experiments.fedknn import catalog as fedknn
+from experiments.fedpnn import catalog as fedpnn
+from experiments.flynn import catalog as flynn
+from experiments.knnper import catalog as knnper
+from fedneighbors.records import Figure, RunRecord, Table, read_record
+
+PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
+RECORD = RunRecord(
+    "flynn.paper",
+    {},
+    tables=(PAPER,),
+    figures=(Figure("ours", "scatter", "Ours", "results", "paper", "ours", diagonal=True),),
+    notes=("As in the paper.",),
+)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def catalogue(monkeypatch):
+    asked = []
+
+    def run(**settings):
+        settings.pop("progress")(1, 2, "half way")
+        asked.append(settings)
+        return RECORD
+
+    about = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
+    entry = SimpleNamespace(**about, keeps_journal=False)
+    kept = SimpleNamespace(**about, keeps_journal=True)
+    monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": kept})
+    monkeypatch.setattr(fedpnn, "EXPERIMENTS", {"fedpnn.real": entry})
+    monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
+    monkeypatch.setattr(knnper, "EXPERIMENTS", {"knnper.table2": entry})
+    return asked
+
+
+def test_experiments_are_listed_with_title_and_description(catalogue):
+    result = call("--list")
+
+    assert result.exit_code == 0
+    assert " ".join(result.stdout.split()) == (
+        "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a. "
+        "fedpnn.real Table 1 Accuracy on a. "
+        "knnper.table2 Table 1 Accuracy on a."
+    )
+
+
+def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(catalogue, tmp_path):
+    result = call("flynn.table1", "--quick", "--seed", 3, "--jobs", 2, "--out", tmp_path)
+
+    assert result.exit_code == 0
+    assert catalogue == [{"quick": True, "seed": 3, "n_jobs": 2, "journal": None}]
+    assert "a 0.9 0.91" in " ".join(result.stdout.split())
+    assert read_record(tmp_path / "flynn.table1.jsonl") == RECORD
+    assert (tmp_path / "report.html").is_file()
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "ours.png",
+        "ours.svg",
+    ]
+
+
+def test_a_journal_is_refused_by_an_experiment_that_keeps_none(catalogue, tmp_path):
+    result = call("flynn.table1", "--journal", tmp_path / "journal.jsonl")
+
+    assert result.exit_code == 2
+    assert "flynn.table1 keeps no journal" in result.output
+
+
+def test_a_journal_goes_to_an_experiment_that_keeps_one(catalogue, tmp_path):
+    path = tmp_path / "journal.jsonl"
+
+    result = call("fedknn.k", "--journal", path, "--out", tmp_path)
+
+    assert result.exit_code == 0, result.output
+    assert catalogue[0]["journal"] == path
+
+
+def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
+    result = call("flynn.table2")
+
+    assert result.exit_code == 2
+    assert "flynn.table1" in result.stderr
+    assert "fedknn.k" not in result.stderr
+
+
+def test_an_experiment_of_no_method_is_answered_with_those_of_all(catalogue):
+    result = call("table2")
+
+    assert result.exit_code == 2
+    assert "flynn.table1" in result.stderr
+    assert "fedknn.k" in result.stderr
+
+
+def test_an_experiment_without_a_name_is_answered_with_the_way_to_list_them(catalogue):
+    result = call()
+
+    assert result.exit_code == 2
+    assert "--list" in result.stderr

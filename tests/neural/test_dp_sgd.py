@@ -1,0 +1,227 @@
+"""Private steps: what a row can move, what chance fills, which networks are refused, an audit."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import nn
+
+from fedneighbors.neural._accounting import ORDERS, StepPlan, accountant
+from fedneighbors.neural._dp_sgd import fresh_generator, refuse_unfit, stepped
+from fedneighbors.neural._network import Network, state_of
+from fedneighbors.neural._regime import Regime
+from fedneighbors.privacy._guarantees import ApproxDP
+from fedneighbors.privacy.audit._certificates import certified_epsilon
+from tests.methods.knnper.private.clients import two_cells
+
+PLAIN = Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0)
+
+
+def plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
+    return StepPlan(rate, batch_size, n_steps, 1, noise, ApproxDP(1, "1e-5"))
+
+
+def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
+    """How the weights of two cells change, shape (2, 2), and what was counted."""
+    net = two_cells()
+    x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
+    state, counted = stepped(
+        net,
+        state_of(net.module),
+        x,
+        torch.tensor(y, dtype=torch.int64),
+        plan=planned or plan(),
+        regime=regime,
+        bound=bound,
+        generator=generator,
+    )
+    return state["head.weight"].numpy().astype(float), counted
+
+
+def test_a_short_gradient_is_left_as_it_is():
+    change, _ = moved([[1.0, 0.0]], [0], bound=10.0)
+
+    np.testing.assert_allclose(change, [[0.5, 0], [-0.5, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [10.0, 1e4, 1e15, 1e25])
+def test_no_row_moves_the_weights_by_more_than_the_bound(size):
+    change, _ = moved([[size, 0.0]], [0], bound=0.5)
+
+    assert np.linalg.norm(change) <= 0.5 * (1 + 1e-6)
+    assert np.linalg.norm(change) > 0.49 or size > 1e18  # beyond, its square is infinite
+
+
+def test_each_row_is_cut_before_rows_are_added_up():
+    change, _ = moved([[1e4, 0.0], [-1e4, 0.0], [0.0, 1e4]], [0, 0, 0], bound=1.0)
+
+    np.testing.assert_allclose(np.abs(change), [[0, 0.5**0.5]] * 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_without_a_finite_gradient_counts_as_zero(bad):
+    alone, _ = moved([[1.0, 0.0]], [0])
+    beside, _ = moved([[1.0, 0.0], [bad, 0.0]], [0, 1])
+
+    assert (alone == beside).all()
+
+
+def test_a_client_without_rows_moves_by_noise_alone():
+    still, counted = moved(np.empty((0, 2)), [], planned=plan(n_steps=3))
+    noised, _ = moved(np.empty((0, 2)), [], planned=plan(noise=1.0, n_steps=3))
+
+    assert (still == 0).all()
+    assert (noised != 0).all()
+    assert counted.history == [(0.0, 1.0, 3)]
+
+
+def test_the_optimizer_tells_the_accountant_of_every_step():
+    _, counted = moved([[1.0, 0.0]] * 8, [0] * 8, planned=plan(noise=2.0, rate=0.25, n_steps=7))
+
+    assert counted.history == [(2.0, 0.25, 7)]
+
+
+def test_rows_are_drawn_by_chance_and_divided_by_the_announced_batch():
+    # 4,000 rows at 1/4, each moving the first cell by 1/2 * 1/1000: five deviations are 137 rows
+    change, _ = moved(
+        [[1.0, 0.0]] * 4000,
+        [0] * 4000,
+        bound=10.0,
+        planned=plan(rate=0.25, batch_size=1000),
+        generator=torch.Generator().manual_seed(3),
+    )
+
+    assert abs(change[0, 0] * 2 * 1000 - 1000) < 137
+    assert change[0, 0] != 0.5
+
+
+def test_the_generator_is_filled_with_words_of_the_operating_system(monkeypatch):
+    words = np.random.default_rng(0).bytes(4 * 624)
+    monkeypatch.setattr("os.urandom", lambda n: words[:n])
+    twister = np.random.MT19937()
+    twister.state = {
+        "bit_generator": "MT19937",
+        "state": {"key": np.frombuffer(words, "<u4"), "pos": 624},
+    }
+
+    drawn = torch.randint(0, 2**24, (2000,), generator=fresh_generator())
+
+    assert drawn.tolist() == (twister.random_raw(2000) % 2**24).tolist()
+
+
+def test_noise_is_fresh_and_torchs_own_randomness_is_left_alone():
+    before = torch.random.get_rng_state()
+
+    first, _ = moved([[1.0, 0.0]], [0], planned=plan(noise=1.0))
+    second, _ = moved([[1.0, 0.0]], [0], planned=plan(noise=1.0))
+
+    assert (first != second).all()
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def named(**layers):
+    return Network(nn.Sequential(OrderedDict(layers)), embedding="body")
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.spare = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.LSTM(2, 2, batch_first=True), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x[:, None])[0][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (
+            named(body=nn.Linear(2, 2), norm=nn.BatchNorm1d(2), head=nn.Linear(2, 2)),
+            "BatchNorm cannot support .* GroupNorm or LayerNorm",
+        ),
+        (Network(Recurrent(), embedding="body"), r"do not support nn\.LSTM"),
+        (Network(Idle(), embedding="body"), r"parameters \['spare\.weight', 'spare\.bias'\]"),
+    ],
+    ids=["batch norm", "recurrent", "idle"],
+)
+def test_networks_whose_rows_cannot_be_told_apart_are_refused(network, words):
+    with pytest.raises(ValueError, match=words):
+        refuse_unfit(network, torch.zeros(0, 2))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [two_cells(), named(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2))],
+)
+def test_networks_that_see_one_row_at_a_time_are_taken(network):
+    before = state_of(network.module)
+
+    refuse_unfit(network, torch.zeros(0, 2))
+
+    assert all(torch.equal(before[k], v) for k, v in state_of(network.module).items())
+
+
+def sums_of_steps(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
+    """Noised sums of steps with or without a canary that is cut, along its gradient, in quarters.
+
+    The learning rate is so small that every step finds the first weights: they are independent.
+    """
+    seen = []
+    step = torch.optim.SGD.step
+
+    def recorded(self):
+        seen.append(self.param_groups[0]["params"][0].grad.numpy().copy())
+        return step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.SGD, "step", recorded)
+        moved(
+            [[100.0, 0.0]] * n_rows,
+            [0] * n_rows,
+            planned=plan(noise=noise, rate=rate, n_steps=n),
+            regime=Regime(learning_rate=1e-30, momentum=0.0, weight_decay=0.0),
+            generator=torch.Generator().manual_seed(seed),
+        )
+    first = np.array(seen)[:, :, 0]
+    return np.floor(4 * (first[:, 1] - first[:, 0]) / 2**0.5).astype(np.int64)
+
+
+def test_an_audit_finds_nothing_in_private_steps_and_every_planted_breach(monkeypatch):
+    """A right mechanism is accused once in a thousand audits; seeds are fixed."""
+    delta = 0.1
+    claims = {}
+    for rate in (1.0, 0.25):
+        counted = accountant()
+        counted.step(noise_multiplier=1.0, sample_rate=rate)
+        claims[rate] = counted.get_epsilon(delta, alphas=ORDERS)
+
+    def found(seed, **breach):
+        members = sums_of_steps(1, monkeypatch, seed=seed, **breach)
+        outsiders = sums_of_steps(0, monkeypatch, seed=seed + 1, **breach)
+        return certified_epsilon(members, outsiders, delta=delta).epsilon(delta)
+
+    honest, thinned, halved = found(10), found(20, rate=0.25), found(30, noise=0.5, n=1300)
+    monkeypatch.setattr(DPOptimizer, "clip_and_accumulate", not_clipped)
+    unclipped = found(40)
+
+    assert honest <= claims[1.0]
+    assert thinned <= claims[0.25]
+    assert halved > claims[1.0]
+    assert unclipped > claims[1.0]
+
+
+def not_clipped(self):
+    """The sum of gradients as they are."""
+    for parameter in self.params:
+        parameter.summed_grad = parameter.grad_sample.sum(dim=0)

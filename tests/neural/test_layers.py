@@ -1,0 +1,217 @@
+"""Layers that keep averages, drop units or recur: how they are trained, client after client."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.knnper._messages import TrainRequest
+from fedneighbors.methods.knnper._settings import RoundSettings
+from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.neural._architectures import cnn, lstm, mobilenet
+from fedneighbors.neural._batches import batch_plan, row_order
+from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._network import Network, state_of
+from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._tasks import LocalTask
+from fedneighbors.neural._trainer import Trainer
+from tests.methods.knnper.federations import members, training
+
+RANDOM = torch.Generator().manual_seed(1)
+IMAGES, CLASSES = torch.rand(8, 32, 32, generator=RANDOM), torch.arange(8) % 3
+
+
+class Averaging(nn.Module):
+    """Digits through a layer that is normalized over the batch, and units that are dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5))
+        self.head = nn.Linear(6, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def averaging():
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        return Network(Averaging(), "body")
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_mobilenet_trains_by_words_alone_and_moves_its_running_averages():
+    net = mobilenet((32, 32), 3, width=0.25, seed=1)
+    start = state_of(net.module)
+    trainer = Trainer(net, IMAGES, CLASSES)
+    before = torch.get_rng_state()
+
+    [one], [again], [other] = (
+        trainer.train([LocalTask(np.arange(8), start, (word,))], Regime(batch_size=4))
+        for word in ("a", "a", "b")
+    )
+
+    assert trainer.method == "reuse"
+    assert same(one, again)
+    assert not same(one, other)
+    assert torch.equal(torch.get_rng_state(), before)
+    averages = [name for name in start if "running" in name]
+    assert len(averages) == 2 * 52
+    assert not any(torch.equal(one[name], start[name]) for name in averages)
+    assert {int(one[name]) for name in start if "batches" in name} == {2}
+    assert all(torch.isfinite(tensor).all() for tensor in one.values())
+
+
+def test_what_dropout_hides_depends_on_no_other_client():
+    net = averaging()
+    x, y = torch.rand(20, 64, generator=RANDOM), torch.arange(20) % 10
+    start = state_of(net.module)
+    first, second = (LocalTask(np.arange(i, i + 10), start, ("seed", i)) for i in (0, 10))
+    trainer = Trainer(net, x, y)
+
+    together = trainer.train([first, second], Regime(batch_size=4))
+
+    alone = trainer.train([second], Regime(batch_size=4))
+    assert same(together[1], alone[0])
+
+
+def test_running_averages_are_averaged_over_clients_as_weights_are():
+    parties = members(averaging())
+    rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
+    stages, layout = [], parties[0].layout
+
+    simulate(training(parties, rounds=rounds, keep=stages.append), Cohort(parties))
+
+    regime = replace(rounds.regime, learning_rate=rounds.learning_rate(0))
+    request = TrainRequest(
+        number=0,
+        held_out=False,
+        seed=rounds.seed,
+        bits=40,
+        weights=layout.initial,
+        **asdict(regime),
+    )
+    total = sum(party.n_rows for party in parties)
+    expected = torch.zeros(6)
+    for party in parties:
+        [state] = Trainer(party.network, party.x, party.targets).train(
+            [party.task(request)], regime
+        )
+        expected += state["body.1.running_var"] * (party.n_rows / total)
+    found = layout.state(stages[-1].weights)
+    np.testing.assert_allclose(found["body.1.running_var"], expected, rtol=1e-5)
+    assert int(found["body.1.num_batches_tracked"]) == 0
+
+
+def test_clients_behind_frames_drop_and_average_the_same_bit_for_bit():
+    apart, together = members(averaging()), members(averaging())
+
+    framed = run(training(apart), apart)
+    direct = simulate(training(together), Cohort(together))
+
+    assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
+
+
+def test_where_the_head_alone_moves_averages_stay_and_nothing_is_dropped():
+    net = averaging()
+    x, y = torch.rand(12, 64, generator=RANDOM), torch.arange(12) % 10
+    start = state_of(net.module)
+    regime = Regime(batch_size=12, momentum=0.0, weight_decay=0.0, learning_rate=0.5)
+
+    [found] = Trainer(net, x, y).train(
+        [LocalTask(np.arange(12), start, ("a",))], regime, only=net.head_names
+    )
+
+    assert same({k: v for k, v in found.items() if k.startswith("body")}, start)
+    keys, _ = net.seen(start, x)
+    head = nn.Linear(6, 10)
+    head.load_state_dict({"weight": start["head.weight"], "bias": start["head.bias"]})
+    order = row_order(12, "a", 0)
+    nn.functional.cross_entropy(head(keys[order]), y[order]).backward()
+    expected = start["head.weight"] - 0.5 * head.weight.grad
+    np.testing.assert_allclose(found["head.weight"], expected, atol=1e-6)
+
+
+def test_a_last_row_alone_joins_the_batch_before_it():
+    rows = np.arange(9)
+
+    plan = batch_plan([[rows], [rows[:1]], [rows[:0]], [rows[:6]]], 4, least_rows=2)
+
+    sizes = {
+        int(client): [int((w[place] > 0).sum()) for w in plan.weights if place < len(w)]
+        for place, client in enumerate(plan.order)
+    }
+    assert sizes == {0: [4, 5], 1: [], 2: [], 3: [4, 2]}
+    assert plan.rows[1][0].tolist() == [4, 5, 6, 7, 8]
+
+
+def test_a_single_row_is_not_normalized_and_changes_nothing():
+    net = averaging()
+    x, y = torch.rand(5, 64, generator=RANDOM), torch.arange(5)
+    start = state_of(net.module)
+    trainer = Trainer(net, x, y)
+
+    lone, five = trainer.train(
+        [LocalTask(np.arange(n), start, ("a",)) for n in (1, 5)], Regime(batch_size=4)
+    )
+
+    assert same(lone, start)
+    assert int(five["body.1.num_batches_tracked"]) == 1
+    with pytest.raises(ValueError, match="raise batch_size to 2"):
+        trainer.train([], Regime(batch_size=1))
+
+
+def test_an_lstm_trains_as_torch_would():
+    net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
+    x = torch.randint(11, (9, 6), generator=RANDOM)
+    y = torch.arange(9) % 5
+    regime = Regime(epochs=2, batch_size=4, learning_rate=0.3)
+
+    [found] = Trainer(net, x, y).train(
+        [LocalTask(np.arange(9), state_of(net.module), ("a",))], regime
+    )
+
+    module = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2).module
+    steps = torch.optim.SGD(module.parameters(), 0.3, 0.9, weight_decay=regime.weight_decay)
+    for number in range(2):
+        order = row_order(9, "a", number)
+        for first in (0, 4, 8):
+            batch = order[first : first + 4]
+            steps.zero_grad()
+            nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
+            steps.step()
+    for name, weights in module.state_dict().items():
+        np.testing.assert_allclose(found[name], weights, atol=1e-6)
+
+
+def test_running_averages_travel_in_the_vector_and_counts_do_not():
+    layout = Layout(averaging())
+
+    assert {"body.1.running_mean", "body.1.running_var"} <= set(layout.names)
+    assert "body.1.num_batches_tracked" not in layout.names
+
+
+@pytest.mark.parametrize("shape", [(9, 8), (3, 9, 8)])
+def test_convolutions_stacked_are_those_of_client_after_client_up_to_rounding(shape):
+    net = cnn(shape, 3, channels=(4, 5), width=6, seed=1)
+    x, y = torch.rand(15, *shape, generator=RANDOM), torch.arange(15) % 3
+    tasks = [
+        LocalTask(np.arange(first, first + n), state_of(net.module), ("a", first))
+        for first, n in ((0, 8), (8, 2), (10, 5))
+    ]
+
+    stacked, reused = (
+        Trainer(net, x, y, method=method).train(tasks, Regime(batch_size=4))
+        for method in ("stacked", "reuse")
+    )
+
+    assert Trainer(net, x, y).method == "reuse"
+    for one, other in zip(stacked, reused, strict=True):
+        for name in one:
+            np.testing.assert_allclose(one[name], other[name], atol=1e-6)

@@ -1,0 +1,164 @@
+"""Ready networks: their shapes, their first weights, and what they memorize."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedneighbors.datasets._speeches import ALPHABET
+from fedneighbors.neural._architectures import cnn, lstm, mobilenet
+from fedneighbors.neural._choice import READY, chosen_network
+from fedneighbors.neural._network import state_of
+
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def pictures(*shape):
+    return torch.rand(*shape, generator=RANDOM)
+
+
+def named(name, shape, *, seed=0):
+    return chosen_network(name, shape, 7, embedding="no", head="no", hidden=(6, 5), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "width"),
+    [
+        ("perceptron", (12,), 5),
+        ("cnn", (28, 28), 128),
+        ("cnn", (3, 32, 32), 128),
+        ("mobilenet", (28, 28), 1280),
+        ("mobilenet", (3, 32, 32), 1280),
+        ("lstm", (9,), 1024),
+    ],
+)
+def test_a_ready_network_scores_rows_and_has_an_embedding_of_its_own(name, shape, width):
+    net = named(name, shape)
+    x = pictures(3, *shape) if name != "lstm" else torch.randint(80, (3, *shape))
+
+    keys, scores = net.seen(state_of(net.module), x)
+
+    assert (keys.shape, scores.shape) == ((3, width), (3, 7))
+    assert torch.isfinite(keys).all()
+    assert len(net.head_names) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("perceptron", (12,)), ("cnn", (8, 8)), ("mobilenet", (8, 8)), ("lstm", (9,))],
+)
+def test_first_weights_follow_from_the_seed_and_leave_torch_as_it_was(name, shape):
+    before = torch.get_rng_state()
+
+    one, again, other = (state_of(named(name, shape, seed=seed).module) for seed in (3, 3, 4))
+
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_words_that_name_no_ready_network_are_told_those_that_do():
+    assert READY == ("perceptron", "cnn", "mobilenet", "lstm")
+    with pytest.raises(TypeError, match=r"'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
+        named("resnet", (8, 8))
+
+
+@pytest.mark.parametrize("make", [cnn, mobilenet])
+def test_images_without_channels_are_those_of_a_single_one(make):
+    x = pictures(4, 12, 12)
+    flat, deep = make((12, 12), 3, seed=1), make((1, 12, 12), 3, seed=1)
+
+    keys, scores = flat.seen(state_of(flat.module), x)
+
+    others, again = deep.seen(state_of(deep.module), x[:, None])
+    assert torch.equal(keys, others)
+    assert torch.equal(scores, again)
+
+
+@pytest.mark.parametrize("make", [cnn, mobilenet])
+@pytest.mark.parametrize("shape", [(784,), (2, 3, 28, 28), (3, 28), (0, 28, 28)])
+def test_rows_that_are_no_images_are_refused(make, shape):
+    with pytest.raises(ValueError, match=r"expected (rows of shape|images of)"):
+        make(shape, 3)
+
+
+def test_a_small_network_halves_images_of_odd_sides():
+    net = cnn((9, 11), 2, channels=(4, 5, 6), width=3)
+
+    keys, _ = net.seen(state_of(net.module), pictures(2, 9, 11))
+
+    assert keys.shape == (2, 3)
+    with pytest.raises(ValueError, match="images of 8 x 8 pixels or more"):
+        cnn((7, 9), 2, channels=(4, 5, 6))
+
+
+@pytest.mark.parametrize(("width", "n"), [(1.0, 3_504_872), (0.5, 1_968_680)])
+def test_mobilenet_has_as_many_weights_as_its_reference(width, n):
+    net = mobilenet((3, 224, 224), 1000, width=width)
+
+    assert sum(weights.numel() for weights in net.module.parameters()) == n
+
+
+@pytest.mark.parametrize(
+    ("side", "stride", "left"),
+    [(32, None, 4), (28, None, 4), (64, None, 2), (32, 16, 2), (40, 32, 2)],
+)
+def test_small_images_are_halved_less_often(side, stride, left):
+    net = mobilenet((side, side), 2, stride=stride, width=0.25)
+    maps = []
+    net.module.body[-2].register_forward_hook(lambda _own, given, _out: maps.append(given[0].shape))
+
+    net.seen(state_of(net.module), pictures(1, side, side))
+
+    assert maps == [(1, 1280, left, left)]
+
+
+@pytest.mark.parametrize("changed", [{"stride": 4}, {"width": 0.0}, {"dropout": 1.0}])
+def test_mobilenet_refuses_what_it_cannot_be(changed):
+    with pytest.raises(ValueError, match=f"expected {next(iter(changed))}"):
+        mobilenet((32, 32), 2, **changed)
+
+
+def test_what_an_lstm_remembers_is_hidden_states_then_cell_states_of_both_layers():
+    net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
+    x = torch.randint(11, (7, 6), generator=RANDOM)
+
+    keys, scores = net.seen(state_of(net.module), x)
+
+    with torch.no_grad():
+        outputs, (hidden, cell) = net.module.body(net.module.characters(x))
+        expected = torch.cat([hidden[0], hidden[1], cell[0], cell[1]], dim=1)
+        assert torch.equal(keys, expected)
+        assert torch.equal(scores, net.module.head(outputs[:, -1]))
+
+
+def test_an_lstm_knows_the_alphabet_of_the_plays_and_reads_windows():
+    net = lstm((80,), 62)
+
+    assert net.n_tokens == len(ALPHABET) == net.module.characters.num_embeddings
+    assert net.reads_tokens
+    with pytest.raises(ValueError, match="windows of tokens"):
+        lstm((8, 10), 62)
+
+
+def test_a_state_given_from_outside_is_what_an_lstm_computes_with():
+    net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
+    other = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=3)
+    x = torch.randint(11, (7, 6), generator=RANDOM)
+
+    found = net.seen(state_of(other.module), x)
+
+    expected = other.seen(state_of(other.module), x)
+    assert all(torch.equal(one, same) for one, same in zip(found, expected, strict=True))
+
+
+def test_only_networks_that_look_tokens_up_read_them():
+    looks_up = nn.Sequential()
+    looks_up.add_module("body", nn.EmbeddingBag(4, 3))
+    looks_up.add_module("head", nn.Linear(3, 2))
+
+    assert chosen_network(
+        looks_up, (5,), 2, embedding="body", head="head", hidden=(), seed=0
+    ).reads_tokens
+    assert not cnn((8, 8), 2).reads_tokens
+    assert np.array_equal([net.convolves for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False])

@@ -1,0 +1,23 @@
+import pytest
+
+from fedneighbors.records import Round
+from fedneighbors.runs._figures import traffic
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ("CentersRequest", "centers"),
+        ("PublicSchemaRequest", "columns and labels"),
+        ("PrivateModelRelease", "the model"),
+        ("MaskedClassSumsRequest: DealShares", "noised class sums: shares of keys"),
+        ("MomentsRequest: Unmask", "sums of columns: unmasked"),
+        ("SomethingElse", "SomethingElse"),
+    ],
+)
+def test_rounds_are_told_in_words(request_, words):
+    record = Round(2, request_, "gather", {"p": 10, "q": 30}, {"p": 6, "q": 6}, 0.1)
+
+    table, _ = traffic([record])
+
+    assert table.rows == ((f"3. {words}", "sent", 20.0), (f"3. {words}", "received", 6.0))

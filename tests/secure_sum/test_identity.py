@@ -1,0 +1,98 @@
+import os
+
+import pytest
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedneighbors.secure_sum._key_agreement import Identity, Roster
+
+
+def test_identity_comes_back_from_its_file(tmp_path):
+    identity = Identity.new()
+
+    identity.write(tmp_path / "north.pem")
+
+    assert Identity.read(tmp_path / "north.pem") == identity
+    assert (tmp_path / "north.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_key_file_is_never_overwritten(tmp_path):
+    Identity.new().write(tmp_path / "north.pem")
+
+    with pytest.raises(FileExistsError):
+        Identity.new().write(tmp_path / "north.pem")
+
+
+def test_key_that_others_may_read_is_refused(tmp_path):
+    path = tmp_path / "north.pem"
+    Identity.new().write(path)
+    os.chmod(path, 0o640)
+
+    with pytest.raises(ValueError, match=r"others may read the private key north\.pem; run chmod"):
+        Identity.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no key", None])
+def test_file_without_a_signing_key_is_refused(tmp_path, content):
+    if content is None:
+        key = X25519PrivateKey.generate()
+        form = forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
+        content = key.private_bytes(*form)
+    path = tmp_path / "north.pem"
+    path.touch(0o600)
+    path.write_bytes(content)
+
+    with pytest.raises(ValueError, match=r"north\.pem is not"):
+        Identity.read(path)
+
+
+def test_roster_knows_who_signed():
+    north, east = Identity.new(), Identity.new()
+    roster = Roster({"north": north.public, "east": east.public})
+
+    signature = north.sign(b"content")
+
+    assert roster.signed("north", b"content", signature)
+    assert not roster.signed("east", b"content", signature)
+    assert not roster.signed("north", b"other", signature)
+    assert not roster.signed("west", b"content", signature)
+    assert not roster.signed("north", b"content", b"short")
+    assert roster.name_of(east) == "east"
+    assert roster.name_of(Identity.new()) is None
+
+
+def test_roster_comes_back_from_its_file(tmp_path):
+    roster = Roster({name: Identity.new().public for name in ("north", "Zürich")})
+
+    (tmp_path / "roster.json").write_text(roster.to_json(), "utf-8")
+
+    assert Roster.read(tmp_path / "roster.json") == roster
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", '{"a": 1}', '{"a": "xyz"}', '{"a": "00"}', '{"": "' + "0" * 64 + '"}']
+)
+def test_file_that_is_no_roster_is_refused(tmp_path, text):
+    (tmp_path / "roster.json").write_text(text)
+
+    with pytest.raises(ValueError, match=r"roster\.json is not a roster"):
+        Roster.read(tmp_path / "roster.json")
+
+
+def test_roster_file_of_absurd_size_is_not_read(tmp_path):
+    (tmp_path / "roster.json").write_bytes(b" " * ((1 << 20) + 1))
+
+    with pytest.raises(ValueError, match="larger than a roster"):
+        Roster.read(tmp_path / "roster.json")
+
+
+def test_one_key_under_two_names_is_refused():
+    key = Identity.new().public
+
+    with pytest.raises(ValueError, match="two parties have the same key"):
+        Roster({"north": key, "east": key})
+
+
+def test_key_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="32 bytes, got 5"):
+        Identity(b"short")

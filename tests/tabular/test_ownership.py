@@ -1,0 +1,52 @@
+"""Rows go to the parties that own them, in whatever form the column of parties comes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedneighbors.tabular._ownership import party_name, rows_by_party
+
+
+@pytest.mark.parametrize(
+    "parties",
+    [
+        ["a", "b"] * 15,
+        np.array(["a", "b"] * 15),
+        pd.Series(["a", "b"] * 15, index=range(100, 130)),
+        pd.Categorical(["a", "b"] * 15),
+        pd.array(["a", "b"] * 15, dtype="string"),
+        tuple("ab" * 15),
+    ],
+    ids=lambda parties: type(parties).__name__,
+)
+def test_a_party_column_may_come_in_any_usual_form(parties):
+    owned = rows_by_party(parties, 30)
+
+    assert {name: rows.tolist() for name, rows in owned.items()} == {
+        "a": list(range(0, 30, 2)),
+        "b": list(range(1, 30, 2)),
+    }
+
+
+def test_no_party_column_is_one_party():
+    assert rows_by_party(None, 30) == {"all": slice(None)}
+    assert list(rows_by_party([1, 10, 2], 3)) == ["1", "10", "2"]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
+def test_a_party_without_a_name_is_refused_in_a_column_and_alone(missing):
+    with pytest.raises(ValueError, match="found 1 rows without one; fill them in"):
+        rows_by_party(["a", missing, "b"], 3)
+    with pytest.raises(ValueError, match="expected the name of one party"):
+        party_name(missing)
+
+
+@pytest.mark.parametrize("name", ["north", 5, np.int64(5), 5.0, True, np.str_("a")])
+def test_a_name_alone_becomes_what_it_becomes_in_a_column(name):
+    assert [party_name(name)] == list(rows_by_party([name], 1))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ["a"], np.array(["a"])])
+def test_several_names_are_not_one(names):
+    with pytest.raises(ValueError, match="expected the name of one party"):
+        party_name(names)

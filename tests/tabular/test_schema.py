@@ -1,0 +1,22 @@
+"""What parties announce about their tables."""
+
+from fedneighbors.tabular._schema import Schema, agree
+
+
+def test_classes_are_the_union_in_ascending_order():
+    schemas = {
+        "a": Schema(None, ("number",), "target", "str", ("well",)),
+        "b": Schema(None, ("number",), "target", "none", ()),
+        "c": Schema(None, ("number",), "target", "str", ("ill", "well")),
+    }
+
+    agreed = agree(schemas, reserved=("dead",))
+
+    assert agreed.classes == ("dead", "ill", "well")
+    assert agreed.n_features == 1
+
+
+def test_a_schema_tells_no_values_and_no_sizes():
+    fields = set(Schema.__dataclass_fields__)
+
+    assert fields == {"feature_names", "kinds", "label_name", "label_kind", "labels"}
