@@ -12,9 +12,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedneighbors import baselines as rivals
 from fedneighbors.errors import DataError, MissingExtraError
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
 TRAINED_TOGETHER = [each for each in ALL if each is not rivals.LocalClassifier]
 HALF = QUICK | {"participation": 0.4}
 

@@ -16,9 +16,9 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.tabular._model_file import sealed_model
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
 CLUSTERED = {"tolerance": 1.0, "split_after": 0.0}
 
 

@@ -15,7 +15,7 @@ from fedneighbors.baselines import (
 )
 from fedneighbors.baselines._clustered import bipartition, pulls_apart
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, two_groups
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
 LAST_ROUND = QUICK | {"n_rounds": 1, "participation": 0.4}
 GROUPS_X, GROUPS_Y, GROUPS_OWNER = two_groups()

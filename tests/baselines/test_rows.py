@@ -9,9 +9,9 @@ from fedneighbors import baselines as rivals
 from fedneighbors.baselines._dynamic_clients import OwnRows
 from fedneighbors.errors import PartyRefused
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
 WITHOUT_OWN_PARTS = (rivals.FedAvgClassifier, rivals.FedProxClassifier)
 OURS = rivals.DittoClassifier
 

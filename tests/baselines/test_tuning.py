@@ -8,9 +8,9 @@ from fedneighbors.baselines._tuning import average_starts, tuned
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from tests.baselines.clients import NAMES, QUICK, X, Y
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.__all__ if name.endswith("Classifier")]
+ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
 
 
 def held_out():

@@ -13,7 +13,7 @@ from fedneighbors.baselines import (
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
 STARTED = [
     FedAvgClassifier,

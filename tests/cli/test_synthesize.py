@@ -168,7 +168,7 @@ def test_labels_of_a_saved_model_cannot_take_the_name_of_a_column(loans, tmp_pat
 
 def test_without_torch_the_extra_is_named_in_one_line(loans, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in ("training", "networks"):
+    for name in ("_training", "_networks"):
         module = f"fedneighbors.methods.fedpnn.synthesis.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
 

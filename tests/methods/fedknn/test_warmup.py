@@ -14,8 +14,8 @@ from fedneighbors.methods.fedknn._warmup import warmup
 
 def compiled():
     modules = [
-        importlib.import_module(f"fedneighbors.kernels.{entry.name}")
-        for entry in pkgutil.iter_modules(fedneighbors.kernels.__path__)
+        importlib.import_module(entry.name)
+        for entry in pkgutil.walk_packages(fedneighbors.kernels.__path__, "fedneighbors.kernels.")
     ]
     return {
         (module.__name__, name): tuple(map(str, thing.signatures))

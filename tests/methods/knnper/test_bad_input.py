@@ -327,11 +327,11 @@ sys.meta_path.insert(0, Blocked())
 def test_all_that_comes_after_the_embeddings_loads_without_torch():
     names = (
         "estimator",
-        "personal.mixtures",
-        "personal.pool",
+        "personal._mixtures",
+        "personal._pool",
         "algorithm",
-        "settings",
-        "memory.datastore",
+        "_settings",
+        "memory._datastore",
     )
     imports = ", ".join(f"fedneighbors.methods.knnper.{name}" for name in names)
     script = BLOCKED + f"import {imports}"

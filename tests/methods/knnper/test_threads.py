@@ -8,7 +8,7 @@ import pytest
 from fedneighbors.baselines import DittoClassifier
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.baselines.clients import NEW_X, NEW_Y, QUICK, X, Y
-from tests.baselines.test_tabular import OWNER
+from tests.methods.knnper.federations import OWNER
 
 
 @pytest.fixture(params=[KNNPerClassifier, DittoClassifier], ids=lambda method: method.__name__)

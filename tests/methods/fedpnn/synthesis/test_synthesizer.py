@@ -252,7 +252,7 @@ def test_a_class_that_a_generator_hardly_makes_is_filled_up_with_a_warning():
 
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in ("training", "networks"):
+    for name in ("_training", "_networks"):
         monkeypatch.delitem(
             sys.modules, f"fedneighbors.methods.fedpnn.synthesis.{name}", raising=False
         )

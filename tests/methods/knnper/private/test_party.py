@@ -157,7 +157,7 @@ def test_budget_and_answers_survive_a_restart(tmp_path):
 
 KILLED = """
     import os, signal, sys
-    from fedneighbors.methods.knnper.private import party as home
+    from fedneighbors.methods.knnper.private import _party as home
     from tests.methods.knnper.private.clients import client, ledger_of
     from tests.methods.knnper.private.test_party import begun, round_of
 

@@ -60,7 +60,7 @@ def metric_of(metric: Any) -> Metric:
             f"expected a name among {', '.join(METRIC_NAMES)}, a metric or a distance function, "
             f"got {type(metric).__name__}"
         )
-    plain = import_module(f"{__name__}.plain").PlainMetric
+    plain = import_module(f"{__name__}._plain").PlainMetric
     name = getattr(metric, "name", None) or getattr(metric, "__name__", "custom")
     return plain(function, str(name))  # type: ignore[no-any-return]
 
@@ -69,6 +69,6 @@ def _named(name: str) -> Metric:
     if name not in _HOMES:
         raise ValueError(f"expected a metric among {', '.join(METRIC_NAMES)}, got {name!r}")
     module, kind = _HOMES[name]
-    home = import_module(f"{__name__}.{module}")
+    home = import_module(f"{__name__}._{module}")
     made = getattr(home, kind)
     return made(name) if module == "vectors" else made()  # type: ignore[no-any-return]
