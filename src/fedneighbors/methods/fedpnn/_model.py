@@ -13,7 +13,7 @@ from fedneighbors.methods.fedpnn._frame import Frame
 from fedneighbors.methods.fedpnn._messages import check_columns, frame_bytes, read_frame
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import class_log_densities, majority
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 from fedneighbors.tabular._schema import Label
 

@@ -23,7 +23,7 @@ from fedneighbors.methods.fedpnn.synthesis._mixture import Modes
 from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel, TablePart
 from fedneighbors.methods.fedpnn.synthesis._tabular import Form
 from fedneighbors.methods.fedpnn.synthesis._transform import TableTransform
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 
 _MAGIC = b"FNSYNTH1"
 

@@ -16,7 +16,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._quality import tables
-from fedneighbors.metrics._labels import balanced_accuracy
+from fedneighbors.metrics._scores import balanced_accuracy
 
 Codes = npt.NDArray[np.int64]
 
