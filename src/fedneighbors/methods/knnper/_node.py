@@ -27,8 +27,7 @@ from fedneighbors.methods.knnper._messages import (
 from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import OWN
-from fedneighbors.neural._choice import Model
+from fedneighbors.neural._blueprint import OWN, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.records._files import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
@@ -144,9 +143,7 @@ class NodeParty:
     def _told(self) -> tuple[Any, ...]:
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
-        kept = open_model(
-            MAGIC, read_model_file(self._pending), Told, lambda told: told, source="what was told"
-        )
+        kept = open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
         kinds = (PlanRequest, CountsRequest, ReleaseRequest)
         return tuple(decode(frame, kinds) for frame in kept.frames)
 
