@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.datasets import Table
 from fedneighbors.errors import DataError
-from fedneighbors.methods.fedpnn.synthesis._transform import Layout, fit_transform
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout, fit_transform
 
 
 def words(*cells):

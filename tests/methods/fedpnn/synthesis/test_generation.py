@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedneighbors.methods.fedpnn.synthesis._conditions import Conditions, Picks, RowsByCategory
+from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, RowsByCategory
 
 CODES = np.array([[0, 2], [1, 0], [0, 0], [0, 1], [1, 2], [0, 2]])
 

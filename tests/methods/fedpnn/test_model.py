@@ -1,3 +1,5 @@
+"""Leave-one-out losses are those of networks without the row."""
+
 import math
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedpnn._smoothing import (
+from fedneighbors.methods.fedpnn._model import (
     WORST_LOSS,
     best_sigma,
     leave_one_out_losses,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
-from fedneighbors.methods.fedpnn.synthesis._modelfile import from_bytes, to_bytes
+from fedneighbors.methods.fedpnn.synthesis._model import from_bytes, to_bytes
 
 SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
 

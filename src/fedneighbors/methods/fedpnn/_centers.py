@@ -1,14 +1,196 @@
-"""What a party lets out of its rows: centers that each stand for many records."""
+"""Centers that a party releases, each of many records, and their exposure.
 
-from dataclasses import dataclass
+Nothing that stands for few records may leave a party: fewer than ``min_count`` and more than none.
+That goes for the rows of a class, for the cells of a class that a column has, for those that it
+lacks, and for the records of a center. An exposure says, before a release leaves, what it would
+tell of single records.
+"""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedpnn._exposure import Exposure
-from fedneighbors.methods.fedpnn._thresholds import advice_on, chosen_threshold
-from fedneighbors.methods.fedpnn.algorithm import evolve_rows
+from fedneighbors.methods.fedpnn.algorithm import advice_on, chosen_threshold, evolve_rows
+
+Booleans = npt.NDArray[np.bool_]
+
+
+def in_usual_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
+    """Return which rows are of classes that have at least ``min_count`` of them."""
+    _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    return np.asarray(sizes[label] >= min_count)
+
+
+def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
+    """Return the table without the cells of a class in columns that have few of it.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        Missing cells are NaN.
+    labels : int64 array of shape (n_rows,)
+        Positions of the classes, each of at least ``min_count`` rows.
+    min_count : int
+        Fewer cells are few.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_features)
+        NaN where few cells were.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 1.0], [np.nan, 2.0], [np.nan, 3.0]])
+    >>> without_few_cells(x, np.zeros(3, int), min_count=2).tolist()
+    [[nan, 1.0], [nan, 2.0], [nan, 3.0]]
+    """
+    kept = x.copy()
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        held = (~np.isnan(x[rows])).sum(axis=0)
+        few = np.flatnonzero((held > 0) & (held < min_count))
+        kept[np.ix_(rows, few)] = np.nan
+    return kept
+
+
+def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
+    """Return which cells of one class sums leave out, so that their number tells of few nowhere.
+
+    Where few are missing, the first of the others are left out with them, up to ``min_count``; a
+    column of which few would remain is left out whole.
+
+    Parameters
+    ----------
+    gone : bool array of shape (n_rows, n_features)
+        Missing cells.
+    min_count : int
+        Fewer cells are few.
+
+    Examples
+    --------
+    >>> gone = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
+    >>> cells_left_out(gone, min_count=2).T.astype(int).tolist()
+    [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
+    """
+    out = gone.copy()
+    n_gone = gone.sum(axis=0)
+    wanting = np.flatnonzero((n_gone > 0) & (n_gone < min_count))
+    others = ~gone[:, wanting]
+    out[:, wanting] |= others & (others.cumsum(axis=0) <= min_count - n_gone[wanting])
+    out[:, len(gone) - out.sum(axis=0) < min_count] = True
+    return out
+
+
+def without_few_told(told: Floats, labels: Integers, *, min_count: int) -> Floats:
+    """Return coordinates that tell missing cells, made equal where they differ for few of a class.
+
+    Parameters
+    ----------
+    told : float64 array of shape (n_rows, n_coordinates)
+        1 where a cell is missing, else 0.
+    labels : int64 array of shape (n_rows,)
+        Positions of the classes.
+    min_count : int
+        Fewer rows are few.
+
+    Examples
+    --------
+    >>> told = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> without_few_told(told, np.zeros(4, int), min_count=2).T.tolist()
+    [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
+    """
+    even = told.copy()
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        n_told = told[rows].sum(axis=0)
+        few, all_but_few = n_told < min_count, len(rows) - n_told < min_count
+        even[np.ix_(rows, np.flatnonzero(few))] = 0.0
+        even[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
+    return even
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How many records the centers of a party stand for.
+
+    Parameters
+    ----------
+    n_records : int
+        Rows of the party.
+    n_withheld : int
+        Rows of classes that send nothing.
+    n_clusters : int
+        Clusters as they evolved.
+    n_single : int
+        Clusters of a single record, which are that record.
+    n_small : int
+        Clusters of fewer records than a center must stand for, single ones included.
+    n_centers : int
+        Centers that are sent, after small clusters went into others.
+    fewest : int
+        Records of the smallest center that is sent; 0 if none is.
+    """
+
+    n_records: int
+    n_withheld: int
+    n_clusters: int
+    n_single: int
+    n_small: int
+    n_centers: int
+    fewest: int
+
+    @classmethod
+    def of(cls, *, n_records: int, grown: Integers, sent: Integers, min_count: int) -> "Exposure":
+        """Return the exposure of a release.
+
+        Parameters
+        ----------
+        n_records : int
+            Rows of the party.
+        grown : int64 array of shape (n_clusters,)
+            Records of each cluster as they evolved.
+        sent : int64 array of shape (n_centers,)
+            Records of each center that is sent.
+        min_count : int
+            Records that a center must stand for.
+        """
+        return cls(
+            n_records=n_records,
+            n_withheld=n_records - int(sent.sum()),
+            n_clusters=len(grown),
+            n_single=int((grown == 1).sum()),
+            n_small=int((grown < min_count).sum()),
+            n_centers=len(sent),
+            fewest=int(sent.min(initial=np.iinfo(np.int64).max)) if len(sent) else 0,
+        )
+
+    def beside(self, n_withheld: int) -> "Exposure":
+        """Return it with so many further rows that nothing is sent of."""
+        return replace(
+            self,
+            n_records=self.n_records + n_withheld,
+            n_withheld=self.n_withheld + n_withheld,
+        )
+
+    @property
+    def largest_risk(self) -> float:
+        """One over the records of the smallest center that is sent, 0 if none is."""
+        return 1 / self.fewest if self.fewest else 0.0
+
+    def __str__(self) -> str:
+        """Say it in sentences."""
+        if not self.n_centers:
+            return f"Nothing is sent: none of the {self.n_records} records is in a class of enough."
+        withheld = (
+            f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
+        )
+        return (
+            f"{self.n_centers} centers stand for {self.fewest} records or more each. Of "
+            f"{self.n_clusters} clusters {self.n_single} were single records and {self.n_small} "
+            f"too small; these went into others.{withheld}"
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +244,7 @@ def release_centers(
     n_classes : int
         Classes of the federation.
     threshold : float or None
-        Dthr. None chooses one for each class, see :func:`~.thresholds.chosen_threshold`.
+        Dthr. None chooses one for each class, see :func:`~.algorithm.chosen_threshold`.
     factor : float
         Of the threshold, up to which a ball is stretched.
     classwise : bool
