@@ -11,8 +11,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels.clustering._kerneldensity import log_sums
-from fedneighbors.methods.fedpnn._messages import check_columns, frame_bytes, read_frame
-from fedneighbors.methods.fedpnn._scaling import Frame
+from fedneighbors.methods.fedpnn._scaling import Frame, check_columns, frame_bytes, read_frame
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
