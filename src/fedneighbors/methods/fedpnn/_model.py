@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._messages import message
 from fedneighbors.kernels.clustering._kerneldensity import log_sums
-from fedneighbors.methods.fedpnn._scaling import Frame, check_columns, frame_bytes, read_frame
+from fedneighbors.methods.fedpnn._scaling import Frame
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
@@ -20,8 +18,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     nearest_centers,
 )
-from fedneighbors.records._files import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
+from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 WORST_LOSS = 20.0
@@ -172,40 +169,8 @@ def _without(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, In
     return majority(counts), np.where(gone, -1, majority(rest))
 
 
-_MAGIC = b"FNPNNET2"
-
-
-@message
-class ModelParts:
-    """The fields of a model as they stand in its file."""
-
-    classes: tuple[str | int | float | bool, ...]
-    feature_names: tuple[str, ...] | None
-    frame: bytes
-    metric: Floats
-    centers: Floats
-    counts: Integers
-    sigma: float
-    activation: str
-    guarantee: str
-    n_features: int
-    selected: Integers | None
-    statistics: Floats | None
-
-    def __post_init__(self) -> None:
-        if not self.classes or self.counts.shape != (len(self.centers), len(self.classes)):
-            raise ValueError("counts do not fit centers and classes")
-        if not (np.isfinite(self.metric).all() and np.isfinite(self.centers).all()):
-            raise ValueError("a number is not finite")
-        if self.metric.ndim != 2 or self.centers.shape[1:] != self.metric.shape[1:]:
-            raise ValueError("centers do not lie where the metric leads")
-        if not 0 < self.sigma < np.inf or (self.counts < 0).any():
-            raise ValueError("smoothing or counts are out of range")
-        check_columns(self.selected, self.n_features)
-
-
 @dataclass(frozen=True)
-class FedPNNModel:
+class FedPNNModel(ModelFile):
     """Centers of all classes, the way of a row to them, and the smoothing.
 
     Parameters
@@ -226,11 +191,11 @@ class FedPNNModel:
         Kernel of the network.
     feature_names : tuple of str or None
         Names of the columns, where they have any.
-    guarantee : str
-        The privacy of what it is made of, in words; empty where it is exact.
     selection : Selection or None
         The columns that the frame is of; None for all.
     """
+
+    magic: ClassVar[bytes] = b"FNPNNET3"
 
     frame: Frame
     metric: Floats
@@ -240,8 +205,21 @@ class FedPNNModel:
     sigma: float
     activation: str = "gaussian"
     feature_names: tuple[str, ...] | None = None
-    guarantee: str = ""
     selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        if not self.classes or self.counts.shape != (len(self.centers), len(self.classes)):
+            raise ValueError("counts do not fit centers and classes")
+        if not (np.isfinite(self.metric).all() and np.isfinite(self.centers).all()):
+            raise ValueError("a number is not finite")
+        if self.metric.ndim != 2 or self.centers.shape[1:] != self.metric.shape[1:]:
+            raise ValueError("centers do not lie where the metric leads")
+        if not 0 < self.sigma < np.inf or (self.counts < 0).any():
+            raise ValueError("smoothing or counts are out of range")
+        if len(self.metric) != self.frame.n_coordinates:
+            raise ValueError("the metric does not fit the frame")
+        if self.selection is not None and self.frame.n_features != len(self.selection.columns):
+            raise ValueError("the frame does not fit the columns")
 
     @property
     def n_features(self) -> int:
@@ -281,72 +259,3 @@ class FedPNNModel:
             activation=self.activation,
             n_threads=n_threads,
         )
-
-    def to_bytes(self) -> bytes:
-        """Return the model as the bytes of its file, the same for the same model."""
-        parts = ModelParts(
-            classes=self.classes,
-            feature_names=self.feature_names,
-            frame=frame_bytes(self.frame),
-            metric=self.metric,
-            centers=self.centers,
-            counts=self.counts,
-            sigma=self.sigma,
-            activation=self.activation,
-            guarantee=self.guarantee,
-            n_features=self.n_features,
-            selected=None if self.selection is None else self.selection.columns,
-            statistics=None if self.selection is None else self.selection.statistics,
-        )
-        return sealed_model(_MAGIC, parts)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "FedPNNModel":
-        """Return the model that :meth:`to_bytes` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If the bytes are truncated, altered, not a model or of another version.
-        """
-        with usable(source):
-            return cls._from_parts(open_model(_MAGIC, raw, ModelParts, source=source))
-
-    @classmethod
-    def _from_parts(cls, parts: ModelParts) -> "FedPNNModel":
-        frame = read_frame(parts.frame)
-        if len(parts.metric) != frame.n_coordinates:
-            raise ValueError("the metric does not fit the frame")
-        selection = None
-        if parts.selected is not None and parts.statistics is not None:
-            selection = Selection(parts.n_features, parts.selected, parts.statistics)
-        n_kept = parts.n_features if selection is None else len(selection.columns)
-        if frame.n_features != n_kept or (selection and len(selection.statistics) != n_kept):
-            raise ValueError("the frame does not fit the columns")
-        return cls(
-            frame=frame,
-            metric=parts.metric,
-            classes=parts.classes,
-            centers=parts.centers,
-            counts=parts.counts,
-            sigma=parts.sigma,
-            activation=parts.activation,
-            feature_names=parts.feature_names,
-            guarantee=parts.guarantee,
-            selection=selection,
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write the model file; an interrupted write leaves nothing behind."""
-        replace_file(path, self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | Path) -> "FedPNNModel":
-        """Read a model file.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is missing, truncated, altered or of another version.
-        """
-        return cls.from_bytes(read_model_file(path), source=str(path))

@@ -11,7 +11,7 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.fedpnn._centers import cells_left_out
-from fedneighbors.methods.fedpnn._scaling import MOST_ROWS
+from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, check_columns
 from fedneighbors.tabular._moments import column_moments
 
 
@@ -78,6 +78,11 @@ class Selection:
     n_features: int
     columns: Integers
     statistics: Floats
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns, self.n_features)
+        if self.statistics.shape != self.columns.shape:
+            raise ValueError("columns and statistics differ in number")
 
 
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
