@@ -153,7 +153,7 @@ def _show(record: "RunRecord", source: str, report: Path | None) -> None:
 
 def _write(table: "Table", out: Path) -> None:
     from fedneighbors.cli._console import say
-    from fedneighbors.datasets._writing import delimited, table_cells
+    from fedneighbors.datasets._text_tables import delimited, table_cells
     from fedneighbors.records import replace_file
 
     out.parent.mkdir(parents=True, exist_ok=True)

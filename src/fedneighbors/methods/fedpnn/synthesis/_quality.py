@@ -18,7 +18,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
-from fedneighbors.metrics._labels import balanced_accuracy
+from fedneighbors.metrics._scores import balanced_accuracy
 
 
 def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:

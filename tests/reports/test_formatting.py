@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.reports._numbers import cells, number, size, span
+from fedneighbors.reports._formatting import cells, number, size, span
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 

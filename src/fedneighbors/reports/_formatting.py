@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes as kB and MB, times as ms and min, few digits."""
+"""Numbers and text as people read them: bytes as kB and MB, times as ms and min, few digits."""
 
 import math
 from collections.abc import Sequence
@@ -162,3 +162,15 @@ def _signed(text: str) -> str:
     if text in ("-0", "0"):
         return "0"
     return text.replace("-", _MINUS, 1) if text.startswith("-") else text
+
+
+def printable(text: str, longest: int = 40) -> str:
+    r"""Text without control characters, cut to a length that there is room for.
+
+    Examples
+    --------
+    >>> printable("a\tb"), printable("abcdefgh", 5)
+    ('a b', 'abcd…')
+    """
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"

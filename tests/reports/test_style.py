@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedneighbors.reports._axes import Ticks
+from fedneighbors.reports._style import Ticks
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
-"""Owns the splits that ignore labels: equal shares, skewed shares, and a given id column."""
+"""Splits that ignore labels: by size, by a given id or by time; and the choice by name."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import (
     Parties,
@@ -13,6 +16,7 @@ from fedneighbors.partition._assignment import (
     refuse_missing,
     refuse_too_few_rows,
 )
+from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pathological_v2
 
 
 def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
@@ -121,9 +125,122 @@ def natural(ids: npt.ArrayLike) -> Parties:
     return np.array([str(cell) for cell in whole], dtype=np.str_)
 
 
-def _zipf_sizes(
-    n_rows: int, weights: npt.NDArray[np.float64], *, min_rows: int
-) -> npt.NDArray[np.int64]:
+def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
+    """Split rows into stretches of time that follow one another, of nearly equal numbers of rows.
+
+    Parameters
+    ----------
+    times : array-like of shape (n_rows,)
+        When each row came, numbers, dates or text; rows of one time keep their order.
+    n_parties : int
+        Parties; the first has the earliest rows.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If a time is missing: None, NaN or empty text.
+    TypeError
+        If the times cannot be put in order, such as dates among numbers.
+    PartitionError
+        If there are more parties than rows.
+    """
+    when = np.asarray(times)
+    if when.ndim != 1:
+        raise ValueError(f"expected a time for each row, got shape {when.shape}")
+    refuse_missing(when, "time", ValueError)
+    refuse_too_few_rows(len(when), n_parties, min_rows=1)
+    try:
+        order = np.argsort(when, kind="stable")
+    except TypeError as error:
+        raise TypeError(f"expected times that can be put in order, found {error}") from error
+    index = np.empty(len(when), np.int64)
+    index[order] = np.arange(len(when)) * n_parties // len(when)
+    return party_names(index)
+
+
+_BY_ROWS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"iid": iid, "quantity_skew": quantity_skew}
+)
+
+_BY_LABELS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"dirichlet": dirichlet, "pathological": pathological, "pathological_v2": pathological_v2}
+)
+
+_PACHINKO = "pachinko"
+
+KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS, _PACHINKO]))
+
+
+def split(
+    kind: str,
+    y: npt.ArrayLike,
+    n_parties: int,
+    *,
+    seed: int,
+    coarse: npt.ArrayLike | None = None,
+    **parameters: float,
+) -> Parties:
+    """Split the rows with these labels in the way of that name.
+
+    Splits that draw nothing have no name here: call ``natural`` with owners, ``by_time`` with
+    times. ``permute_labels`` and ``shift_features`` deal no rows: they change the data of parties
+    that have theirs.
+
+    Parameters
+    ----------
+    kind : str
+        One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pachinko"``, ``"pathological"``,
+        ``"pathological_v2"``, ``"quantity_skew"``.
+    y : array-like of shape (n_rows,)
+        Labels; the fine ones for ``"pachinko"``.
+    n_parties : int
+        Parties.
+    seed : int
+        Seed of the split.
+    coarse : array-like of shape (n_rows,), optional
+        Coarse labels, for ``"pachinko"`` alone.
+    **parameters
+        Parameters of the function of that name.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind, an argument is out of its range, or coarse labels are missing.
+    TypeError
+        If the kind has no such parameter, or takes no coarse labels.
+    PartitionError
+        If no such partition was found.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import split
+    >>> sorted(set(split("dirichlet", [0, 0, 1, 1], 2, seed=0, alpha=10.0).tolist()))
+    ['party-0', 'party-1']
+    """
+    if kind not in KINDS:
+        raise ValueError(f"there is no split {kind!r}; choose one of {', '.join(KINDS)}")
+    if kind == _PACHINKO:
+        if coarse is None:
+            raise ValueError("the split 'pachinko' needs the coarse label of each row, as coarse=")
+        return pachinko(coarse, y, n_parties, seed=seed, **parameters)
+    if coarse is not None:
+        raise TypeError(f"the split {kind!r} takes no coarse labels; leave out coarse=")
+    if kind in _BY_ROWS:
+        return _BY_ROWS[kind](len(np.asarray(y)), n_parties, seed=seed, **parameters)
+    return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
+
+
+def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
     """Sizes in proportion to descending weights, none below ``min_rows``."""
     n_parties = len(weights)
     ranks = np.arange(1, n_parties + 1)
@@ -135,10 +252,10 @@ def _zipf_sizes(
     return sizes
 
 
-def _apportioned(total: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _apportioned(total: int, weights: Floats) -> Integers:
     """Whole numbers in proportion to the weights that add up to ``total``, largest remainder."""
     shares = total * weights / weights.sum()
-    whole: npt.NDArray[np.int64] = np.floor(shares).astype(np.int64)
+    whole: Integers = np.floor(shares).astype(np.int64)
     order = np.argsort(whole - shares, kind="stable")
     whole[order[: total - int(whole.sum())]] += 1
     return whole

@@ -1,14 +1,19 @@
-"""Reads the record of a run from a JSON-lines file and refuses what is not a whole record."""
+"""Records in JSON-lines files: reading with checks, writing whole files or none."""
 
 import json
+import os
 import re
+import secrets
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedneighbors.errors import RecordError
-from fedneighbors.records._json import FIELDS, PARTS, SCHEMA, VERSION, take
+from fedneighbors.records._encoding import FIELDS, OPTIONAL, PARTS, SCHEMA, VERSION, encode, take
 from fedneighbors.records._schema import FIGURE_KINDS, Figure, Round, RunRecord, Table
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def read_record(path: Path | str) -> RunRecord:
@@ -35,6 +40,62 @@ def read_record(path: Path | str) -> RunRecord:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     return parse_record(content, source=str(path))
+
+
+def write_record(record: RunRecord, path: Path | str) -> None:
+    """Write a record to ``path``: wholly, or not at all.
+
+    Parameters
+    ----------
+    record : RunRecord
+        What a run left.
+    path : path
+        The file, by custom ``*.jsonl``; its folder must exist. An older file is replaced.
+
+    Raises
+    ------
+    TypeError
+        If a value is neither a string, a number, a boolean nor None.
+    ValueError
+        If the parts of the record do not fit together, such as a figure without its table.
+    OSError
+        If the file cannot be written.
+    """
+    lines = list(_lines(record))
+    end = {"seconds": record.seconds, "privacy": record.privacy, "lines": len(lines) + 1}
+    content = b"".join([*lines, _line("end", end)])
+    try:
+        parse_record(content, source="record")  # what cannot be read is not written
+    except RecordError as error:
+        raise ValueError(f"this record cannot be written: {error}") from error
+    replace_file(path, content)
+
+
+def replace_file(path: Path | str, content: bytes) -> None:
+    """Put ``content`` at ``path``; a reader sees the old file or the new one, never a part.
+
+    Parameters
+    ----------
+    path : path
+        Where the file goes; its folder must exist.
+    content : bytes
+        The whole file.
+
+    Raises
+    ------
+    OSError
+        If the folder is missing or cannot be written; the old file is then as it was.
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def parse_record(content: bytes, *, source: str) -> RunRecord:
@@ -71,16 +132,8 @@ def _assemble(
             f"{source}, line {len(entries) + 1}: lines are missing or were added; "
             f"expected {end['lines']}, found {len(entries) + 1}"
         )
-    record = _record(header, [PARTS[kind](**fields) for kind, fields in middle], end)
-    for problem in problems(record):
-        raise RecordError(f"{source}: {problem}")
-    return record
-
-
-def _record(
-    header: dict[str, Any], parts: list[Round | Table | Figure | str], end: dict[str, Any]
-) -> RunRecord:
-    return RunRecord(
+    parts = [PARTS[kind](**fields) for kind, fields in middle]
+    record = RunRecord(
         name=header["name"],
         parameters=header["parameters"],
         rounds=tuple(part for part in parts if isinstance(part, Round)),
@@ -92,6 +145,9 @@ def _record(
         environment=header["environment"],
         privacy=end["privacy"],
     )
+    for problem in problems(record):
+        raise RecordError(f"{source}: {problem}")
+    return record
 
 
 def _header(line: bytes, source: str) -> dict[str, Any]:
@@ -138,9 +194,6 @@ def _json(line: bytes) -> dict[str, Any]:
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f'expected no bare {word}; it is written as {{"float": ...}}')
-
-
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def problems(record: RunRecord) -> Iterator[str]:
@@ -193,3 +246,38 @@ def _figure_problems(figure: Figure, tables: dict[str, Table]) -> Iterator[str]:
     for name in [figure.x, figure.y, *optional]:
         if name not in columns:
             yield f"{where}: expected a column {name!r} in table {figure.table!r}"
+
+
+def _lines(record: RunRecord) -> Iterator[bytes]:
+    """All lines but the last."""
+    yield _line(
+        "header",
+        {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "name": record.name,
+            "parameters": record.parameters,
+            "started": record.started,
+            "environment": record.environment,
+        },
+    )
+    for kind, parts in (
+        ("round", record.rounds),
+        ("table", record.tables),
+        ("figure", record.figures),
+    ):
+        for part in parts:
+            yield _line(kind, _as_mapping(part, OPTIONAL.get(kind, frozenset())))
+    for note in record.notes:
+        yield _line("note", {"text": note})
+
+
+def _as_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
+    content = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {name: value for name, value in content.items() if value or name not in optional}
+
+
+def _line(kind: str, content: dict[str, Any]) -> bytes:
+    entry = {"line": kind} | encode(content)
+    text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8") + b"\n"
