@@ -18,12 +18,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.fedpnn._model import covariance_within
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
     MomentsReply,
     class_moments,
     column_constants,
-    covariance_within,
     make_frame,
 )
 from fedneighbors.tabular._ownership import rows_by_party

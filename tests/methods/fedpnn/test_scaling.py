@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
+from fedneighbors.methods.fedpnn._model import covariance_within, supervised_metric
 from fedneighbors.methods.fedpnn._scaling import (
     FARTHEST,
     ConstantsReply,
     MomentsReply,
     class_moments,
     column_constants,
-    covariance_within,
     make_frame,
-    supervised_metric,
 )
 
 

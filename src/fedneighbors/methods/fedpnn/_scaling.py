@@ -1,10 +1,10 @@
-"""The coordinates of rows, the same at every party: scaled columns and a supervised metric.
+"""The coordinates of rows, the same at every party: scaled columns, and moments of these.
 
 Constants of the columns are releases too. A knot is the mean of at least ``min_count`` neighboring
 values of a column, never the value of a single record; a column with fewer values at a party sends
-none. The metric comes from moments that parties add up: directions that tell classes apart count
-more. Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are
-integers and the same in whatever order and however split.
+none. Parties add up the moments of coordinates, of which a supervised metric is made. Coordinates
+are rounded to multiples of 2**-16 before they are summed, so that the sums are integers and the
+same in whatever order and however split.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ MOST_ROWS = 1 << 40
 """Rows of a table are fewer, so that sums over parties keep to 64 bits."""
 
 
-_QUANTA = 1 << 16
+QUANTA = 1 << 16
 
 
 _REACH = 8.0  # coordinates are cut here: 2**19 quanta, squares 2**38
@@ -401,7 +401,7 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsRe
 
 def _quanta(points: Floats) -> Floats:
     """Return coordinates as whole multiples of 2**-16."""
-    return np.asarray(np.rint(np.clip(points, -_REACH, _REACH) * _QUANTA))
+    return np.asarray(np.rint(np.clip(points, -_REACH, _REACH) * QUANTA))
 
 
 def without_few_pairs(
@@ -443,61 +443,7 @@ def without_few_pairs(
         beyond += (gap.T @ gap).astype(np.int64)  # of few rows below 2**40 each: exact
     products = moments.products - np.where(together < min_count, beyond, 0)
     told = products[n_columns:, n_columns:]
-    counts = min_count * np.rint(told / (float(_QUANTA) ** 2 * min_count)).astype(np.int64)
+    counts = min_count * np.rint(told / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
     np.fill_diagonal(counts, np.diag(together)[n_columns:])
-    products[n_columns:, n_columns:] = counts * _QUANTA**2
+    products[n_columns:, n_columns:] = counts * QUANTA**2
     return replace(moments, products=products)
-
-
-def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
-    """Return the means of the classes that have rows, and the covariance within classes.
-
-    Parameters
-    ----------
-    moments : MomentsReply
-        Of at least one row.
-
-    Returns
-    -------
-    means : float64 array of shape (n_present, n_coordinates)
-        In the order of the classes.
-    within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric.
-    """
-    counts = moments.counts
-    present = counts > 0
-    means = moments.sums[present] / (counts[present, None] * float(_QUANTA))
-    between = (means * counts[present, None]).T @ means
-    within = (moments.products / float(_QUANTA) ** 2 - between) / int(counts.sum())
-    return means, (within + within.T) / 2
-
-
-def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
-    """Return a linear map after which Euclidean distance tells classes apart.
-
-    Coordinates are whitened by the covariance within classes; the directions between the means of
-    the classes are then stretched.
-
-    Parameters
-    ----------
-    moments : MomentsReply
-        Of all parties.
-    ridge : float
-        Added to every variance within classes, in units of the mean variance.
-    boost : float
-        Factor of the directions between class means; 1 for none.
-
-    Returns
-    -------
-    float64 array of shape (n_coordinates, n_coordinates)
-        To multiply points with from the right.
-    """
-    means, within = covariance_within(moments)
-    spread, directions = np.linalg.eigh(within)
-    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
-    whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
-    apart = (means - means.mean(axis=0)) @ whiten
-    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
-    return stretched

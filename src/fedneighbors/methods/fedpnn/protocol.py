@@ -20,7 +20,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._model import FedPNNModel, supervised_metric
 from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (
     ConstantsRequest,
@@ -28,7 +28,6 @@ from fedneighbors.methods.fedpnn._scaling import (
     MomentsRequest,
     frame_bytes,
     make_frame,
-    supervised_metric,
 )
 from fedneighbors.methods.fedpnn._selection import (
     Selection,
