@@ -23,7 +23,7 @@ from fedneighbors.errors import (
     PartyMissing,
     ProtocolError,
 )
-from fedneighbors.federation._loop import Outcome, read_reply, run_rounds
+from fedneighbors.federation._loop import FrameTransport, Outcome, read_reply, run_rounds
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.federation._roles import (
     Coordinator,
@@ -242,7 +242,8 @@ def run(
             {names[node]: reason for node, reason in missing.items()},
         )
 
-    return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round, sums=sums)
+    transport = FrameTransport(exchange, tuple(sorted(nodes)))
+    return run_rounds(coordinator, transport, on_round=on_round, sums=sums)
 
 
 def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:

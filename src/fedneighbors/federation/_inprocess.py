@@ -18,7 +18,7 @@ from fedneighbors.federation._connections import (
     Threads,
     links_of,
 )
-from fedneighbors.federation._loop import Carried, Outcome, run_rounds
+from fedneighbors.federation._loop import Carried, FrameTransport, Outcome, run_rounds
 from fedneighbors.federation._roles import Coordinator, Party
 from fedneighbors.records import Round
 
@@ -76,9 +76,8 @@ class Connected:
         """
         if not self._open:
             raise ValueError("the parties are no longer connected; connect them anew")
-        return run_rounds(
-            coordinator, self._exchange, self.names, on_round=on_round, sums=self._sums
-        )
+        transport = FrameTransport(self._exchange, self.names)
+        return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
 
     def _exchange(self, frames: Mapping[str, bytes]) -> Carried:
         over = threading.Event()

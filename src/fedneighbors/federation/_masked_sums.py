@@ -42,8 +42,8 @@ from fedneighbors.secure_sum._vectors import from_cells
 
 log = logging.getLogger(__name__)
 
-Carry = Callable[[Mapping[str, Message]], tuple[Mapping[str, Message], Mapping[str, str]]]
-"""Carry a request to each party; return their replies and the parties that are missing."""
+Carry = Callable[[Mapping[str, Message]], Replies]
+"""Carry a request to each party and return the replies."""
 
 
 class MaskedSums:
@@ -236,7 +236,7 @@ class _MaskedSum:
 
     def _ask(self, requests: Mapping[str, Message], kind: type[Any]) -> dict[str, Any]:
         try:
-            replies, missing = self._carry(requests)
+            replies = self._carry(requests)
         except PartyRefused as refused:
             if kind is Advert and refused.code == MALFORMED:
                 raise AggregationError(
@@ -248,12 +248,12 @@ class _MaskedSum:
             detail = f" ({refused.detail})" if refused.detail else ""
             reason = f"it refused a {refused.code}{detail}"
             raise AggregationError(reason, refused.party) from refused
-        self._missing.update(missing)
-        for name, reply in replies.items():
+        self._missing.update(replies.missing)
+        for name, reply in replies.each.items():
             if type(reply) is not kind or reply.round_id != self._opening.round_id:
                 raise AggregationError("it answered for another round", name)
-        self._check_enough(replies)
-        return dict(replies)
+        self._check_enough(replies.each)
+        return dict(replies.each)
 
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         if len(replies) >= self._opening.threshold:

@@ -13,7 +13,7 @@ from fedneighbors.errors import (
     ProtocolError,
     SchemaMismatch,
 )
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
@@ -170,8 +170,7 @@ def test_parties_may_drop_out_of_the_masked_sums(step):
     with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
-            lossy(by_name, step, ("p6", "p7")),
-            tuple(by_name),
+            FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -185,8 +184,7 @@ def test_a_party_missing_from_sums_in_the_plain_ends_the_training():
     with pytest.raises(PartyMissing, match="no reply to the cells"):
         run_rounds(
             coordinate_private(LOCAL, run="a"),
-            lossy(members, CellsRequest, ("p2",)),
-            tuple(members),
+            FrameTransport(lossy(members, CellsRequest, ("p2",)), tuple(members)),
         )
 
     assert [member.model for member in members.values()] == [None] * 3
