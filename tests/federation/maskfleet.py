@@ -9,7 +9,6 @@ import pytest
 from fedneighbors.errors import AggregationError
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_party import MaskedParty
-from fedneighbors.federation._masked_state import MemoryStore
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Advert,
@@ -18,6 +17,7 @@ from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
+    MemoryStore,
     OpenSum,
     Revealed,
     SealedShares,

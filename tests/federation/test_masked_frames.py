@@ -8,8 +8,7 @@ from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import OpenSum
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal, serve
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Refusal, add_up, serve
 from tests.federation.maskfleet import (
     REPLIES,
     REQUESTS,

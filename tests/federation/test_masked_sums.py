@@ -15,8 +15,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import MaskedRound, Refuse, gather, total
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import MaskedRound, Refuse, add_up, gather, total
 from fedneighbors.secure_sum._shares import default_threshold
 from tests.federation.fleet import Counter, NameReply, count
 from tests.federation.maskfleet import (

@@ -399,7 +399,7 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
     if not any(config.get(key) for key in NODE_KEYS):
         return party
     from fedneighbors.federation._masked_party import MaskedParty
-    from fedneighbors.federation._masked_state import FolderStore
+    from fedneighbors.federation._masking import FolderStore
     from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
     paths = {key: Path(str(_set(config, key))) for key in NODE_KEYS}

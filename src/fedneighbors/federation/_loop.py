@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import Ask, Coordinator, Refusal, Replies
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Ask, Coordinator, Refusal, Replies, add_up
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies
-from fedneighbors.federation._sums import summed_reply
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies, summed_reply
 from fedneighbors.secure_sum._key_agreement import Roster
 from fedneighbors.secure_sum._masks import Cells, lift, public_of
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold

@@ -12,8 +12,7 @@ import torch
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._loop import Delivery
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Refuse, Replies
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper._messages import TrainRequest
 from fedneighbors.neural._tasks import LocalTask
