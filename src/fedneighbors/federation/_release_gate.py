@@ -122,7 +122,7 @@ class ReleaseGate:
 
 
 def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
-    """Raise :class:`Refuse` unless a masked sum is sure to hold ``n_shares`` honest noise shares."""
+    """Refuse unless a masked sum is sure to hold ``n_shares`` honest noise shares."""
     try:
         sure = shares_counted_on(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
