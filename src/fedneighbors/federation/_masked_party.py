@@ -46,9 +46,15 @@ from fedneighbors.secure_sum._key_agreement import (
     seal,
     unseal,
 )
-from fedneighbors.secure_sum._masks import Secrets, mask, new_private, public_of
+from fedneighbors.secure_sum._masks import (
+    Secrets,
+    layout_of,
+    mask,
+    new_private,
+    public_of,
+    to_cells,
+)
 from fedneighbors.secure_sum._shares import SECRET_BYTES, check_threshold, split
-from fedneighbors.secure_sum._vectors import layout_of, to_cells
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from fedneighbors.federation._messages import message
 from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
+from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
-from fedneighbors.secure_sum._vectors import check_layout, n_cells, width
 
 KEY_BYTES = 32
 DIGEST_BYTES = 32

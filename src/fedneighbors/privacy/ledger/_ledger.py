@@ -9,8 +9,15 @@ from typing import Self
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy._accounting import spent_by_counts
 from fedneighbors.privacy._guarantees import Guarantee
-from fedneighbors.privacy.ledger._books import Books, now
-from fedneighbors.privacy.ledger._entries import BudgetState, Entry, Terms, check_name, check_text
+from fedneighbors.privacy.ledger._books import (
+    Books,
+    BudgetState,
+    Entry,
+    Terms,
+    check_name,
+    check_text,
+    now,
+)
 from fedneighbors.privacy.ledger._file import LedgerFile
 
 log = logging.getLogger(__name__)
