@@ -27,8 +27,7 @@ from fedneighbors.methods.knnper._messages import (
 from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import OWN
-from fedneighbors.neural._choice import Model
+from fedneighbors.neural._blueprint import OWN, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.records._files import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model

@@ -15,8 +15,7 @@ from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper._messages import TrainRequest
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import CHUNK, Trainer
+from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 
 
 class Cohort:
