@@ -15,7 +15,7 @@ from fedneighbors.privacy.noise._mechanisms import (
     DiscreteLaplace,
     NoisyTopK,
 )
-from fedneighbors.privacy.noise._mechanisms import _opendp as noise_opendp
+from tests.privacy.test_mechanisms import _opendp as noise_opendp
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=9, l2_squared=9, linf=1)
 EXCHANGED = Sensitivity(unit="row", neighbors="replace_one", l1=18, l2_squared=18, linf=1)
