@@ -99,7 +99,7 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     ----------
     build : callable
         Makes the party from the configuration of its node (``--node-config``), once per message.
-        Its :class:`~fedneighbors.federation._roles.Refuse` reaches the coordinator; of any other
+        Its :class:`~fedneighbors.federation.Refuse` reaches the coordinator; of any other
         exception only the type does.
 
     Returns

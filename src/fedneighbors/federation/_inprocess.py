@@ -350,7 +350,7 @@ def connected(
         ``"masked"`` forms sums by secure aggregation, each party with a key made here.
     threshold : int, optional
         Least number of parties in a masked sum, see
-        :class:`~fedneighbors.federation._masked_sums.MaskedSums`.
+        :class:`~fedneighbors.federation.MaskedSums`.
 
     Yields
     ------

@@ -258,7 +258,7 @@ def is_summable(cls: type[Any]) -> bool:
 
     Examples
     --------
-    >>> from fedneighbors.federation._messages import message
+    >>> from fedneighbors.federation import message
     >>> @message
     ... class Counted:
     ...     n_rows: int

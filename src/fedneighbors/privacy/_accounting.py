@@ -69,7 +69,7 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import ZCDP, PureDP
+    >>> from fedneighbors.privacy import ZCDP, PureDP
     >>> spent_after([PureDP("0.1"), PureDP("0.2")], PureDP(1))
     PureDP(epsilon=Fraction(3, 10))
     >>> spent_after([PureDP("0.1"), ZCDP("0.005")], ZCDP(1))
@@ -162,7 +162,7 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> [fits([PureDP("0.1")] * n, PureDP("0.3")) for n in (3, 4)]
     [True, False]
     """

@@ -195,7 +195,7 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     Parameters
     ----------
     config : mapping
-        Keys as the arguments of :class:`~fedneighbors.privacy._policy.Privacy` with ``-`` for
+        Keys as the arguments of :class:`~fedneighbors.privacy.Privacy` with ``-`` for
         ``_``. Numbers may be text such as ``"1/3"``; ``public`` is text with commas,
         ``public-classes`` and ``bounds`` are JSON lists. An empty text, or 0 for ``n-picks`` and
         ``n-parties``, counts as absent.

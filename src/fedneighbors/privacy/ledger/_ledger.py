@@ -51,7 +51,7 @@ class Ledger:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> with Ledger(":memory:", party="north") as ledger:
     ...     ledger.set_budget("visits", PureDP(1))
     ...     terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}

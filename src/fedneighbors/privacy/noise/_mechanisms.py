@@ -1,6 +1,6 @@
 """Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
 
-Each takes the vector together with its :class:`~fedneighbors.privacy._guarantees.Sensitivity`, the
+Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity`, the
 one place where norm, unit and neighboring relation are stated, and says what a release costs.
 
 OpenDP draws noise that is too wide for a table and selects the largest cells. Its integers have
