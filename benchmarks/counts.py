@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.datasets._graphs_text import read_graphs
+from fedneighbors.datasets._graph_files import read_graphs
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._answers import farewell
 from fedneighbors.methods.fedknn._estimates import shared_counts
@@ -31,7 +31,7 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.algorithm import expected_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann
-from fedneighbors.partition._dealing import quantity_skew
+from fedneighbors.partition._splits import quantity_skew
 
 K, M = 128, 8
 TARGET = 1.2
