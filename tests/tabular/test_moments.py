@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedneighbors.tabular._moments import BLOCK_ROWS, blocks, column_moments, mean_and_deviation
+from fedneighbors.tabular._schema import BLOCK_ROWS, blocks, column_moments, mean_and_deviation
 from tests.naive import flynn as naive
 
 # Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.

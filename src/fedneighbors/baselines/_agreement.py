@@ -18,9 +18,16 @@ from fedneighbors.methods.knnper._trial import refuse_unsuited
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Device, Layout, Network
-from fedneighbors.tabular._moments import column_moments, mean_and_deviation
 from fedneighbors.tabular._ownership import Holdings
-from fedneighbors.tabular._schema import Agreed, Label, agree, describe, label_positions
+from fedneighbors.tabular._schema import (
+    Agreed,
+    Label,
+    agree,
+    column_moments,
+    describe,
+    label_positions,
+    mean_and_deviation,
+)
 
 
 @dataclass(frozen=True, eq=False)

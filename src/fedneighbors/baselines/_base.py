@@ -135,7 +135,7 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
         needs_torch()
-        from fedneighbors.tabular._threads import one_thread
+        from fedneighbors.tabular._ownership import one_thread
 
         ground = self._found_ground(holdings)
         with one_thread():

@@ -255,7 +255,7 @@ class Joining(Serving):
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
         """Make what clients have anew, from these rows; if one cannot, all stay as they were."""
-        from fedneighbors.tabular._threads import one_thread
+        from fedneighbors.tabular._ownership import one_thread
 
         owns: Owns = dict.fromkeys(clients, NOTHING)
         training = {name: rows for name, rows in clients.items() if len(rows)}

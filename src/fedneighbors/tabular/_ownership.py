@@ -1,12 +1,16 @@
-"""Who owns which rows of a table."""
+"""Owners of the rows of a table, public seeds, and one thread for torch and BLAS."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
 from sklearn.utils import check_random_state
+from threadpoolctl import ThreadpoolController
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,30 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
             raise ValueError(f"expected random_state in [0, 2**63), got {random_state}")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    """Return what knows the libraries that are loaded; to find them takes milliseconds."""
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let the products of NumPy and SciPy use a single thread inside the block."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch, and the products of NumPy and SciPy, use a single thread inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        torch.set_num_threads(before)

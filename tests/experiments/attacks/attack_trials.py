@@ -28,7 +28,7 @@ from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import mechanism, shares
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
-from fedneighbors.tabular._moments import column_moments
+from fedneighbors.tabular._schema import column_moments
 
 N_UNITS = 1_000
 N_ACTIVE = 32

@@ -13,7 +13,7 @@ from fedneighbors.methods.flynn._features import (
     n_expanded,
     standardizer,
 )
-from fedneighbors.tabular._moments import column_moments
+from fedneighbors.tabular._schema import column_moments
 
 # Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.
 VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 1e-40 else 0.0)

@@ -12,7 +12,7 @@ from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.fedpnn._centers import cells_left_out
 from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, check_columns
-from fedneighbors.tabular._moments import column_moments
+from fedneighbors.tabular._schema import column_moments
 
 
 @message

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.tabular._moments import Moments, mean_and_deviation
+from fedneighbors.tabular._schema import Moments, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
 LOW_DIMENSION = 8

@@ -32,8 +32,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     checked_moments,
 )
-from fedneighbors.tabular._moments import Moments, blocks
-from fedneighbors.tabular._schema import Agreed, Label, agree
+from fedneighbors.tabular._schema import Agreed, Label, Moments, agree, blocks
 
 LEAVE_ONE_OUT = 0
 """Number of folds that stands for leaving out one row at a time."""

@@ -20,7 +20,7 @@ from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
 from fedneighbors.kernels.flyhash._flyhash import winners
 from fedneighbors.kernels.flyhash._wiring import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.tabular._moments import blocks
+from fedneighbors.tabular._schema import blocks
 
 # Decay by default: a class as frequent as the mean meets, on a unit of mean load, the weight
 # exp(-KAPPA). Only this product of decay and load matters, see ``default_decay``.

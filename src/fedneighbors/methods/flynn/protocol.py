@@ -34,8 +34,16 @@ from fedneighbors.methods.flynn.algorithm import (
     leave_one_out,
     log_losses,
 )
-from fedneighbors.tabular._moments import Moments, blocks, column_moments
-from fedneighbors.tabular._schema import Label, Schema, agree, describe, label_positions
+from fedneighbors.tabular._schema import (
+    Label,
+    Moments,
+    Schema,
+    agree,
+    blocks,
+    column_moments,
+    describe,
+    label_positions,
+)
 
 
 @message

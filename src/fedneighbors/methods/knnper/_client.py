@@ -49,8 +49,7 @@ from fedneighbors.methods.knnper.targets._kind import Chosen, Kind, Values
 from fedneighbors.neural._network import Device, Layout, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from fedneighbors.tabular._moments import column_moments
-from fedneighbors.tabular._schema import Label
+from fedneighbors.tabular._schema import Label, column_moments
 
 FIXED_POINT = 32
 """Binary places of the terms of a pool."""

@@ -17,9 +17,8 @@ from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Kind
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Layout, Network
-from fedneighbors.tabular._ownership import Holdings
+from fedneighbors.tabular._ownership import Holdings, one_thread
 from fedneighbors.tabular._schema import Label
-from fedneighbors.tabular._threads import one_thread
 
 Trained = tuple[Outcome[Shared], Network, Layout, Sequence[KNNPerParty]]
 

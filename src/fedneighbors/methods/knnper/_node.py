@@ -31,8 +31,8 @@ from fedneighbors.neural._blueprint import OWN, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._ownership import one_thread
 from fedneighbors.tabular._schema import Agreed, describe
-from fedneighbors.tabular._threads import one_thread
 
 MAGIC = b"FNKNODE1"
 

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.personal._discriminants import Discriminants
 from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Kind
 from fedneighbors.neural._network import Device, Layout, Network
-from fedneighbors.tabular._threads import one_blas_thread
+from fedneighbors.tabular._ownership import one_blas_thread
 
 
 def with_rows(

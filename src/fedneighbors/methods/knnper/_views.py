@@ -19,7 +19,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     n_features_for,
     triangle,
 )
-from fedneighbors.tabular._moments import Moments, mean_and_deviation
+from fedneighbors.tabular._schema import Moments, mean_and_deviation
 
 
 def _nothing() -> Floats:

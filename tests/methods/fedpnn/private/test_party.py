@@ -12,7 +12,13 @@ from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
 from fedneighbors.methods.fedpnn._party import ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import ConstantsRequest
 from fedneighbors.methods.fedpnn.private import _party as party_module
-from fedneighbors.methods.fedpnn.private._messages import (
+from fedneighbors.methods.fedpnn.private._release import (
+    class_sums,
+    class_sums_of,
+    directions,
+    in_cube,
+)
+from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
     ClassSumsRequest,
     MaskedClassSumsRequest,
@@ -21,8 +27,6 @@ from fedneighbors.methods.fedpnn.private._messages import (
     OriginRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.fedpnn.private._plan import class_sums_of
-from fedneighbors.methods.fedpnn.private._release import class_sums, directions, in_cube
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon

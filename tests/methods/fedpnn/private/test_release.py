@@ -8,17 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PrivacyError
-from fedneighbors.methods.fedpnn.private._plan import cells, class_sums_of, origin
 from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     along,
     cell_counts,
     cell_sensitivity,
+    cells,
     class_sums,
+    class_sums_of,
     class_sums_sensitivity,
     count_weight,
     directions,
     in_cube,
+    origin,
     origin_reach,
     origin_sensitivity,
     origin_sums,

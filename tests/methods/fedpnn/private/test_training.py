@@ -17,18 +17,22 @@ from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
-from fedneighbors.methods.fedpnn.private._messages import CellsRequest, NoisyReply
-from fedneighbors.methods.fedpnn.private._neurons import axis_between, noised_means, noised_origin
-from fedneighbors.methods.fedpnn.private._plan import class_sums_of, origin
+from fedneighbors.methods.fedpnn.private._model import axis_between, noised_means, noised_origin
 from fedneighbors.methods.fedpnn.private._release import (
     cell_counts,
     class_sums,
+    class_sums_of,
     directions,
     in_cube,
+    origin,
     origin_sums,
     public_bounds,
 )
-from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
+from fedneighbors.methods.fedpnn.private.protocol import (
+    CellsRequest,
+    NoisyReply,
+    coordinate_private,
+)
 from fedneighbors.privacy._accounting import fits
 from tests.federation.maskfleet import enroll
 from tests.methods.fedpnn.private.tables import (

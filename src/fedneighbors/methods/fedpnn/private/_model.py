@@ -1,18 +1,194 @@
-"""The privately trained model: bounds, noised origin, neurons, and the fields of its file."""
+"""The privately trained model: from noised sums to neurons, and the fields of its file."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedpnn.private._neurons import Neurons
-from fedneighbors.methods.fedpnn.private._release import directions, in_cube
+from fedneighbors.methods.fedpnn.private._release import (
+    N_CELLS,
+    count_weight,
+    directions,
+    in_cube,
+    origin_reach,
+)
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label
+
+CELL_SIGMA = 0.15
+"""Smoothing along the axis, whose cells are a quarter wide."""
+
+MEAN_SIGMA = 0.3
+"""Smoothing around means of unit vectors; it moves probabilities, not predictions. Of the least log
+loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
+
+_CLEAR = 2.0  # standard deviations of its noise below which a count is not believed
+_FLOOR = 0.5  # standard deviations of its noise below which a density is not believed
+_FEWEST = 0.25  # records that a density stands for at least
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """Weighted pattern neurons, and below what their sums are noise.
+
+    Parameters
+    ----------
+    axes : float64 array of shape (n_features, n_axes)
+        What unit vectors are multiplied with.
+    positions : float64 array of shape (n_neurons, n_axes)
+        Where the neurons lie.
+    weights : float64 array of shape (n_neurons, n_classes)
+        Records of each class that a neuron stands for; noised, may be negative.
+    noise : float64 array of shape (n_neurons,)
+        Standard deviation of the noise on each weight.
+    totals : float64 array of shape (n_classes,)
+        Records of each class, above 0.
+    fewest : float
+        Records that a density stands for at least.
+    sigma : float
+        Smoothing.
+    """
+
+    axes: Floats
+    positions: Floats
+    weights: Floats
+    noise: Floats
+    totals: Floats
+    fewest: float
+    sigma: float
+
+    def log_densities(self, units: Floats) -> Floats:
+        """Return the log density of each class at unit vectors, shape (n_rows, n_classes)."""
+        kernel = _kernel(units @ self.axes, self.positions, self.sigma)
+        sums = kernel @ self.weights
+        spread = np.sqrt(kernel**2 @ self.noise**2)
+        floor = np.maximum(_FLOOR * spread, self.fewest)
+        return np.asarray(np.log(np.maximum(sums, floor[:, None]) / self.totals))
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """Noised number and mean direction of each class.
+
+    Parameters
+    ----------
+    counts : float64 array of shape (n_classes,)
+        Records, not below what their noise makes believable.
+    spread : float
+        Standard deviation of the noise on a count.
+    means : float64 array of shape (n_classes, n_features)
+        Within the unit ball.
+    """
+
+    counts: Floats
+    spread: float
+    means: Floats
+
+
+def noised_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
+    """Return the noised mean of all rows, within the cube.
+
+    Parameters
+    ----------
+    values : int64 array of shape (1 + n_features,)
+        Sum of :func:`~.release.origin_sums` with noise.
+    n_features, levels : int
+        Columns; steps that stand for 1.
+    variance : float
+        Of the noise on each value.
+    """
+    weight = count_weight(origin_reach(n_features, levels))
+    n_rows = max(float(values[0]), _CLEAR * math.sqrt(variance), weight) / weight
+    return np.asarray(np.clip(values[1:] / (levels * n_rows), -1, 1))
+
+
+def noised_means(values: Integers, *, n_classes: int, levels: int, variance: float) -> ClassMeans:
+    """Return noised numbers and mean directions of the classes.
+
+    Parameters
+    ----------
+    values : int64 array of shape (n_classes * (1 + n_features),)
+        Sum of :func:`~.release.class_sums` with noise.
+    n_classes, levels : int
+        Classes; steps that stand for 1.
+    variance : float
+        Of the noise on each value.
+    """
+    spread = math.sqrt(variance) / count_weight(levels)
+    counts = np.maximum(values[:n_classes] / count_weight(levels), _CLEAR * spread + 1)
+    means = values[n_classes:].reshape(n_classes, -1) / levels / counts[:, None]
+    length = np.sqrt((means**2).sum(axis=1, keepdims=True))
+    return ClassMeans(counts, spread, means / np.maximum(length, 1))
+
+
+def axis_between(means: Floats) -> Floats:
+    """Return the direction from the first to the second of two means, of length 1."""
+    apart = means[1] - means[0]
+    length = float(np.sqrt((apart**2).sum()))
+    if length < 1e-9:  # by chance alone; any direction is as good
+        return np.asarray(np.eye(len(apart))[0])
+    return np.asarray(np.clip(apart / length, -1, 1))
+
+
+def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: float) -> Neurons:
+    """Return the neurons of two classes.
+
+    Each neuron spreads its records over the cells by its kernel. A class has as many records as the
+    counts of both releases say, weighed by their precision.
+
+    Parameters
+    ----------
+    cells : int64 array of shape (2 * N_CELLS,)
+        Sum of :func:`~.release.cell_counts` with noise.
+    axis : float64 array of shape (n_features,)
+        Along which they lie.
+    found : ClassMeans
+        From the release before.
+    variance : float
+        Of the noise on each cell.
+    """
+    positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
+    mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
+    counted = cells.reshape(2, N_CELLS).T.astype(np.float64)
+    wide, far = N_CELLS * variance, found.spread**2  # of the noise on a class, in either release
+    share = far / (wide + far) if wide else 1.0
+    totals = share * counted.sum(axis=0) + (1 - share) * found.counts
+    return Neurons(
+        axes=axis[:, None],
+        positions=positions,
+        weights=counted / mass[:, None],
+        noise=math.sqrt(variance) / mass,
+        totals=np.maximum(totals, 1.0),
+        fewest=_FEWEST,
+        sigma=CELL_SIGMA,
+    )
+
+
+def mean_neurons(means: Floats) -> Neurons:
+    """Return one neuron for each class, at its noised mean."""
+    n_classes, n_features = means.shape
+    return Neurons(
+        axes=np.eye(n_features),
+        positions=means,
+        weights=np.eye(n_classes),
+        noise=np.zeros(n_classes),
+        totals=np.ones(n_classes),
+        fewest=0.0,
+        sigma=MEAN_SIGMA,
+    )
+
+
+def _kernel(points: Floats, positions: Floats, sigma: float) -> Floats:
+    """Return exp(-d**2 / (2 sigma**2)) of each point to each position."""
+    squared = (points**2).sum(axis=1)[:, None] + (positions**2).sum(axis=1)
+    squared -= 2 * points @ positions.T
+    return np.asarray(np.exp(-np.maximum(squared, 0) / (2 * sigma**2)))
+
 
 MAGIC = b"FNPNNDP1"
 """How the files of these models begin."""

@@ -12,7 +12,20 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
 from fedneighbors.federation._roles import MaskedRound, Refuse
-from fedneighbors.methods.fedpnn.private._messages import (
+from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.private._release import (
+    Release,
+    cell_counts,
+    cells,
+    class_sums,
+    class_sums_of,
+    directions,
+    in_cube,
+    origin,
+    origin_sums,
+    public_bounds,
+)
+from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
     ClassSumsRequest,
     MaskedCellsRequest,
@@ -23,16 +36,6 @@ from fedneighbors.methods.fedpnn.private._messages import (
     PrivateModelRelease,
     PublicSchemaRequest,
     Stored,
-)
-from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
-from fedneighbors.methods.fedpnn.private._plan import Release, cells, class_sums_of, origin
-from fedneighbors.methods.fedpnn.private._release import (
-    cell_counts,
-    class_sums,
-    directions,
-    in_cube,
-    origin_sums,
-    public_bounds,
 )
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger

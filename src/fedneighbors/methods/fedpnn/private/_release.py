@@ -4,12 +4,15 @@ Three vectors, each a sum over rows. The *origin*: how many rows, and their sum 
 bounds span. The *class sums*: how many rows of each class, and the sum of their directions as seen
 from the noised origin. The *cells*: how many rows of each class lie in which part of a fixed grid
 along one noised axis. Where they are cut depends on public or noised numbers alone, so that one row
-moves its own summand and nothing else.
+moves its own summand and nothing else. A party and the coordinator derive cost and sensitivity of
+each from what they agreed on, so that no message states them.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -295,3 +298,47 @@ def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
     while (far := (steps**2).sum(axis=1) > reach**2).any():
         steps[far] -= np.sign(steps[far])
     return steps
+
+
+@dataclass(frozen=True)
+class Release:
+    """A vector that is released.
+
+    Parameters
+    ----------
+    allowed : PureDP or ZCDP
+        What it may cost.
+    moved : Sensitivity
+        How far a row moves it.
+    levels : int
+        Integer steps that stand for 1.
+    n_cells : int
+        Its length.
+    """
+
+    allowed: PureDP | ZCDP
+    moved: Sensitivity
+    levels: int
+    n_cells: int
+
+
+def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+    """Return the release of number and sum of rows."""
+    allowed = part(privacy, of="origin", n_classes=n_classes)
+    moved = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
+    levels = levels_of(allowed, moved)
+    return Release(allowed, moved(levels), levels, 1 + n_features)
+
+
+def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+    """Return the release of numbers and sums of unit vectors of the classes."""
+    allowed = part(privacy, of="class sums", n_classes=n_classes)
+    moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
+    levels = levels_of(allowed, moved)
+    return Release(allowed, moved(levels), levels, n_classes * (1 + n_features))
+
+
+def cells(privacy: Privacy) -> Release:
+    """Return the release of the cells of two classes."""
+    allowed = part(privacy, of="cells", n_classes=2)
+    return Release(allowed, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)

@@ -18,7 +18,7 @@ from fedneighbors.methods.fedpnn.synthesis._generation import (
     draw_noise,
 )
 from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator
-from fedneighbors.tabular._threads import one_thread
+from fedneighbors.tabular._ownership import one_thread
 
 _BETAS = (0.5, 0.9)
 

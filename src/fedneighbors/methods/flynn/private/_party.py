@@ -40,8 +40,7 @@ from fedneighbors.privacy._guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._moments import blocks
-from fedneighbors.tabular._schema import Schema, describe
+from fedneighbors.tabular._schema import Schema, blocks, describe
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from fedneighbors.methods.knnper.personal._pool import (
     softened,
 )
 from fedneighbors.neural._schedule import row_order
-from fedneighbors.tabular._threads import one_blas_thread
+from fedneighbors.tabular._ownership import one_blas_thread
 
 EXPERTS = ("shared model", "memory", "local prior", *HEADS)
 """What a pool weighs, in order."""

@@ -12,7 +12,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore
 from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
 from fedneighbors.methods.knnper.personal._choosing import in_metric
-from fedneighbors.tabular._threads import one_blas_thread
+from fedneighbors.tabular._ownership import one_blas_thread
 
 
 @dataclass(eq=False)

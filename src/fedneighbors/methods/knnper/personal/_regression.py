@@ -21,7 +21,7 @@ from fedneighbors.methods.knnper.personal._kernel_heads import KernelHead, kerne
 from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.personal._pool import PRIOR_PRECISION, PoolTerms
 from fedneighbors.methods.knnper.personal._ridge import Head, head_held_out
-from fedneighbors.tabular._threads import one_blas_thread
+from fedneighbors.tabular._ownership import one_blas_thread
 
 NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head", "kernel head")
 """What a pool of numbers weighs, in order: the ridge head sees embeddings, the kernel head rows."""

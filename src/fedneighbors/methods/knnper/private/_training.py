@@ -24,9 +24,8 @@ from fedneighbors.neural._dp_sgd import needs_opacus, refuse_unfit
 from fedneighbors.neural._network import Layout, Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.tabular._ownership import Holdings
+from fedneighbors.tabular._ownership import Holdings, one_thread
 from fedneighbors.tabular._schema import Label
-from fedneighbors.tabular._threads import one_thread
 
 
 def federated_privately(

@@ -27,8 +27,16 @@ from fedneighbors.methods.knnper.personal._regression import (
 )
 from fedneighbors.methods.knnper.targets._kind import Basis, Rows, Values
 from fedneighbors.neural._trainer import squared_error
-from fedneighbors.tabular._moments import Moments, column_moments, mean_and_deviation
-from fedneighbors.tabular._schema import Agreed, Label, Schema, agree_columns, describe
+from fedneighbors.tabular._schema import (
+    Agreed,
+    Label,
+    Moments,
+    Schema,
+    agree_columns,
+    column_moments,
+    describe,
+    mean_and_deviation,
+)
 
 
 class Numbers:

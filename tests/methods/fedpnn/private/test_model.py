@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.fedpnn.private._neurons import (
+from fedneighbors.methods.fedpnn.private._model import (
     CELL_SIGMA,
     ClassMeans,
     axis_between,
