@@ -21,7 +21,7 @@ import numba
 import numpy as np
 
 from fedneighbors.datasets._graphs_text import read_graphs
-from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
+from fedneighbors.kernels.graph_edit._search import new_search, verify_many
 from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
 from fedneighbors.methods.fedknn.metrics._graphs_packing import Alphabet, pack
 

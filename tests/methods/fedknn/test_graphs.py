@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
 from tests.methods.fedknn.engine_law import searches
-from tests.naive import ged_graphs, gedsearch, graphbounds
+from tests.naive.graph_edit import bounds as naive_bounds
+from tests.naive.graph_edit import graphs as ged_graphs
+from tests.naive.graph_edit import search as naive
 
 SMALL = ged_graphs.graphs(5).map(
     lambda drawn: Graph([f"n{k}" for k in drawn[0]], drawn[1], [f"e{k}" for k in drawn[1].values()])
@@ -29,7 +31,7 @@ def test_search_is_brute_force_in_parts(search):
 def test_a_distance_equals_that_of_the_slow_twin(first, second):
     distance = GraphEdit().distance(first, second)
 
-    assert distance == gedsearch.distance(plain(first), plain(second))
+    assert distance == naive.distance(plain(first), plain(second))
     assert distance == GraphEdit().distance(second, first)
 
 
@@ -40,7 +42,7 @@ def test_bounds_are_those_of_the_label_multisets(objects, query):
 
     bounds = index.open(query).bounds()
 
-    assert bounds.tolist() == [graphbounds.bound(plain(query), plain(item)) for item in objects]
+    assert bounds.tolist() == [naive_bounds.bound(plain(query), plain(item)) for item in objects]
 
 
 def chain(n):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M
+from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M
 from fedneighbors.methods.fedknn.metrics import _places as places
 from fedneighbors.methods.fedknn.metrics import _vectors_search as vectors_search
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric

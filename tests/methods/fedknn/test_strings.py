@@ -11,7 +11,7 @@ from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex
 from fedneighbors.methods.fedknn.metrics._strings_table import lay_out
 from tests.methods.fedknn.engine_law import searches
-from tests.naive.editslices import distance
+from tests.naive.edit.slices import distance
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
 STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from fedneighbors.federation._messages import Message, decode, message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
-from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._bloom import grid_hits
+from fedneighbors.kernels.flyhash._winners import winners
 from fedneighbors.methods.flynn._messages import CountRequest
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.kernels.graph_edit._ged import GedSearch
-from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
+from fedneighbors.kernels.graph_edit._search import new_search, verify_many
+from fedneighbors.kernels.graph_edit._tree import GedSearch
 from fedneighbors.methods.fedknn._sessions import Found
 from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
 from fedneighbors.methods.fedknn.metrics._graphs_packing import Alphabet, GraphCounts, pack

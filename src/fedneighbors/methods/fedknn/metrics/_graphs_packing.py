@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.kernels.graph_edit._gedsearch import GraphTable
-from fedneighbors.kernels.graph_edit._gedtwins import find_twins
-from fedneighbors.kernels.graph_edit._graphbounds import table_bounds
+from fedneighbors.kernels.graph_edit._bounds import table_bounds
+from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins
 
 Integers = npt.NDArray[np.int32]
 _MOST = np.iinfo(np.uint16).max

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M, great_circle_m
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m, square_sums
 from fedneighbors.methods.fedknn._sessions import Session
 from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
 from fedneighbors.methods.fedknn.metrics._vectors_rows import as_row, as_rows

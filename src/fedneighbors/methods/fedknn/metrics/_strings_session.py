@@ -6,14 +6,16 @@ import time
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.edit._editbands import (
+from fedneighbors.kernels.edit._bands import (
+    LIMIT,
+    WITHIN,
     Strings,
+    begin,
     bound_bands,
     count_pieces,
     verify_bands,
 )
-from fedneighbors.kernels.edit._editslices import scan_slices
-from fedneighbors.kernels.edit._edittally import LIMIT, WITHIN, begin
+from fedneighbors.kernels.edit._slices import scan_slices
 from fedneighbors.methods.fedknn._sessions import Found
 from fedneighbors.methods.fedknn.metrics._strings_table import StringTable, code_points
 

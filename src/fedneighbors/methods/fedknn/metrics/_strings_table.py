@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Integers
-from fedneighbors.kernels.edit._editbands import Strings, count_pieces
-from fedneighbors.kernels.edit._editlanes import N_LANES
-from fedneighbors.kernels.edit._editslices import Slices, cut_slices
+from fedneighbors.kernels.edit._bands import Strings, count_pieces
+from fedneighbors.kernels.edit._lanes import N_LANES
+from fedneighbors.kernels.edit._slices import Slices, cut_slices
 
 Codes = npt.NDArray[np.int32]
 

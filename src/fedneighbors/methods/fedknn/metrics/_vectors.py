@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._rowdistance import absolute_sums, square_sums
+from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
 from fedneighbors.methods.fedknn._sessions import Session
 from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
 from fedneighbors.methods.fedknn.metrics._vectors_features import DirectionFeatures, StretchFeatures

@@ -9,7 +9,7 @@ distance. Manhattan: sums over stretches of neighbouring columns.
 import numpy as np
 
 from fedneighbors._typing import Floats
-from fedneighbors.kernels.vectors._rowdistance import absolute_sums, square_sums
+from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
 
 _N_FEATURES = 32
 _N_SAMPLED = 4096
