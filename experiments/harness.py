@@ -12,14 +12,8 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from joblib.externals.loky import ProcessPoolExecutor
 
-from fedneighbors.records._schema import Figure, RunRecord, Scalar, Table, environment
-
-Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all, and what is going on."""
-
-
-def silent(done: int, total: int, message: str) -> None:
-    """Report nothing."""
+from fedneighbors._typing import Progress, silent
+from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
 
 @dataclass(frozen=True)

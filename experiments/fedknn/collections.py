@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.datasets.graphs import synthetic_graphs
 from fedneighbors.datasets._catalog import find_file
-from fedneighbors.datasets._graphs_generator import synthetic_graphs
 from fedneighbors.datasets._objects import read_lines, read_objects
 
 WINDOW = 1000

@@ -13,7 +13,8 @@ from experiments.fedknn.cells import Cell, Place
 from experiments.fedknn.collections import Collection, load_collection
 from experiments.fedknn.journal import Journal
 from experiments.fedknn.trials import Trial
-from experiments.harness import Progress, run_each, silent
+from experiments.harness import run_each
+from fedneighbors._typing import Progress, silent
 
 
 @dataclass(frozen=True)

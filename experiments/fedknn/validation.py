@@ -8,7 +8,8 @@ from experiments.fedknn.cells import Cell, Place
 from experiments.fedknn.collections import load_collection
 from experiments.fedknn.contenders import contender
 from experiments.fedknn.trials import BYTES_PER_S, DELAY_S
-from experiments.harness import Findings, Progress, Study
+from experiments.harness import Findings, Study
+from fedneighbors._typing import Progress
 from fedneighbors.federation._connections import Link
 from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._answers import farewell

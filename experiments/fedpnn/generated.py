@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import train_test_split
 
+from experiments.datasets.omentum import load_omentum
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA, Network
 from experiments.fedpnn.real import load_set
 from fedneighbors._typing import Floats
-from fedneighbors.datasets import load_omentum
 from fedneighbors.methods.fedpnn._selection import class_sums, most_telling, welch_statistics
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
 

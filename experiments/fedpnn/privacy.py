@@ -14,8 +14,8 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from experiments.fedpnn.real import load_set
-from experiments.harness import Findings, Progress, Study, run_each
-from fedneighbors._typing import Floats
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.datasets._bundled import load_bundled
 from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._loop import run_rounds

@@ -14,7 +14,8 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from experiments.fedpnn.printed import PRINTED
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
 from fedneighbors.baselines._tabular import RIVALS
 from fedneighbors.datasets import load_columns
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier

@@ -13,7 +13,8 @@ from experiments.fedpnn.journal import mend, recalled
 from experiments.fedpnn.nodes import NodeScore, score_model
 from experiments.fedpnn.printed import MODIFIED, PRINTED
 from experiments.fedpnn.real import unadvised
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn._sharing import dealt
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.records import Figure, Scalar, Table

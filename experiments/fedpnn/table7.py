@@ -17,7 +17,8 @@ from experiments.fedpnn.nodes import REAL, NodeScore, score_model, score_nodes
 from experiments.fedpnn.printed import PRINTED
 from experiments.fedpnn.real import unadvised
 from experiments.fedpnn.table7_tables import FIGURES, NOTES, Trial, tables
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.methods.fedpnn.synthesis import correlation_similarity, ks_complement, utility
 

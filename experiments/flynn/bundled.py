@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 from experiments.flynn.comparing import Effort, two_stage_search
 from experiments.flynn.spaces import SPACES
 from experiments.flynn.tuning import tune_neighbors
-from experiments.harness import Findings, Progress, Study, run_each
-from fedneighbors._typing import Array
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from experiments.harness import Findings, Progress, Study, run_each
-from fedneighbors._typing import Array
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV

@@ -14,7 +14,8 @@ from experiments.flynn.comparing import (
     part_of,
     score_split,
 )
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
 from fedneighbors.datasets import load
 from fedneighbors.metrics import compare_paired, normalized_accuracy
 from fedneighbors.records import Figure, Table

@@ -30,7 +30,8 @@ from experiments.flynn.privacy_sets import (
     RealTable,
     measure,
 )
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
 from fedneighbors.records import Figure, Scalar, Table
 
 

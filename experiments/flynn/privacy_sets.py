@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from experiments.datasets.synthetic import synthetic_private
 from experiments.flynn.privacy_releases import (
     Setting,
     exact_model,
@@ -14,7 +15,7 @@ from experiments.flynn.privacy_releases import (
     score,
 )
 from fedneighbors._typing import Array
-from fedneighbors.datasets import load, synthetic_private
+from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.private._release import default_picks
 from fedneighbors.metrics import balanced_accuracy

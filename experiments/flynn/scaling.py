@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.harness import Findings, Progress, Study
-from fedneighbors._typing import Array
+from experiments.harness import Findings, Study
+from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap

@@ -4,8 +4,8 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from experiments.flynn.comparing import Effort, part_of, two_stage_search
-from experiments.harness import Findings, Progress, Study, run_each
-from fedneighbors._typing import Array
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.metrics import accuracy
 from fedneighbors.records import Figure, Table

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import StratifiedKFold
 
+from experiments.datasets.synthetic import synthetic_binary, synthetic_real
 from experiments.flynn.tuning import Split, neighbor_scores, tune_simhash
-from experiments.harness import Findings, Progress, Study, run_each
-from fedneighbors.datasets import Dataset, synthetic_binary, synthetic_real
+from experiments.harness import Findings, Study, run_each
+from fedneighbors._typing import Progress
+from fedneighbors.datasets import Dataset
 from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.metrics import normalized_accuracy

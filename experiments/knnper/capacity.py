@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import (
     ENDS,
     Right,
@@ -27,7 +27,7 @@ from experiments.knnper.sweeps import (
     sweep_tables,
     swept,
 )
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes
 from fedneighbors.methods.knnper.memory._neighbors import nearest

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import (
     ENDS,
     Right,
@@ -15,7 +15,7 @@ from experiments.knnper.bootstrap import (
 from experiments.knnper.crowds import Scope, crowd
 from experiments.knnper.scenes import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, half
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
 from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore

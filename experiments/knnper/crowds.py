@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from experiments.datasets.catalog import load
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.datasets import load
 from fedneighbors.partition import (
     dirichlet,
     pathological_v2,
@@ -30,7 +30,7 @@ class Scope:
     Parameters
     ----------
     data : str
-        Name of the data set, as :func:`fedneighbors.datasets.load` takes it.
+        Name of the data set, as :func:`experiments.datasets.catalog.load` takes it.
     n_rows : int
         Rows that are used.
     n_clients : int

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import Interval, paired_difference
 from experiments.knnper.crowds import Scope
 from experiments.knnper.scenes import scene
@@ -17,7 +17,7 @@ from experiments.knnper.streams import (
     Stream,
     followed,
 )
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.records import Figure, Scalar, Table
 
 SHIFTS = {"labels": 20, "labels, poor network": 3, "concept": 20}

@@ -14,9 +14,9 @@ from experiments.attacks.membership import (
     loss_scores,
 )
 from experiments.attacks.scores import auc
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import ENDS, Interval, mean_interval
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.datasets._bundled import load_bundled
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.privacy._policy import Privacy

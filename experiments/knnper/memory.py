@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import ENDS, clustered_interval
 from experiments.knnper.crowds import Scope
 from experiments.knnper.scenes import Scene, scene
@@ -17,7 +17,7 @@ from experiments.knnper.sweeps import (
     sweep_tables,
     swept,
 )
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
 from fedneighbors.methods.knnper.memory._neighbors import nearest

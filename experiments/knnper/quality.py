@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_each
+from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import (
     ENDS,
     Right,
@@ -16,6 +16,7 @@ from experiments.knnper.bootstrap import (
 from experiments.knnper.crowds import Scope, crowd
 from experiments.knnper.scenes import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
+from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Scalar, Table
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Progress, Study, run_with_sequels
+from experiments.harness import Findings, Study, run_with_sequels
 from experiments.knnper.bootstrap import paired_difference
 from experiments.knnper.contest import (
     OURS,
@@ -21,6 +21,7 @@ from experiments.knnper.contest import (
 from experiments.knnper.crowds import CROWDS, Crowd, Scope, crowd, roles
 from experiments.knnper.published import published
 from experiments.knnper.scenes import HIDDEN
+from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, Scalar, Table
 

@@ -1,5 +1,6 @@
-"""Type aliases that recur throughout the package."""
+"""Types that recur throughout the package."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,3 +10,10 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and what is going on."""
+
+
+def silent(done: int, total: int, message: str) -> None:
+    """Report no progress."""

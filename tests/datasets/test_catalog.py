@@ -176,7 +176,7 @@ def listed(data_folder):
 def test_every_set_of_the_real_folder_is_available(listed):
     bundled = {"iris", "wine", "breast_cancer", "digits"}
 
-    assert listed.keys() == {*TABLES, *bundled, "mnist", "omniglot", "shakespeare"}
+    assert listed.keys() == {*TABLES, *bundled, "mnist", "omniglot"}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors.datasets._speeches import ALPHABET
-from fedneighbors.neural._architectures import cnn, lstm, mobilenet
+from fedneighbors.neural._architectures import ALPHABET, cnn, lstm, mobilenet
 from fedneighbors.neural._choice import READY, chosen_network
 from fedneighbors.neural._network import state_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from experiments.harness import silent
+from fedneighbors._typing import silent
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
 

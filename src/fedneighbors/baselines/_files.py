@@ -145,8 +145,7 @@ def method_of(path: str | Path) -> str:
 
 def _parts(path: str | Path) -> RivalParts:
     raw = read_model_file(path)
-    parts: RivalParts = open_model(MAGIC, raw, RivalParts, lambda kept: kept, source=str(path))
-    return parts
+    return open_model(MAGIC, raw, RivalParts, source=str(path))
 
 
 def _own_parameters(cls: Any) -> list[str]:

@@ -1,10 +1,8 @@
-"""Data sets: bundled, local or generated; nothing is downloaded unless the user asks."""
+"""Data sets: bundled or local; nothing is downloaded unless the user asks."""
 
 from fedneighbors.datasets._catalog import Entry, available, load, load_columns
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import NominalColumn, NumericColumn, TableEncoder
-from fedneighbors.datasets._graphs_generator import synthetic_graphs
-from fedneighbors.datasets._omentum import load_omentum, omentum_surrogate
 from fedneighbors.datasets._openml import fetch_openml
 from fedneighbors.datasets._reading import (
     dataset_from_table,
@@ -12,7 +10,6 @@ from fedneighbors.datasets._reading import (
     read_features,
     read_table,
 )
-from fedneighbors.datasets._synthetic import synthetic_binary, synthetic_private, synthetic_real
 from fedneighbors.datasets._table import Table
 
 __all__ = [
@@ -27,13 +24,7 @@ __all__ = [
     "fetch_openml",
     "load",
     "load_columns",
-    "load_omentum",
-    "omentum_surrogate",
     "read_columns",
     "read_features",
     "read_table",
-    "synthetic_binary",
-    "synthetic_graphs",
-    "synthetic_private",
-    "synthetic_real",
 ]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from fedneighbors.datasets._bundled import BUNDLED, load_bundled
-from fedneighbors.datasets._clients import CLIENT_SETS
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._images import IMAGE_FILES, N_PIXELS, image_labels, load_images
@@ -51,8 +50,8 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
 
     Sets of scikit-learn are always there. All others are read from the folder that the
     environment variable ``FEDNEIGHBORS_DATA`` names: gzipped CSV files in ``tabular/`` and
-    ``fedpnn/`` under their file name without ending, ``mnist`` and ``omniglot`` in ``images/``,
-    and the sets of :data:`~fedneighbors.datasets._clients.CLIENT_SETS`. Nothing is downloaded.
+    ``fedpnn/`` under their file name without ending, ``mnist`` and ``omniglot`` in ``images/``.
+    Nothing is downloaded.
 
     A table's missing cells and nominal columns are encoded by constants of all its rows, and
     columns without a single cell are left out. To fit them on a part of the rows only, use
@@ -86,9 +85,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     if name in BUNDLED:
         return load_bundled(name)
     if name in IMAGE_FILES:
-        return load_images(name, _folder(name))
-    if name in CLIENT_SETS:
-        return CLIENT_SETS[name].load(_folder(name))
+        return load_images(name, data_folder(name))
     table = load_columns(name)
     features = table.without([_LABEL])
     empty = [column for column in features.names if _is_empty(features, column)]
@@ -120,9 +117,9 @@ def load_columns(name: str) -> Table:
     """
     if name in BUNDLED:
         return _columns(load_bundled(name))
-    files = dict(_table_files(_folder(name)))
+    files = dict(_table_files(data_folder(name)))
     if name not in files:
-        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *CLIENT_SETS, *files} - {name})
+        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *files} - {name})
         raise MissingDataError(
             f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
@@ -144,7 +141,7 @@ def find_file(name: str) -> Path:
     MissingDataError
         If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or there is no such file.
     """
-    folder = _folder(name)
+    folder = data_folder(name)
     files = dict(_table_files(folder))
     for part in _OBJECT_FOLDERS:
         files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
@@ -180,19 +177,14 @@ def available() -> tuple[Entry, ...]:
     bundled = tuple(_measured(load_bundled(name)) for name in sorted(BUNDLED))
     if not os.environ.get(DATA_VARIABLE):
         return bundled
-    folder = _folder("any")
+    folder = data_folder("any")
     images = [
         _scanned_images(name, folder)
         for name, file in IMAGE_FILES.items()
         if (folder / file).is_file()
     ]
-    clients = [
-        Entry(name, *source.size(folder), str(folder / source.place))
-        for name, source in CLIENT_SETS.items()
-        if (folder / source.place).exists()
-    ]
     tables = [_scanned_table(name, path) for name, path in _table_files(folder)]
-    return bundled + tuple(sorted(images + clients + tables, key=lambda entry: entry.name))
+    return bundled + tuple(sorted(images + tables, key=lambda entry: entry.name))
 
 
 def _columns(data: Dataset) -> Table:
@@ -210,7 +202,14 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
     return begun or difflib.get_close_matches(name, every, n=3) or every
 
 
-def _folder(name: str) -> Path:
+def data_folder(name: str) -> Path:
+    """Return the folder that ``FEDNEIGHBORS_DATA`` names, where the set of a name is looked for.
+
+    Raises
+    ------
+    MissingDataError
+        If the variable is not set, or names no folder.
+    """
     stated = os.environ.get(DATA_VARIABLE)
     if not stated:
         raise MissingDataError(

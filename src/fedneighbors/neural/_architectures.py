@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedneighbors.datasets._speeches import ALPHABET
 from fedneighbors.neural._network import Network
 
 
@@ -192,6 +191,13 @@ class CharacterLSTM(nn.Module):
         outputs, _ = self.body(self.characters(x))
         scores: Tensor = self.head(outputs[:, -1])
         return scores
+
+
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""Characters that have a token, which is their place; the ones of the LEAF benchmark [1]_.
+
+.. [1] Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
+"""
 
 
 def lstm(

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from experiments.datasets.graphs import synthetic_graphs
 from experiments.fedknn.recording import RecordedMetric, Recorder
 from experiments.fedknn.replay import Late, Leg, replay
-from fedneighbors.datasets._graphs_generator import synthetic_graphs
 from fedneighbors.federation._connections import Link
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._messages import NearestRequest

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.datasets.graphs import synthetic_graphs
 from experiments.fedknn import (
     breakdown,
     budgets,
@@ -21,8 +22,7 @@ from experiments.fedknn.contenders import ALGORITHMS
 from experiments.fedknn.journal import Journal
 from experiments.fedknn.measuring import Measuring, Task, measure
 from experiments.fedknn.trials import Trial
-from experiments.harness import silent
-from fedneighbors.datasets._graphs_generator import synthetic_graphs
+from fedneighbors._typing import silent
 from fedneighbors.errors import RecordError
 from fedneighbors.records import RunRecord, read_record, write_record
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.datasets.omentum import omentum_surrogate
 from experiments.fedpnn.catalog import EXPERIMENTS
 from experiments.fedpnn.generated import (
     BRIEF,
@@ -17,9 +18,8 @@ from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
 from experiments.fedpnn.real import OURS, SETS, interval, load_set
 from experiments.fedpnn.sensitivity import steps
-from experiments.harness import silent
+from fedneighbors._typing import silent
 from fedneighbors.baselines._tabular import RIVALS
-from fedneighbors.datasets._omentum import omentum_surrogate
 from fedneighbors.errors import RecordError
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.datasets.synthetic import synthetic_private
 from experiments.flynn import privacy
 from experiments.flynn.catalog import EXPERIMENTS
 from experiments.flynn.privacy_curves import BEST, BEST_DIVIDED, Key, gain, means
@@ -30,8 +31,7 @@ from experiments.flynn.privacy_sets import (
     Point,
     RealTable,
 )
-from experiments.harness import silent
-from fedneighbors.datasets import synthetic_private
+from fedneighbors._typing import silent
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty

@@ -9,7 +9,8 @@ import pytest
 from experiments.flynn import hyperparameters, openml, scaling, synthetic
 from experiments.flynn.catalog import EXPERIMENTS
 from experiments.flynn.comparing import METHODS, Effort, part_of, score_split
-from experiments.harness import Findings, Study, silent
+from experiments.harness import Findings, Study
+from fedneighbors._typing import silent
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.records import Table, read_record, write_record

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.datasets.shakespeare import load_roles
 from fedneighbors.datasets import load
-from fedneighbors.datasets._speeches import load_roles
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.neural._architectures import lstm

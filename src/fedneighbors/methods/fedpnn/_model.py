@@ -14,7 +14,7 @@ from fedneighbors.methods.fedpnn._messages import check_columns, frame_bytes, re
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import class_log_densities, majority
 from fedneighbors.records._files import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label
 
 _MAGIC = b"FNPNNET2"
@@ -154,7 +154,8 @@ class FedPNNModel:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        return open_model(_MAGIC, raw, ModelParts, cls._from_parts, source=source)
+        with usable(source):
+            return cls._from_parts(open_model(_MAGIC, raw, ModelParts, source=source))
 
     @classmethod
     def _from_parts(cls, parts: ModelParts) -> "FedPNNModel":

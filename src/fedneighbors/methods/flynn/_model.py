@@ -25,7 +25,7 @@ from fedneighbors.methods.flynn.algorithm import (
     score_rows,
 )
 from fedneighbors.records._files import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label, label_index
 
 _MAGIC = b"FNMODEL2"
@@ -225,7 +225,8 @@ class FlyNNModel:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        return open_model(_MAGIC, raw, ModelFrame, cls._from_frame, source=source)
+        with usable(source):
+            return cls._from_frame(open_model(_MAGIC, raw, ModelFrame, source=source))
 
     @classmethod
     def _from_frame(cls, frame: ModelFrame) -> "FlyNNModel":

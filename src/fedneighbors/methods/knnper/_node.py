@@ -144,9 +144,7 @@ class NodeParty:
     def _told(self) -> tuple[Any, ...]:
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
-        kept = open_model(
-            MAGIC, read_model_file(self._pending), Told, lambda told: told, source="what was told"
-        )
+        kept = open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
         kinds = (PlanRequest, CountsRequest, ReleaseRequest)
         return tuple(decode(frame, kinds) for frame in kept.frames)
 

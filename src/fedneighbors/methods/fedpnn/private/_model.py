@@ -11,7 +11,7 @@ from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedpnn.private._neurons import Neurons
 from fedneighbors.methods.fedpnn.private._release import directions, in_cube
 from fedneighbors.records._files import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label
 
 MAGIC = b"FNPNNDP1"
@@ -137,7 +137,8 @@ class PrivateFedPNNModel:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        return open_model(MAGIC, raw, PrivateParts, cls._from_parts, source=source)
+        with usable(source):
+            return cls._from_parts(open_model(MAGIC, raw, PrivateParts, source=source))
 
     @classmethod
     def _from_parts(cls, parts: PrivateParts) -> "PrivateFedPNNModel":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.harness import Progress
+from fedneighbors._typing import Progress
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.fedpnn.synthesis._coding import NominalCoding

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import train_test_split
 
-from experiments.harness import Progress
+from fedneighbors._typing import Progress
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._report import quality_record

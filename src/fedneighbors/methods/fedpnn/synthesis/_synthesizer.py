@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from experiments.harness import Progress, silent
+from fedneighbors._typing import Progress, silent
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.methods.fedpnn.synthesis._fitting import Job, fit_parts
 from fedneighbors.methods.fedpnn.synthesis._model import LABEL, Label, SynthesisModel

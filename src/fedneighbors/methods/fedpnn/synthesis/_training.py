@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.harness import Progress, silent
-from fedneighbors._typing import Singles
+from fedneighbors._typing import Progress, Singles, silent
 from fedneighbors.methods.fedpnn.synthesis._conditions import Conditions, Picks, RowsByCategory
 from fedneighbors.methods.fedpnn.synthesis._generation import TrainedGenerator
 from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator

@@ -102,7 +102,7 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
-        parts = open_model(MAGIC, raw, StageParts, lambda kept: kept, source=str(self._path))
+        parts = open_model(MAGIC, raw, StageParts, source=str(self._path))
         if parts.fingerprint != self._mark or not _alike(parts.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} holds another training: its settings, network, clients or rows "

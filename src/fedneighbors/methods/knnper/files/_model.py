@@ -23,7 +23,7 @@ from fedneighbors.methods.knnper.memory.compression._product import Codebook, Pr
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.records._files import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Agreed
 
 MAGIC = b"FNKNPER1"
@@ -160,9 +160,11 @@ class KNNPerModel:
             If the bytes are truncated, altered, not a model or of another version.
         """
         if raw.startswith(NUMBERS_MAGIC[:-1]):
-            return open_model(NUMBERS_MAGIC, raw, NumberParts, cls._from_numbers, source=source)
-        kinds = (ModelParts, SharingParts, SeeingParts)
-        return open_model(MAGIC, raw, kinds, cls._from_classes, source=source)
+            with usable(source):
+                return cls._from_numbers(open_model(NUMBERS_MAGIC, raw, NumberParts, source=source))
+        kinds: Any = ModelParts | SharingParts | SeeingParts
+        with usable(source):
+            return cls._from_classes(open_model(MAGIC, raw, kinds, source=source))
 
     @classmethod
     def _from_numbers(cls, told: NumberParts) -> "KNNPerModel":

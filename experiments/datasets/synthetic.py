@@ -49,7 +49,7 @@ def synthetic_real(
 
     Examples
     --------
-    >>> from fedneighbors.datasets import synthetic_real
+    >>> from experiments.datasets.synthetic import synthetic_real
     >>> data = synthetic_real(1000, 30, seed=0)
     >>> data.x.shape, data.n_classes
     ((1000, 30), 5)
@@ -121,7 +121,7 @@ def synthetic_binary(
 
     Examples
     --------
-    >>> from fedneighbors.datasets import synthetic_binary
+    >>> from experiments.datasets.synthetic import synthetic_binary
     >>> data = synthetic_binary(1000, 100, n_ones=10, seed=0)
     >>> data.x.dtype.name, set(data.x.sum(axis=1).tolist())
     ('uint8', {10})
@@ -167,7 +167,7 @@ def synthetic_private(n_rows: int, *, seed: int, n_test: int = 1000) -> Dataset:
 
     Examples
     --------
-    >>> from fedneighbors.datasets import synthetic_private
+    >>> from experiments.datasets.synthetic import synthetic_private
     >>> train, test = synthetic_private(10_000, seed=0).train_test()
     >>> train.x.shape, test.x.shape
     ((10000, 30), (1000, 30))

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import available, load
-from fedneighbors.datasets._leaf import FEMNIST_FOLDER
+from experiments.datasets.catalog import available, load
+from experiments.datasets.femnist import FEMNIST_FOLDER
 from fedneighbors.errors import DataError, MissingDataError
 
 INK = np.random.default_rng(0).integers(256, size=(9, 784))

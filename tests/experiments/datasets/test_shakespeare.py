@@ -5,9 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import load
-from fedneighbors.datasets._speeches import (
-    ALPHABET,
+from experiments.datasets.catalog import load
+from experiments.datasets.shakespeare import (
     SPEECHES_FILE,
     decoded,
     encoded,
@@ -17,6 +16,7 @@ from fedneighbors.datasets._speeches import (
     windows,
 )
 from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.neural._architectures import ALPHABET
 
 PLAYS = """play,speaker,text
 hamlet,OPHELIA,"O, what a noble mind / is here o'erthrown!"

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedneighbors.datasets._graphs_generator import synthetic_graphs
+from experiments.datasets.graphs import synthetic_graphs
 
 SETTINGS = {"mean_edges": 16.0, "density": 0.3, "n_node_labels": 6, "n_edge_labels": 2}
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import load_omentum, omentum_surrogate
-from fedneighbors.datasets._omentum import OMENTUM_FEATURES
+from experiments.datasets.omentum import OMENTUM_FEATURES, load_omentum, omentum_surrogate
 from fedneighbors.errors import DataError
 
 FILE = """@relation OVA_Omentum

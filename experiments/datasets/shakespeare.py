@@ -9,14 +9,9 @@ import numpy.typing as npt
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import read_columns
 from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.neural._architectures import ALPHABET
 
 SPEECHES_FILE = "text/shakespeare_bosak8.csv.gz"
-ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""Characters that have a token, which is their place; the ones of the LEAF benchmark [1]_.
-
-.. [1] Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
-"""
-
 LENGTH = 80
 LEAST_ROWS = 100
 LINE_END = " / "
@@ -31,7 +26,7 @@ def encoded(text: str) -> Tokens:
     Parameters
     ----------
     text : str
-        Of characters in :data:`ALPHABET`.
+        Of characters in :data:`~fedneighbors.neural._architectures.ALPHABET`.
 
     Returns
     -------
@@ -62,7 +57,7 @@ def decoded(tokens: npt.ArrayLike) -> str:
     Parameters
     ----------
     tokens : array-like of int
-        From 0 up to the length of :data:`ALPHABET`.
+        From 0 up to the length of the alphabet.
 
     Examples
     --------

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import available, load
-from fedneighbors.datasets._cifar import CIFAR_FOLDERS, coarse_labels
-from fedneighbors.datasets._clients import IMAGE_SHAPES
+from experiments.datasets.catalog import IMAGE_SHAPES, available, load
+from experiments.datasets.cifar import CIFAR_FOLDERS, coarse_labels
 from fedneighbors.errors import DataError, MissingDataError
 
 FILES = {

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
-from fedneighbors.datasets import synthetic_binary, synthetic_private, synthetic_real
+from experiments.datasets.synthetic import synthetic_binary, synthetic_private, synthetic_real
 
 
 def test_real_data_has_the_classes_and_features_asked_for():

@@ -1,0 +1,105 @@
+"""Data sets by name: the larger ones of the papers, and all of :mod:`fedneighbors.datasets`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from experiments.datasets.cifar import CIFAR_FOLDERS, Name, cifar_labels, load_cifar
+from experiments.datasets.femnist import FEMNIST_CLASSES, FEMNIST_FOLDER, femnist_size, load_femnist
+from experiments.datasets.shakespeare import SPEECHES_FILE, load_roles, roles_size
+from fedneighbors.datasets import Dataset, Entry
+from fedneighbors.datasets import available as usual_sets
+from fedneighbors.datasets import load as load_usual
+from fedneighbors.datasets._catalog import data_folder
+
+IMAGE_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "mnist": (28, 28),
+        "omniglot": (28, 28),
+        "femnist": (28, 28),
+        "cifar10": (3, 32, 32),
+        "cifar100": (3, 32, 32),
+    }
+)
+"""Of one row of a set of images: ``x.reshape(-1, *IMAGE_SHAPES[name])``."""
+
+
+@dataclass(frozen=True)
+class ClientSet:
+    """A set that lies in the data folder in a format of its own.
+
+    Parameters
+    ----------
+    place : str
+        File or folder within the data folder.
+    load : callable
+        Takes the data folder, returns the set.
+    size : callable
+        Takes the data folder, returns numbers of rows, features and classes.
+    """
+
+    place: str
+    load: Callable[[Path], Dataset]
+    size: Callable[[Path], tuple[int, int, int]]
+
+
+def _cifar(name: Name) -> ClientSet:
+    def size(folder: Path) -> tuple[int, int, int]:
+        labels = cifar_labels(name, folder)
+        return len(labels), 3 * 32 * 32, len(np.unique(labels))
+
+    return ClientSet(CIFAR_FOLDERS[name], lambda folder: load_cifar(name, folder), size)
+
+
+CLIENT_SETS: Mapping[str, ClientSet] = MappingProxyType(
+    {
+        "cifar10": _cifar("cifar10"),
+        "cifar100": _cifar("cifar100"),
+        "femnist": ClientSet(
+            FEMNIST_FOLDER,
+            load_femnist,
+            lambda folder: (femnist_size(folder), 28 * 28, FEMNIST_CLASSES),
+        ),
+        "shakespeare": ClientSet(SPEECHES_FILE, load_roles, roles_size),
+    }
+)
+"""Sets that :func:`load` knows besides those of :func:`fedneighbors.datasets.load`."""
+
+
+def load(name: str) -> Dataset:
+    """Return the data set of that name, from the data folder or from scikit-learn.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`CLIENT_SETS`, or a name that :func:`fedneighbors.datasets.load` knows.
+
+    Raises
+    ------
+    MissingDataError
+        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or there is no such set.
+    DataError
+        If a file is damaged.
+    """
+    if name in CLIENT_SETS:
+        return CLIENT_SETS[name].load(data_folder(name))
+    return load_usual(name)
+
+
+def available() -> tuple[Entry, ...]:
+    """List the data sets that :func:`load` can read here, those of :data:`CLIENT_SETS` last.
+
+    Raises
+    ------
+    MissingDataError
+        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or names no folder.
+    """
+    folder = data_folder("any")
+    return usual_sets() + tuple(
+        Entry(name, *source.size(folder), str(folder / source.place))
+        for name, source in CLIENT_SETS.items()
+        if (folder / source.place).exists()
+    )
