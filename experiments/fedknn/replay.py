@@ -16,7 +16,7 @@ import numpy as np
 from fedneighbors.federation._connections import Link
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.federation._roles import Ask, Coordinator, Party, serve
-from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn.protocol import Answer
 
 
 class Late(Exception):  # noqa: N818 - says what became of a search

@@ -12,7 +12,7 @@ from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
 from fedneighbors.federation._connections import Link
 from fedneighbors.federation._inprocess import connected
-from fedneighbors.methods.fedknn._answers import farewell
+from fedneighbors.methods.fedknn.protocol import farewell
 from fedneighbors.records import Scalar, Table
 
 ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")

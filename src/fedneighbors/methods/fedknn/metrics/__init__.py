@@ -9,7 +9,7 @@ A metric is named, given as an object of its own, or as a plain distance functio
 from importlib import import_module
 from typing import Any
 
-from fedneighbors.methods.fedknn._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
 
 __all__ = ["METRIC_NAMES", "metric_of"]
 

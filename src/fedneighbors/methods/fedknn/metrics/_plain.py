@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn._sessions import Found
+from fedneighbors.methods.fedknn.metrics._sessions import Found
 
 
 class PlainMetric:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._emission import BrowsingSession, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, checked_ranks
 
 # Two different fractions with denominators up to 2**26 differ by 2**-52 or more, and quotients are
 # rounded by at most 2**-54: distances are equal as floats exactly if they are as fractions.

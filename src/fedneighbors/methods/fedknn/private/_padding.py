@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedknn._messages import NearestReply
+from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MOST_BYTES_OF_A_NAME = 64
 """Bytes that the name of an object takes in UTF-8, filled up to this number."""
@@ -155,7 +155,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     ------
     ValueError
         If it is not a reply of ``k`` rows, or its objects break the rules of
-        :class:`~fedneighbors.methods.fedknn._messages.NearestReply`.
+        :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`.
     """
     shapes = (reply.distances.shape, reply.ties.shape, reply.names.shape, reply.lengths.shape)
     if shapes != ((k,), (k,), (k, MOST_BYTES_OF_A_NAME), (k,)):

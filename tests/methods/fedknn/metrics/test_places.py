@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M
 from fedneighbors.methods.fedknn.metrics import _places as places
-from fedneighbors.methods.fedknn.metrics import _vectors_search as vectors_search
+from fedneighbors.methods.fedknn.metrics import _points as vectors_search
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
-from tests.methods.fedknn.engine_law import Search, Step, searches
+from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
 
 # Poles, both sides of the date line, places a nanometre and a hemisphere apart.
 LONGITUDES = st.sampled_from([0.0, 180.0, -180.0, 179.9999999, 1e-14, 90.0, 360.0, 12.5, -1e-300])

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import distance as reference
 
+from fedneighbors.methods.fedknn.metrics import _points as vectors_search
 from fedneighbors.methods.fedknn.metrics import _vectors as vectors
-from fedneighbors.methods.fedknn.metrics import _vectors_search as vectors_search
 from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
-from tests.methods.fedknn.engine_law import Search, Step, Truth, searches
+from tests.methods.fedknn.metrics.engine_law import Search, Step, Truth, searches
 
 NAMES = list(VECTOR_METRICS)
 # Multiples of 1/4 tie; the rest are what breaks sums: tiny, huge, and neighbours in the last bit.

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
-from tests.methods.fedknn.engine_law import Search, Step, searches
+from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
 
 WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])
 SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)

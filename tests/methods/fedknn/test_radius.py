@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._messages import CountRequest
-from fedneighbors.methods.fedknn.algorithm import halfway, next_radius
-from fedneighbors.methods.fedknn.protocol import baseline, hufu, hufu_plus
-from tests.methods.fedknn.federations import BoundedLine, Federation
+from fedneighbors import FederatedNeighbors
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._radius import halfway, hufu, hufu_plus, next_radius, within
+from fedneighbors.methods.fedknn.protocol import CountReply, CountRequest, baseline
+from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
+from tests.naive.fedknn import nearest
 
 RADII = st.floats(0, 1.7e308)
 
@@ -149,3 +152,54 @@ def test_ascending_radii_of_any_distance_go_little_beyond_the_last():
     n_within = int((points <= max(ascending)).sum())
     assert 100 <= n_within <= 300
     assert len(ascending) <= 10
+
+
+@settings(max_examples=300, deadline=None)
+@given(federations(), st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e5, 1e7]))
+def test_all_objects_within_a_radius_come_in_order(federation, radius):
+    coordinator = within(repr(federation.query).encode(), radius, name="q")
+
+    answer = run(coordinator, federation.providers()).result
+
+    everything = nearest(federation.tables, federation.query, 10**6, key=KEY)
+    merged = answer.merged
+    found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+    assert found == [item for item in everything if item[0] <= radius]
+    assert answer.exact
+
+
+def test_a_provider_that_returns_less_than_it_counted_is_named():
+    class Boaster:
+        def __init__(self, inner):
+            self.inner, self.name, self.accepts = inner, inner.name, inner.accepts
+
+        def answer(self, request):
+            reply = self.inner.answer(request)
+            return CountReply(reply.count + 1) if isinstance(reply, CountReply) else reply
+
+    (honest,) = Federation({"p0": [1.0, 2.0]}, 0.0, 1, BoundedLine(0.0, 1)).providers()
+
+    with pytest.raises(ProtocolError, match="'p0'"):
+        run(within(b"0.0", 5.0, name="q"), [Boaster(honest)])
+
+
+def test_radius_neighbors_are_those_of_a_scan():
+    words = ["bank", "blank", "tank", "thank", "ink"]
+    search = FederatedNeighbors("edit").fit(words, parties=[0, 1, 0, 1, 0])
+
+    distances, found = search.radius_neighbors(["bank", "zzz"], 1)
+
+    assert [sorted(words[place] for place in places) for places in found] == [
+        ["bank", "blank", "tank"],
+        [],
+    ]
+    assert distances[0].tolist() == [0.0, 1.0, 1.0]
+    assert search.query_records_[0].algorithm == "radius"
+
+
+@pytest.mark.parametrize("radius", [-1.0, math.nan, math.inf])
+def test_senseless_radii_are_refused(radius):
+    search = FederatedNeighbors().fit(np.zeros((1, 2)))
+
+    with pytest.raises(ValueError, match="expected a radius of 0 or more"):
+        search.radius_neighbors([[0.0, 0.0]], radius)

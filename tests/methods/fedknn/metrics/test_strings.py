@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._sessions import Metric
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
-from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex
-from fedneighbors.methods.fedknn.metrics._strings_table import lay_out
-from tests.methods.fedknn.engine_law import searches
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, lay_out
+from tests.methods.fedknn.metrics.engine_law import searches
 from tests.naive.edit.slices import distance
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
-from tests.methods.fedknn.engine_law import searches
+from tests.methods.fedknn.metrics.engine_law import searches
 from tests.naive.graph_edit import bounds as naive_bounds
 from tests.naive.graph_edit import graphs as ged_graphs
 from tests.naive.graph_edit import search as naive

@@ -8,12 +8,11 @@ import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected
-from fedneighbors.methods.fedknn._messages import FinishRequest
-from fedneighbors.methods.fedknn._openqueries import MOST_OPEN, OpenQueries
 from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import MOST_OPEN, OpenQueries
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
-from fedneighbors.methods.fedknn.protocol import baseline
+from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
 
 
 class Heard(Provider):

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
-from tests.methods.fedknn.engine_law import searches
+from tests.methods.fedknn.metrics.engine_law import searches
 
 
 def gap(first, second):

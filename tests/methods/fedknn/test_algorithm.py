@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._estimates import shared_counts
-from fedneighbors.methods.fedknn.algorithm import expected_counts
+from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
 
 BOUNDS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d", "e"]),

@@ -6,7 +6,7 @@ import pytest
 
 from fedneighbors import FederatedNeighbors
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.methods.fedknn.metrics._vectors_faiss import ApproximateSession, FaissMetric
+from fedneighbors.methods.fedknn.metrics._faiss import ApproximateSession, FaissMetric
 
 DISTANCES = np.array([3.0, 1.0, 2.0, 1.0, 0.0])
 RANKS = np.array([0, 4, 1, 2, 3])

@@ -4,9 +4,9 @@ import sys
 import numpy as np
 import pytest
 
-from fedneighbors.methods.fedknn._sessions import Metric
 from fedneighbors.methods.fedknn.metrics import METRIC_NAMES, metric_of
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
 

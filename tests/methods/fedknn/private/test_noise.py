@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import BudgetExceeded
-from fedneighbors.methods.fedknn.private._ledger import charged_noise
-from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.methods.fedknn._sessions import Found
-from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
+from fedneighbors.methods.fedknn.metrics._points import Measure
+from fedneighbors.methods.fedknn.metrics._sessions import Found, checked_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
-from fedneighbors.methods.fedknn.metrics._vectors_search import Measure
 
 Find = Callable[[int], Integers]
 """Positions of about the nearest ``k`` objects, fewer if no more are found."""

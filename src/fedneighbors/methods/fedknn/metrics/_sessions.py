@@ -1,4 +1,8 @@
-"""How objects leave a search in the total order: the pool of candidates and the loop around it.
+"""Interfaces of metrics, indexes and sessions, and the emission that most sessions share.
+
+A session answers one query. It emits objects in one total order (distance, then rank), a part at a
+time: the second round of a federated search continues the first. What it has emitted as certain it
+never emits again.
 
 A search that can name candidates and a *frontier* (no object outside the pool is nearer than that)
 derives from :class:`BrowsingSession` and gets resumable, exact emission.
@@ -7,12 +11,121 @@ derives from :class:`BrowsingSession` and gets resumable, exact emission.
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn._sessions import Found
+
+
+@dataclass(frozen=True)
+class Found:
+    """Objects in ascending order of (distance, rank).
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n,)
+        Where the objects stand in the index.
+    distances : float64 array of shape (n,)
+        Their distances to the query, in the unit of the metric.
+    exhausted : bool
+        Whether no further object is left, or none within the cutoff.
+    n_certified : int
+        How many from the front are exact. All of them, unless a deadline passed or the index is
+        approximate; the distances of the others are upper bounds of what they stand for.
+    """
+
+    positions: Integers
+    distances: Floats
+    exhausted: bool
+    n_certified: int
+
+
+class Session(Protocol):
+    """One query under way."""
+
+    exact: bool
+    """Whether emitted order and distances are exact; false for approximate indexes."""
+
+    n_verified: int
+    """Objects whose distance was computed so far (not bounded)."""
+
+    def bounds(self) -> Floats:
+        """Return a lower bound of the distance of each object, shape (n_objects,)."""
+        ...
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next ``k`` objects, those of a distance above ``cutoff`` left out.
+
+        Parameters
+        ----------
+        k : int
+            How many, 0 or more; fewer come if no more are left.
+        cutoff : float
+            Objects farther than this are not asked for.
+        deadline_s : float, optional
+            Seconds from now after which the best found so far is returned.
+        """
+        ...
+
+    def count(self, radius: float) -> int:
+        """Return how many objects of the index lie within a distance of ``radius``."""
+        ...
+
+
+class Index(Protocol):
+    """The objects of one party, ready for queries."""
+
+    n_objects: int
+
+    def open(self, query: Any) -> Session:
+        """Begin a search for the neighbours of a query.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the query is not an object of this metric.
+        """
+        ...
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """A distance on objects of one kind.
+
+    A class whose distances are multiples of a number names it in ``step``: searches by radius then
+    try no other ones.
+
+    A metric of a user's own needs ``distance`` alone, see
+    :class:`~fedneighbors.methods.fedknn.metrics._plain.PlainMetric`.
+    """
+
+    name: str
+
+    def distance(self, first: Any, second: Any) -> float:
+        """Return the distance of two objects."""
+        ...
+
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> Index:
+        """Return an index.
+
+        Parameters
+        ----------
+        objects : sequence
+            May be empty.
+        ranks : int64 array of shape (n_objects,)
+            Order of objects of equal distance, lower first, no two equal.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an object is not one of this metric; its position is named.
+        """
+        ...
+
 
 _SMALLEST_STRETCH = 256
 _SAMPLE = 1024
