@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import state_of
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer
+from fedneighbors.neural._schedule import Regime
+from fedneighbors.neural._trainer import LocalTask, Trainer
 
 N_CLIENTS, WANTED = 80, 3.0
 SHAPES = {

@@ -25,8 +25,8 @@ from fedneighbors.methods.fedpnn.synthesis import (
     correlation_similarity,
     ks_complement,
 )
+from fedneighbors.methods.fedpnn.synthesis._encoding import fit_transform
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
-from fedneighbors.methods.fedpnn.synthesis._transform import fit_transform
 
 LAYERS = {"generator": (64, 32, 16), "critic": (32, 128)}
 PEER_KSC, PEER_CS, NEAR = 0.649, 0.930, 0.02

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._arff import is_arff, read_arff
 from fedneighbors.datasets._catalog import DATA_VARIABLE
 from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._text_tables import is_arff, read_arff
 from fedneighbors.errors import DataError
 
 OMENTUM_FEATURES = 10_936

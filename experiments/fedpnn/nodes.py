@@ -10,8 +10,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from experiments.fedpnn.generated import Labeled
-from fedneighbors.methods.fedpnn._sharing import dealt
-from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
 from fedneighbors.metrics import balanced_accuracy
 
 LOCAL, MERGED = "by itself", "after meta-clustering"

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from experiments.fedpnn.real import load_set
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.datasets._bundled import load_bundled
+from fedneighbors.datasets import load
 from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.federation._roles import serve
@@ -106,7 +106,7 @@ For the ratios, -5 to 5 did worse on three fifths of the rows; nothing else was 
 def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
     """Return rows, labels, 1 for the rarer class, and bounds of shape (n_features, 2)."""
     if case.source == "breast_cancer":
-        loaded = load_bundled(case.source)
+        loaded = load(case.source)
         x, y = loaded.x, (loaded.y == 0).astype(np.int64)
     else:
         x, y = load_set(case.source)

@@ -15,8 +15,7 @@ from experiments.fedpnn.printed import MODIFIED, PRINTED
 from experiments.fedpnn.real import unadvised
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
-from fedneighbors.methods.fedpnn._sharing import dealt
-from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
 from fedneighbors.records import Figure, Scalar, Table
 
 CLIENT, SERVER = "client", "server"

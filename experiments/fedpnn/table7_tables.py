@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, NodeScore
 from experiments.fedpnn.printed import PRINTED
-from fedneighbors.methods.fedpnn.synthesis._worth import Score, Utility
+from fedneighbors.methods.fedpnn.synthesis._quality import Score, Utility
 from fedneighbors.records import Figure, Scalar, Table
 
 Rows = tuple[tuple[Scalar, ...], ...]

@@ -17,7 +17,7 @@ from experiments.attacks.scores import auc
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.bootstrap import ENDS, Interval, mean_interval
 from fedneighbors._typing import Floats, Integers, Progress
-from fedneighbors.datasets._bundled import load_bundled
+from fedneighbors.datasets import load
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Figure, Scalar, Table
@@ -57,7 +57,7 @@ class Answers:
 
 def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
     """Return digits, labels of which a tenth are wrong, which those are, and clients."""
-    loaded, rng = load_bundled("digits"), np.random.default_rng(seed)
+    loaded, rng = load("digits"), np.random.default_rng(seed)
     labels = np.asarray(loaded.y, np.int64).copy()
     wrong = rng.random(len(labels)) < MISLABELLED
     labels[wrong] = (labels[wrong] + rng.integers(1, 10, int(wrong.sum()))) % 10

@@ -73,7 +73,7 @@ def test_a_long_table_is_cut_and_says_so(capsys):
 def test_a_record_is_kept_where_no_report_can_be_drawn(tmp_path, capsys, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr(
-        "fedneighbors.reports._extras.find_spec",
+        "fedneighbors.reports._html.find_spec",
         lambda name: None if name == "matplotlib" else there(name),
     )
 

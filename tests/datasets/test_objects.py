@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets._graphs_smiles import graph_from_smiles
+from fedneighbors.datasets._graph_files import graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_lines, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 

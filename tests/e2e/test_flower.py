@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from fedneighbors.datasets import read_table
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings
 from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.methods.knnper import KNNPerClassifier

@@ -14,8 +14,7 @@ from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 

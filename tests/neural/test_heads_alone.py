@@ -5,13 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors.neural._architectures import cnn, lstm, perceptron
-from fedneighbors.neural._batches import row_order
-from fedneighbors.neural._heads import heads_apart
+from fedneighbors.neural._architectures import cnn, lstm
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer
+from fedneighbors.neural._schedule import Regime, row_order
+from fedneighbors.neural._trainer import LocalTask, Trainer, heads_apart
 
 RANDOM = np.random.default_rng(0)
 SIZES = (0, 9, 1, 24)

@@ -12,12 +12,9 @@ from fedneighbors.methods.knnper._messages import TrainRequest
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort, simulate
 from fedneighbors.neural._architectures import cnn, lstm, mobilenet
-from fedneighbors.neural._batches import batch_plan, row_order
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network, state_of
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer
+from fedneighbors.neural._network import Layout, Network, state_of
+from fedneighbors.neural._schedule import Regime, batch_plan, row_order
+from fedneighbors.neural._trainer import LocalTask, Trainer
 from tests.methods.knnper.federations import members, training
 
 RANDOM = torch.Generator().manual_seed(1)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedneighbors.neural._architectures import ALPHABET, cnn, lstm, mobilenet
-from fedneighbors.neural._choice import READY, chosen_network
+from fedneighbors.neural._blueprint import READY, chosen_network
 from fedneighbors.neural._network import state_of
 
 RANDOM = torch.Generator().manual_seed(0)

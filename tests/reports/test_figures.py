@@ -13,11 +13,10 @@ from matplotlib.figure import Figure as Picture
 from fedneighbors.errors import RecordError
 from fedneighbors.records import FIGURE_KINDS, Figure, RunRecord, Table
 from fedneighbors.reports import save_figures
-from fedneighbors.reports._figures import picture
-from fedneighbors.reports._heatmaps import draw_heatmap
-from fedneighbors.reports._palette import colors
-from fedneighbors.reports._panels import draw_panels
+from fedneighbors.reports._figures import draw_panels, picture
+from fedneighbors.reports._grids import draw_heatmap
 from fedneighbors.reports._series import chart
+from fedneighbors.reports._style import colors
 from tests.reports.example import NUMBERS, RECORD, figure
 
 TABLES = {table.name: table for table in RECORD.tables}

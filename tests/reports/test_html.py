@@ -168,7 +168,7 @@ def test_a_report_of_no_record_is_a_value_error(tmp_path):
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(package, tmp_path, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr(
-        "fedneighbors.reports._extras.find_spec",
+        "fedneighbors.reports._html.find_spec",
         lambda name: None if name == package else there(name),
     )
 

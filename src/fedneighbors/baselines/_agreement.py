@@ -16,9 +16,8 @@ from fedneighbors.methods.knnper._seen import as_tensor, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._trial import refuse_unsuited
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._choice import chosen_network
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Device, Network
+from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._network import Device, Layout, Network
 from fedneighbors.tabular._moments import column_moments, mean_and_deviation
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import Agreed, Label, agree, describe, label_positions

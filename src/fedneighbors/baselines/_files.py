@@ -19,7 +19,7 @@ from fedneighbors.methods.knnper.files._clients import narrowed
 from fedneighbors.methods.knnper.files._memories import read_names
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.files._network import kept_network
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 from fedneighbors.tabular._ownership import party_name
 

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from fedneighbors.baselines._trainer import Bench, Vector
 from fedneighbors.neural._network import Network, State
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer, cross_entropy
+from fedneighbors.neural._schedule import Regime
+from fedneighbors.neural._trainer import LocalTask, Trainer, cross_entropy
 
 Pair = tuple[Vector, Vector]
 """Weights of the network for all, and of a client's own."""

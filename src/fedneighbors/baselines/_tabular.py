@@ -18,9 +18,14 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedpnn._frame import column_constants, make_frame
-from fedneighbors.methods.fedpnn._metric import ClassMoments, class_moments, covariance_within
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
+from fedneighbors.methods.fedpnn._scaling import (
+    ClassMoments,
+    class_moments,
+    column_constants,
+    covariance_within,
+    make_frame,
+)
 from fedneighbors.tabular._ownership import rows_by_party
 
 _KNOTS, _MIN_COUNT = 100, 5

@@ -13,11 +13,9 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Device, Network, State
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import CHUNK, Trainer
+from fedneighbors.neural._network import Device, Layout, Network, State
+from fedneighbors.neural._schedule import Regime
+from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 
 Vector = npt.NDArray[np.floating[Any]]
 Ends = Iterable[tuple[str, Vector]]

@@ -73,7 +73,7 @@ def _print_plan(plan: "Plan", label: str) -> None:
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import Table
-    from fedneighbors.reports._text import printable
+    from fedneighbors.reports._formatting import printable
 
     columns = ("algorithm", "exchanges", "asked", "local_s", "link_s", "broker_s", "total_s")
     rows = tuple(

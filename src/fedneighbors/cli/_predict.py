@@ -49,7 +49,7 @@ def predict(
 ) -> None:
     """Predict the classes of the rows of a file, or their numbers, in its order."""
     from fedneighbors.cli._console import say
-    from fedneighbors.datasets._writing import delimited
+    from fedneighbors.datasets._text_tables import delimited
     from fedneighbors.records import replace_file
 
     if party is not None and party_column is not None:

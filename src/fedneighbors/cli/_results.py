@@ -15,8 +15,8 @@ from fedneighbors.cli._console import complain, say
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import RunRecord, Table, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
-from fedneighbors.reports._chapters import grid
-from fedneighbors.reports._text import printable
+from fedneighbors.reports._formatting import printable
+from fedneighbors.reports._html import grid
 
 if TYPE_CHECKING:
     from fedneighbors.datasets import Dataset

@@ -66,7 +66,7 @@ def synthesize(
         _write(_from_model(model, label or "target", rows, seed), out)
         return
     from fedneighbors.cli._console import progress_bar, say
-    from fedneighbors.methods.fedpnn.synthesis._run import synthesize as learn
+    from fedneighbors.runs._synthesis import synthesize as learn
 
     given: dict[str, Any] = {"epochs": epochs, "noise": noise and noise.value}
     with progress_bar() as progress:
@@ -122,7 +122,7 @@ def _read(data: str, label: str | None) -> "Table":
 
 def _from_model(model: Path, label: str, rows: int | None, seed: int) -> "Table":
     from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
-    from fedneighbors.methods.fedpnn.synthesis._run import sampled
+    from fedneighbors.runs._synthesis import sampled
 
     synthesizer = TabularSynthesizer.load(model)
     as_many = sum(part.n_rows for part in synthesizer.model_.parts)
@@ -153,7 +153,7 @@ def _show(record: "RunRecord", source: str, report: Path | None) -> None:
 
 def _write(table: "Table", out: Path) -> None:
     from fedneighbors.cli._console import say
-    from fedneighbors.datasets._writing import delimited, table_cells
+    from fedneighbors.datasets._text_tables import delimited, table_cells
     from fedneighbors.records import replace_file
 
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ def warmup() -> None:
     from fedneighbors.methods.fedpnn.algorithm import warmup as compile_clusters
     from fedneighbors.methods.flynn.algorithm import warmup as compile_training
     from fedneighbors.privacy.noise._samplers import warmup as compile_noise
-    from fedneighbors.reports._numbers import span
+    from fedneighbors.reports._formatting import span
 
     started = time.perf_counter()
     with progress_bar() as progress:

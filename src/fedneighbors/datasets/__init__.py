@@ -1,9 +1,8 @@
 """Data sets: bundled or local; nothing is downloaded unless the user asks."""
 
-from fedneighbors.datasets._catalog import Entry, available, load, load_columns
+from fedneighbors.datasets._catalog import Entry, available, fetch_openml, load, load_columns
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import NominalColumn, NumericColumn, TableEncoder
-from fedneighbors.datasets._openml import fetch_openml
 from fedneighbors.datasets._reading import (
     dataset_from_table,
     read_columns,

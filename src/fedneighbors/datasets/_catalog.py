@@ -1,24 +1,30 @@
-"""Owns the names of data sets: those of scikit-learn and those of the user's data folder."""
+"""Data sets by name: of scikit-learn, of the user's data folder, and of OpenML."""
 
 import difflib
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedneighbors.datasets._bundled import BUNDLED, load_bundled
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
-from fedneighbors.datasets._images import IMAGE_FILES, N_PIXELS, image_labels, load_images
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
-from fedneighbors.datasets._table import Table, listed
-from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.datasets._table import Table, listed, word_column
+from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
+BUNDLED = ("breast_cancer", "digits", "iris", "wine")
+_IMAGE_FILES = {"mnist": "images/mnist.npz", "omniglot": "images/omniglot_small.npz"}
 _LABEL = "target"
+_OPENML_TARGET = "OpenML's default target"
 _TABLE_FOLDERS = ("tabular", "fedpnn")
 _OBJECT_FOLDERS = ("strings", "graphs", "spatial")
 _N_TRAIN = {"USPS": 7291}  # the rows of zip.train, which stand first in the file
@@ -83,9 +89,9 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     (1797, 64, 10)
     """
     if name in BUNDLED:
-        return load_bundled(name)
-    if name in IMAGE_FILES:
-        return load_images(name, data_folder(name))
+        return _load_bundled(name)
+    if name in _IMAGE_FILES:
+        return _load_images(name, data_folder(name))
     table = load_columns(name)
     features = table.without([_LABEL])
     empty = [column for column in features.names if _is_empty(features, column)]
@@ -116,10 +122,10 @@ def load_columns(name: str) -> Table:
         If the file is damaged.
     """
     if name in BUNDLED:
-        return _columns(load_bundled(name))
+        return _columns(_load_bundled(name))
     files = dict(_table_files(data_folder(name)))
     if name not in files:
-        near = _nearest(name, {*BUNDLED, *IMAGE_FILES, *files} - {name})
+        near = _nearest(name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
         raise MissingDataError(
             f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
             f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
@@ -174,32 +180,17 @@ def available() -> tuple[Entry, ...]:
     >>> [entry.name for entry in available()[:4]]
     ['breast_cancer', 'digits', 'iris', 'wine']
     """
-    bundled = tuple(_measured(load_bundled(name)) for name in sorted(BUNDLED))
+    bundled = tuple(_measured(_load_bundled(name)) for name in sorted(BUNDLED))
     if not os.environ.get(DATA_VARIABLE):
         return bundled
     folder = data_folder("any")
     images = [
         _scanned_images(name, folder)
-        for name, file in IMAGE_FILES.items()
+        for name, file in _IMAGE_FILES.items()
         if (folder / file).is_file()
     ]
     tables = [_scanned_table(name, path) for name, path in _table_files(folder)]
     return bundled + tuple(sorted(images + tables, key=lambda entry: entry.name))
-
-
-def _columns(data: Dataset) -> Table:
-    """Return a set of numbers as a table, with the labels as words."""
-    words = np.empty(data.n_rows, np.object_)
-    words[:] = [str(label) for label in data.y.tolist()]
-    columns = dict(zip(data.feature_names, data.x.T, strict=True))
-    return Table({**columns, _LABEL: words}, data.source)
-
-
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that begin like a misspelt one, else those spelt alike, else all."""
-    every = sorted(known)
-    begun = [other for other in every if name and other.lower().startswith(name.lower())]
-    return begun or difflib.get_close_matches(name, every, n=3) or every
 
 
 def data_folder(name: str) -> Path:
@@ -224,6 +215,19 @@ def data_folder(name: str) -> Path:
             f"folder that holds {', '.join(_TABLE_FOLDERS)} and images"
         )
     return folder
+
+
+def _columns(data: Dataset) -> Table:
+    """Return a set of numbers as a table, with the labels as words."""
+    columns = dict(zip(data.feature_names, data.x.T, strict=True))
+    return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that begin like a misspelt one, else those spelt alike, else all."""
+    every = sorted(known)
+    begun = [other for other in every if name and other.lower().startswith(name.lower())]
+    return begun or difflib.get_close_matches(name, every, n=3) or every
 
 
 def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -256,7 +260,117 @@ def _scanned_table(name: str, path: Path) -> Entry:
 
 
 def _scanned_images(name: str, folder: Path) -> Entry:
-    labels = image_labels(name, folder)
-    return Entry(
-        name, len(labels), N_PIXELS, len(np.unique(labels)), str(folder / IMAGE_FILES[name])
+    """Size of an image set from its labels alone."""
+    with _arrays(name, folder) as arrays:
+        labels = _read_labels(name, arrays)
+    source = str(folder / _IMAGE_FILES[name])
+    return Entry(name, len(labels), len(_pixels()), len(np.unique(labels)), source)
+
+
+def _load_bundled(name: str) -> Dataset:
+    """Return a data set that comes with scikit-learn, one of ``BUNDLED``."""
+    from sklearn import datasets
+
+    content = getattr(datasets, f"load_{name}")()
+    return Dataset(
+        name=name,
+        x=np.asarray(content.data, dtype=np.float64),
+        y=np.asarray(content.target, dtype=np.int64),
+        feature_names=tuple(str(feature) for feature in content.feature_names),
+        source=f"scikit-learn, load_{name}",
     )
+
+
+def _load_images(name: str, folder: Path) -> Dataset:
+    """Return MNIST, or the small Omniglot with its 20 drawers as parties.
+
+    A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
+    """
+    with _arrays(name, folder) as arrays:
+        labels = _read_labels(name, arrays)
+        source = str(folder / _IMAGE_FILES[name])
+        if name == "mnist":
+            train = arrays["x_train"]
+            x = np.vstack([train, arrays["x_test"]])
+            return Dataset(name, x, labels, _pixels(), source, n_train=len(train))
+        x = arrays["x28"].reshape(len(labels), -1)
+        drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
+        return Dataset(name, x, labels, _pixels(), source, parties=drawers)
+
+
+@contextmanager
+def _arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+    path = folder / _IMAGE_FILES[name]
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}; put it there or choose another data set")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path} is not a complete set of arrays: {error}") from error
+
+
+def _read_labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if name == "mnist":
+        return np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
+    pairs = zip(arrays["alphabet"], arrays["character"], strict=True)
+    return np.array([f"{alphabet}/{character}" for alphabet, character in pairs], dtype=np.str_)
+
+
+def _pixels() -> tuple[str, ...]:
+    return tuple(f"pixel-{row}-{column}" for row in range(28) for column in range(28))
+
+
+def fetch_openml(name_or_id: str | int) -> Dataset:
+    """Download a classification set from OpenML, by scikit-learn's function of that name.
+
+    Needs a network, unless scikit-learn's cache holds the set, and the extra ``data``. Missing
+    cells and nominal columns are encoded by constants of all rows, see `TableEncoder`.
+
+    Parameters
+    ----------
+    name_or_id : str or int
+        A name, of which the newest active version is taken, or an OpenML id, which says exactly
+        which data is meant.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    MissingDataError
+        If OpenML cannot be reached or has no such set.
+    DataError
+        If the set has no single default target, or cannot be used.
+    MissingExtraError
+        If pandas is not installed.
+    """
+    try:
+        import pandas  # noqa: F401 - scikit-learn needs it to return a data frame
+    except ImportError as error:
+        raise MissingExtraError("pandas", "data") from error
+    content = _download(name_or_id)
+    if content.target is None or content.target.ndim != 1:
+        raise DataError(
+            f"OpenML set {name_or_id!r} has no single default target; download it and use "
+            "read_table with label=..."
+        )
+    source = f"OpenML {name_or_id!r}, id {content.details['id']}"
+    frame = content.data.assign(**{_OPENML_TARGET: content.target.astype("string")})
+    return dataset_from_table(
+        Table.from_frame(frame, source=source), _OPENML_TARGET, name=str(content.details["name"])
+    )
+
+
+def _download(name_or_id: str | int) -> Any:
+    from sklearn import datasets
+
+    which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}
+    try:
+        return datasets.fetch_openml(**which, as_frame=True, parser="auto")
+    except (OSError, ValueError) as error:
+        raise MissingDataError(
+            f"OpenML set {name_or_id!r} could not be fetched ({error}); check the name and the "
+            "network, or download the file elsewhere and use read_table"
+        ) from error

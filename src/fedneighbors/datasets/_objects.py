@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._catalog import find_file, load
-from fedneighbors.datasets._graphs_smiles import graph_from_smiles, read_smiles
-from fedneighbors.datasets._graphs_text import read_graphs
+from fedneighbors.datasets._graph_files import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, MissingDataError

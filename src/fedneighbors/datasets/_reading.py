@@ -1,4 +1,4 @@
-"""Owns the way from a file of the user to a `Dataset` or to rows for prediction."""
+"""Files in CSV, ARFF or Parquet, read as columns, as a `Dataset` or as rows for prediction."""
 
 import os
 import re
@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._arff import is_arff, read_arff
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._delimited import read_delimited
 from fedneighbors.datasets._encoder import TableEncoder
-from fedneighbors.datasets._parquet import read_parquet
-from fedneighbors.datasets._table import Column, Table, listed
-from fedneighbors.errors import DataError
+from fedneighbors.datasets._table import (
+    Column,
+    Table,
+    listed,
+    refuse_infinite,
+    refuse_repeated,
+    word_column,
+)
+from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
+from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 MISSING_CELLS = ("", "?")
+
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 
 
@@ -59,7 +65,7 @@ def read_columns(
     """
     file = Path(path)
     if file.suffix in {".parquet", ".pq"}:
-        table = read_parquet(file, words=nominal, missing=missing)
+        table = _read_parquet(file, words=nominal, missing=missing)
     elif is_arff(file):
         table = read_arff(file, words=nominal, missing=missing)
     else:
@@ -267,3 +273,63 @@ def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
     if all(_WHOLE_NUMBER.fullmatch(cell) for cell in cells):
         return np.array([int(cell.split(".")[0]) for cell in cells], dtype=np.int64)
     return np.array(cells, dtype=np.str_)
+
+
+def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str]) -> Table:
+    """Columns of a Parquet file.
+
+    Numbers and booleans become numeric columns, text becomes a nominal one even where it looks
+    like numbers. Null is missing, and so is a text cell that ``missing`` names.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}; check the name")
+    try:
+        content = pyarrow.parquet.ParquetFile(path).read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    names = [str(name) for name in content.column_names]
+    refuse_repeated(names, source=str(path))
+    columns = {
+        name: _parquet_column(column, name=name, path=path, as_words=name in words, missing=missing)
+        for name, column in zip(names, content.columns, strict=True)
+    }
+    table = Table(columns, str(path))
+    refuse_infinite(table)
+    return table
+
+
+def _parquet_column(
+    column: Any, *, name: str, path: Path, as_words: bool, missing: Collection[str]
+) -> Column:
+    import pyarrow
+
+    kind = pyarrow.types
+    if kind.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    number = kind.is_integer(column.type) or kind.is_floating(column.type)
+    if (number or kind.is_boolean(column.type)) and not as_words:
+        numbers: Column = column.cast(pyarrow.float64(), safe=False).to_numpy()
+        return numbers
+    if number or any(
+        test(column.type)
+        for test in (kind.is_string, kind.is_large_string, kind.is_boolean, kind.is_null)
+    ):
+        return _parquet_words(column, missing=missing)
+    raise DataError(
+        f"column {name!r} of {path} has type {column.type}; expected numbers or text: "
+        "convert or drop it"
+    )
+
+
+def _parquet_words(column: Any, *, missing: Collection[str]) -> Column:
+    import pyarrow
+
+    stripped = (
+        None if cell is None else cell.strip() for cell in column.cast(pyarrow.string()).to_pylist()
+    )
+    return word_column(None if cell in missing else cell for cell in stripped)

@@ -139,6 +139,14 @@ class Table:
         return cls({name: _column(one) for name, one in zip(names, series, strict=True)}, source)
 
 
+def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
+    """Return words, or None where a cell is missing, as a nominal column."""
+    words = list(cells)
+    column = np.empty(len(words), dtype=np.object_)
+    column[:] = words
+    return column
+
+
 def listed(names: Iterable[str], *, most: int = 30) -> str:
     """Return names for a message, the first ``most`` of them.
 
@@ -185,12 +193,31 @@ def refuse_repeated(names: Iterable[str], *, source: str) -> None:
         )
 
 
+def refuse_infinite(table: Table) -> None:
+    """Raise if a number is infinite.
+
+    Parameters
+    ----------
+    table : Table
+        Columns as they were read.
+
+    Raises
+    ------
+    DataError
+        Names the column and the data row, counted from 1.
+    """
+    for name, column in table.columns.items():
+        if column.dtype != np.object_ and np.isinf(column.astype(np.float64)).any():
+            row = int(np.isinf(column.astype(np.float64)).argmax()) + 1
+            raise DataError(
+                f"column {name!r} of {table.source} is infinite in data row {row}; "
+                "numbers must be finite or missing"
+            )
+
+
 def _column(series: Any) -> Column:
     if series.dtype.kind in "biuf":
         numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
-    words = np.empty(len(series), dtype=np.object_)
-    words[:] = [
-        None if gone else str(cell) for cell, gone in zip(series, series.isna(), strict=True)
-    ]
-    return words
+    cells = zip(series, series.isna(), strict=True)
+    return word_column(None if gone else str(cell) for cell, gone in cells)

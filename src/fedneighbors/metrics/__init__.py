@@ -1,15 +1,21 @@
 """Measures of a result: accuracy and its relatives."""
 
-from fedneighbors.metrics._clients import average_accuracy, bottom_decile
-from fedneighbors.metrics._comparison import PairedComparison, compare_paired
-from fedneighbors.metrics._labels import (
+from fedneighbors.metrics._comparison import (
+    PairedComparison,
+    average_accuracy,
+    bottom_decile,
+    compare_paired,
+)
+from fedneighbors.metrics._scores import (
+    Reliability,
     accuracy,
     agreement,
     balanced_accuracy,
+    brier_score,
     confusion,
     normalized_accuracy,
+    reliability,
 )
-from fedneighbors.metrics._probabilities import Reliability, brier_score, reliability
 
 __all__ = [
     "PairedComparison",

@@ -1,8 +1,7 @@
-"""A perceptron of some hidden layers: the network for tables, and for small images."""
+"""Ready networks for images and texts: a small CNN, MobileNet-v2 and a character LSTM."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from numbers import Integral
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -11,24 +10,18 @@ from torch import Tensor, nn
 from fedneighbors.neural._network import Network
 
 
-class Perceptron(nn.Module):
-    """Linear layers with rectifiers between them; the last hidden layer is the embedding.
+class BodyAndHead(nn.Module):
+    """Layers whose output is the embedding, and those that make scores of it.
 
     Parameters
     ----------
-    n_inputs, n_outputs : int
-        Width of a row, and number of scores.
-    hidden : sequence of int
-        Widths of the hidden layers, at least one.
+    body, head : torch.nn.Module
+        Parts.
     """
 
-    def __init__(self, n_inputs: int, n_outputs: int, hidden: Sequence[int] = (256, 128)) -> None:
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Flatten()]
-        for width, following in pairwise([n_inputs, *hidden]):
-            layers += [nn.Linear(width, following), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(hidden[-1], n_outputs)
+        self.body, self.head = body, head
 
     def forward(self, x: Tensor) -> Tensor:
         """Return scores of shape (n_rows, n_outputs)."""
@@ -36,26 +29,12 @@ class Perceptron(nn.Module):
         return scores
 
 
-def perceptron(
-    n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
-) -> Network:
-    """Return a perceptron whose weights follow from the seed alone.
-
-    Raises
-    ------
-    ValueError
-        If there is no hidden layer, or a width is no whole number of 1 or more.
-    """
-    if isinstance(hidden, str) or not isinstance(hidden, Sequence) or not hidden:
-        raise ValueError(
-            "expected hidden as the widths of one hidden layer at least, such as (256, 128), whose "
-            f"last output is the embedding, got {hidden!r}"
-        )
-    if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
-        raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let weights that are drawn inside follow from a seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(Perceptron(n_inputs, n_outputs, hidden), embedding="body")
+        yield
 
 
 def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
@@ -91,7 +70,7 @@ def with_channels(shape: tuple[int, ...]) -> nn.Module:
     return nn.Unflatten(1, (1, shape[0])) if len(shape) == 2 else nn.Identity()
 
 
-class SmallCNN(nn.Module):
+class SmallCNN(BodyAndHead):
     """Convolutions of 3 x 3, each halving the image, and a linear layer that is the embedding.
 
     Parameters
@@ -114,20 +93,13 @@ class SmallCNN(nn.Module):
         channels: Sequence[int] = (16, 32),
         width: int = 128,
     ) -> None:
-        super().__init__()
         incoming, high, wide = image_sides(shape, least=2 ** len(channels))
         layers: list[nn.Module] = [with_channels(shape)]
         for outgoing in channels:
             layers += [nn.Conv2d(incoming, outgoing, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
             incoming, high, wide = outgoing, high // 2, wide // 2
         layers += [nn.Flatten(), nn.Linear(incoming * high * wide, width), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(width, n_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return scores of shape (n_rows, n_outputs)."""
-        scores: Tensor = self.head(self.body(x))
-        return scores
+        super().__init__(nn.Sequential(*layers), nn.Linear(width, n_outputs))
 
 
 def cnn(
@@ -152,8 +124,7 @@ def cnn(
     ValueError
         If rows of this shape are no images, or smaller than two to the number of convolutions.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = SmallCNN(shape, n_outputs, channels=channels, width=width)
     return Network(module, embedding="body")
 
@@ -230,8 +201,7 @@ def lstm(
     """
     if len(shape) != 1 or shape[0] < 1:
         raise ValueError(f"expected rows that are windows of tokens, got rows of shape {shape}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = CharacterLSTM(n_tokens, n_outputs, width=width, hidden=hidden, n_layers=n_layers)
     return Network(module, embedding="body", n_tokens=n_tokens)
 
@@ -297,7 +267,7 @@ class InvertedResidual(nn.Module):
         return x + made if self.shortcut else made
 
 
-class MobileNetV2(nn.Module):
+class MobileNetV2(BodyAndHead):
     """Table 2 of the paper, with fewer halvings for small images.
 
     Pixels are numbers of about 1: running averages of pixels up to 255 move as far in a round as
@@ -327,7 +297,6 @@ class MobileNetV2(nn.Module):
         stride: Stride | None = None,
         dropout: float = 0.2,
     ) -> None:
-        super().__init__()
         channels, *sides = image_sides(shape, least=8)
         halve = _halvings(stride or (8 if min(sides) < SMALL else 32))
         last = _multiple(EMBEDDING * max(1.0, width))
@@ -342,14 +311,9 @@ class MobileNetV2(nn.Module):
                 layers.append(block)
                 incoming = outgoing
         layers += [_filtered(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
+        head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
+        super().__init__(nn.Sequential(*layers), head)
         self._begin()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return scores of shape (n_rows, n_outputs)."""
-        scores: Tensor = self.head(self.body(x))
-        return scores
 
     def _begin(self) -> None:
         """Draw first weights as torchvision's reference does."""
@@ -390,8 +354,7 @@ def mobilenet(
         raise ValueError(f"expected width above 0 and up to 4, got {width!r}")
     if not 0 <= dropout < 1:
         raise ValueError(f"expected dropout from 0 up to 1, got {dropout!r}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = MobileNetV2(shape, n_outputs, width=width, stride=stride, dropout=dropout)
     return Network(module, embedding="body")
 

@@ -1,11 +1,119 @@
-"""The words that describe a network, in which it is named in files and between machines."""
+"""The network that an estimator asks for: perceptron, choice, and its description in words."""
 
 import json
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
-from fedneighbors.neural._choice import Model, chosen_network
+from torch import nn
+
+from fedneighbors.neural._architectures import BodyAndHead, cnn, lstm, mobilenet, seeded
 from fedneighbors.neural._network import Network
+
+
+def perceptron(
+    n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
+) -> Network:
+    """Return linear layers with rectifiers between them, whose weights follow from the seed alone.
+
+    The last hidden layer is the embedding.
+
+    Parameters
+    ----------
+    n_inputs, n_outputs : int
+        Width of a row, and number of scores.
+    hidden : sequence of int
+        Widths of the hidden layers, at least one.
+    seed : int
+        Of the weights.
+
+    Raises
+    ------
+    ValueError
+        If there is no hidden layer, or a width is no whole number of 1 or more.
+    """
+    if isinstance(hidden, str) or not isinstance(hidden, Sequence) or not hidden:
+        raise ValueError(
+            "expected hidden as the widths of one hidden layer at least, such as (256, 128), whose "
+            f"last output is the embedding, got {hidden!r}"
+        )
+    if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+        raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
+    layers: list[nn.Module] = [nn.Flatten()]
+    with seeded(seed):
+        for width, following in pairwise([n_inputs, *hidden]):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        module = BodyAndHead(nn.Sequential(*layers), nn.Linear(hidden[-1], n_outputs))
+    return Network(module, embedding="body")
+
+
+Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
+"""What an estimator takes as ``model``."""
+
+IMAGES_AND_WORDS: dict[str, Callable[..., Network]] = {
+    "cnn": cnn,
+    "mobilenet": mobilenet,
+    "lstm": lstm,
+}
+READY = ("perceptron", *IMAGES_AND_WORDS)
+"""Names of the ready networks."""
+
+
+def chosen_network(
+    model: Model,
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    embedding: str,
+    head: str | tuple[str, ...],
+    hidden: Sequence[int],
+    seed: int,
+) -> Network:
+    """Return the network that is trained.
+
+    Parameters
+    ----------
+    model : Network, module, callable, str or None
+        A network or a module, taken as it is; a function of a row's shape and the number of scores
+        that makes one; the name of a ready one in :data:`READY`; or None for a perceptron.
+    shape : tuple of int
+        Of a row.
+    n_outputs : int
+        Scores.
+    embedding, head : str
+        Names of layers, where ``model`` is, or makes, a module; ready networks have their own.
+    hidden : sequence of int
+        Widths of the perceptron's layers.
+    seed : int
+        From which a ready network's, or a made module's, weights follow.
+
+    Raises
+    ------
+    TypeError
+        If ``model`` is none of these, a word that names no ready network among them.
+    ValueError
+        If the module has no such layers, or the ready network does not take rows of this shape.
+    """
+    if model is None or model == "perceptron":
+        return perceptron(math.prod(shape), n_outputs, hidden=hidden, seed=seed)
+    if isinstance(model, str) and model in IMAGES_AND_WORDS:
+        return IMAGES_AND_WORDS[model](shape, n_outputs, seed=seed)
+    if not isinstance(model, Network | nn.Module) and callable(model):
+        with seeded(seed):
+            model = model(shape, n_outputs)
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, nn.Module):
+        return Network(model, embedding, (head,) if isinstance(head, str) else tuple(head))
+    raise TypeError(
+        "expected model as a torch.nn.Module, a function (shape, n_outputs) that makes one, one of "
+        f"{', '.join(map(repr, READY))}, or None, got "
+        f"{repr(model) if isinstance(model, str) else type(model).__name__}"
+    )
+
 
 OWN = "own"
 """Stands for a module of the user's own, whose code is in no file and travels nowhere."""

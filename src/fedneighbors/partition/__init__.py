@@ -1,12 +1,17 @@
 """Ways to split a data set over parties."""
 
-from fedneighbors.partition._dealing import iid, natural, quantity_skew
-from fedneighbors.partition._hierarchy import pachinko
-from fedneighbors.partition._labels import dirichlet, pathological, pathological_v2
+from fedneighbors.partition._clients import (
+    RowRoles,
+    groups,
+    ordered_roles,
+    permute_labels,
+    row_roles,
+    shift_features,
+    unseen_parties,
+)
+from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pathological_v2
 from fedneighbors.partition._manifest import Manifest, describe
-from fedneighbors.partition._roles import RowRoles, ordered_roles, row_roles, unseen_parties
-from fedneighbors.partition._shifts import by_time, groups, permute_labels, shift_features
-from fedneighbors.partition._splitting import KINDS, split
+from fedneighbors.partition._splits import KINDS, by_time, iid, natural, quantity_skew, split
 
 __all__ = [
     "KINDS",

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.errors import PartitionError
 
 Parties = npt.NDArray[np.str_]
@@ -32,7 +33,7 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def party_names(index: npt.NDArray[np.int64]) -> Parties:
+def party_names(index: Integers) -> Parties:
     """Return the name of the party with each index.
 
     Parameters
@@ -49,7 +50,7 @@ def party_names(index: npt.NDArray[np.int64]) -> Parties:
     return names[index]
 
 
-def numbered(parties: npt.ArrayLike) -> tuple[Parties, npt.NDArray[np.int64]]:
+def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     """Return the names of all parties, and which of them owns each row.
 
     Parameters
@@ -97,7 +98,7 @@ def refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) 
         )
 
 
-def checked_labels(y: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def checked_labels(y: npt.ArrayLike) -> Integers:
     """Return the position of each row's class among the classes in ascending order.
 
     Parameters

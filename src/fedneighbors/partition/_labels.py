@@ -1,10 +1,11 @@
-"""Owns the splits that skew labels: Dirichlet shares per class, and few classes per party."""
+"""Splits that skew labels: Dirichlet shares, few classes per party, pachinko allocation."""
 
 import heapq
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartitionError
 from fedneighbors.partition._assignment import (
     Parties,
@@ -215,6 +216,69 @@ def pathological_v2(
     return _deal(classes, counts, rng=rng)
 
 
+def pachinko(
+    coarse: npt.ArrayLike,
+    fine: npt.ArrayLike,
+    n_parties: int,
+    *,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    seed: int,
+) -> Parties:
+    """Deal rows by shares of coarse labels, and of the fine labels under each, drawn per party.
+
+    Each party draws its shares of the coarse labels, and under each of its fine labels, from
+    Dirichlet laws [1]_; its rows are then drawn one by one without replacement [2]_. A fine label
+    that is used up passes its share on to the others under its coarse one, a coarse one to the
+    other coarse ones.
+
+    Parameters
+    ----------
+    coarse, fine : array-like of shape (n_rows,)
+        Labels of both levels; every fine label belongs to one coarse label.
+    n_parties : int
+        Parties; their numbers of rows differ by at most one.
+    alpha, beta : float
+        Concentrations of the laws of coarse and of fine labels.
+    seed : int
+        Of all draws.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or a fine label has two coarse ones.
+    PartitionError
+        If there are more parties than rows.
+
+    References
+    ----------
+    .. [1] Li and McCallum, "Pachinko Allocation: DAG-Structured Mixture Models of Topic
+       Correlations", ICML 2006.
+    .. [2] Reddi et al., "Adaptive Federated Optimization", ICLR 2021, appendix C.
+    """
+    above, below = checked_labels(coarse), checked_labels(fine)
+    if len(above) != len(below):
+        raise ValueError(f"expected two labels for each row, got {len(above)} and {len(below)}")
+    refuse_too_few_rows(len(above), n_parties, min_rows=1)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not 1e-9 <= value <= 1e9:
+            raise ValueError(f"{name} must lie in [1e-9, 1e9], got {value!r}")
+    family = _family(above, below)
+    rng = generator(seed)
+    left = np.bincount(below)
+    counts = np.empty((len(left), n_parties), np.int64)
+    sizes = np.diff(np.arange(n_parties + 1) * len(above) // n_parties)
+    for party in rng.permutation(n_parties):
+        counts[:, party] = _drawn(int(sizes[party]), left, family, alpha, beta, rng)
+        left -= counts[:, party]
+    return _deal(below, counts, rng=rng)
+
+
 def _held_classes(
     n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
@@ -228,8 +292,8 @@ def _held_classes(
 
 
 def _dirichlet_counts(
-    class_sizes: npt.NDArray[np.int64], n_parties: int, *, alpha: float, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+    class_sizes: Integers, n_parties: int, *, alpha: float, rng: np.random.Generator
+) -> Integers:
     """Rows of each class (row) that each party (column) gets in one draw."""
     shares = rng.dirichlet(np.full(n_parties, alpha), size=len(class_sizes))
     ends = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None]).astype(np.int64)
@@ -238,8 +302,8 @@ def _dirichlet_counts(
 
 
 def _deal(
-    classes: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    classes: Integers,
+    counts: Integers,
     *,
     rng: np.random.Generator,
 ) -> Parties:
@@ -252,7 +316,7 @@ def _deal(
     return party_names(index)
 
 
-def _shards_per_class(class_sizes: npt.NDArray[np.int64], n_shards: int) -> npt.NDArray[np.int64]:
+def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
     """Shards of each class, at least one, so that the largest shard is as small as can be."""
     shards = np.ones(len(class_sizes), dtype=np.int64)
     largest = [(-float(size), label) for label, size in enumerate(class_sizes)]
@@ -264,11 +328,57 @@ def _shards_per_class(class_sizes: npt.NDArray[np.int64], n_shards: int) -> npt.
     return shards
 
 
-def _shard_sizes(
-    class_sizes: npt.NDArray[np.int64], shards: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
     """Rows of each shard, class after class; those of a class differ by at most one."""
     small, larger = np.divmod(class_sizes, shards)
     place = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards, shards)
-    sizes: npt.NDArray[np.int64] = np.repeat(small, shards) + (place < np.repeat(larger, shards))
+    sizes: Integers = np.repeat(small, shards) + (place < np.repeat(larger, shards))
     return sizes
+
+
+def _family(above: Integers, below: Integers) -> list[Integers]:
+    """Return the fine labels of each coarse label."""
+    parent = np.full(below.max() + 1, -1)
+    parent[below] = above
+    if (parent[below] != above).any():
+        raise ValueError("expected one coarse label for each fine label, got several for one")
+    return [np.flatnonzero(parent == label) for label in range(above.max() + 1)]
+
+
+def _drawn(
+    n_rows: int,
+    left: Integers,
+    family: list[Integers],
+    alpha: float,
+    beta: float,
+    rng: np.random.Generator,
+) -> Integers:
+    """Return how many rows of each fine label one party draws.
+
+    Draws of what is used up are drawn again from what is left, which is what one draw after another
+    comes to.
+    """
+    shares = rng.dirichlet(np.full(len(family), alpha))
+    below = [rng.dirichlet(np.full(len(fine), beta)) for fine in family]
+    taken = np.zeros(len(left), np.int64)
+    missing = n_rows
+    while missing:
+        free = np.array([int((left - taken)[fine].sum()) for fine in family])
+        each = np.minimum(rng.multinomial(missing, _among(shares, free)), free)
+        for label, fine in enumerate(family):
+            wanted = int(each[label])
+            while wanted:
+                room = (left - taken)[fine]
+                got = np.minimum(rng.multinomial(wanted, _among(below[label], room)), room)
+                taken[fine] += got
+                wanted -= int(got.sum())
+        missing -= int(each.sum())
+    return taken
+
+
+def _among(shares: Floats, free: Integers) -> Floats:
+    """Return the shares of what is not used up; equal ones where these have none at all."""
+    kept = np.where(free > 0, shares, 0.0)
+    if kept.sum() <= 0:
+        kept = (free > 0).astype(np.float64)
+    return np.asarray(kept / kept.sum())

@@ -1,4 +1,4 @@
-"""Owns `Manifest`: what a partition was, in a form that can be kept beside a result."""
+"""Manifest of a partition: its parameters and counts, kept beside a result."""
 
 import hashlib
 import json
@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import numbered
-from fedneighbors.partition._roles import RowRoles
+from fedneighbors.partition._clients import RowRoles
 
 _FORMAT = 1
 _ROLES = ("train", "validation", "test")
@@ -251,7 +252,7 @@ def _role_names(roles: RowRoles) -> list[str]:
 
 
 def _role_counts(
-    roles: RowRoles, owner: npt.NDArray[np.int64], order: Sequence[int]
+    roles: RowRoles, owner: Integers, order: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Return for each party, in that order, its rows of each role."""
     masks = [np.asarray(getattr(roles, role)) for role in _ROLES]
@@ -262,7 +263,7 @@ def _role_counts(
 
 
 def _group_of_each(
-    groups: npt.NDArray[Any], owner: npt.NDArray[np.int64], order: Sequence[int]
+    groups: npt.NDArray[Any], owner: Integers, order: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the group of each party, in that order."""
     if groups.shape != owner.shape:
@@ -274,49 +275,14 @@ def _group_of_each(
     return tuple(group[list(order)].tolist())
 
 
-def _restored(content: Mapping[str, Any]) -> Manifest:
-    try:
-        return Manifest(
-            kind=_only(str, content["kind"]),
-            parameters={
-                _only(str, name): _number(value) for name, value in content["parameters"].items()
-            },
-            seed=None if content["seed"] is None else _count(content["seed"]),
-            n_rows=_count(content["n_rows"]),
-            parties=tuple(_only(str, name) for name in content["parties"]),
-            rows_per_party=tuple(_count(rows) for rows in content["rows_per_party"]),
-            classes=tuple(_label(entry) for entry in content["classes"]),
-            class_counts=tuple(
-                tuple(_count(rows) for rows in row) for row in content["class_counts"]
-            ),
-            digest=_only(str, content["digest"]),
-            **_restored_extras(content),
-        )
-    except (TypeError, AttributeError) as error:
-        raise DataError(
-            f"the manifest is damaged: {error}; describe the partition again"
-        ) from error
-
-
-def _restored_extras(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a manifest may leave out."""
-    readers: Mapping[str, Callable[[Any], Any]] = {
-        "role_counts": lambda rows: tuple(tuple(_count(cell) for cell in row) for row in rows),
-        "role_digest": lambda text: _only(str, text),
-        "unseen": lambda names: tuple(_only(str, name) for name in names),
-        "groups": lambda groups: tuple(_count(group) for group in groups),
-    }
-    return {
-        name: reader(content[name])
-        for name, reader in readers.items()
-        if content.get(name) is not None
-    }
-
-
 def _only(kind: type[_T], value: object) -> _T:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(f"expected {kind.__name__}, found {value!r}")
     return value
+
+
+def _text(value: object) -> str:
+    return _only(str, value)
 
 
 def _count(value: object) -> int:
@@ -331,3 +297,38 @@ def _number(value: object) -> float:
 
 def _label(value: object) -> int | str:
     return value if isinstance(value, str) else _only(int, value)
+
+
+def _each(read: Callable[[Any], _T]) -> Callable[[Any], tuple[_T, ...]]:
+    return lambda values: tuple(read(value) for value in values)
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "kind": _text,
+    "parameters": lambda held: {_text(name): _number(value) for name, value in held.items()},
+    "seed": _count,
+    "n_rows": _count,
+    "parties": _each(_text),
+    "rows_per_party": _each(_count),
+    "classes": _each(_label),
+    "class_counts": _each(_each(_count)),
+    "digest": _text,
+    "role_counts": _each(_each(_count)),
+    "role_digest": _text,
+    "unseen": _each(_text),
+    "groups": _each(_count),
+}
+_OPTIONAL = ("seed", "role_counts", "role_digest", "unseen", "groups")
+
+
+def _restored(content: Mapping[str, Any]) -> Manifest:
+    try:
+        held: dict[str, Any] = {
+            name: None if name in _OPTIONAL and content.get(name) is None else read(content[name])
+            for name, read in _READERS.items()
+        }
+        return Manifest(**held)
+    except (TypeError, AttributeError) as error:
+        raise DataError(
+            f"the manifest is damaged: {error}; describe the partition again"
+        ) from error

@@ -1,8 +1,6 @@
 """What a run leaves on disk: schema, writer, reader."""
 
-from fedneighbors.records._files import replace_file
-from fedneighbors.records._pixels import decode_pixels, encode_pixels
-from fedneighbors.records._reader import read_record
+from fedneighbors.records._encoding import decode_pixels, encode_pixels
 from fedneighbors.records._schema import (
     FIGURE_KINDS,
     Figure,
@@ -12,7 +10,7 @@ from fedneighbors.records._schema import (
     Table,
     environment,
 )
-from fedneighbors.records._writer import write_record
+from fedneighbors.records._storage import read_record, replace_file, write_record
 
 __all__ = [
     "FIGURE_KINDS",

@@ -1,11 +1,67 @@
-"""Writes the report of one or more runs as a single HTML file that needs nothing else."""
+"""Reports in HTML: the text of each record, its pictures, one file that needs nothing else."""
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 
-from fedneighbors.records import RunRecord, replace_file
-from fedneighbors.reports._chapters import Chapter, chapter
-from fedneighbors.reports._extras import require_drawing
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.records import Figure, Round, RunRecord, Scalar, Table, replace_file
+from fedneighbors.reports._formatting import cells, heading, number, size, span
+
+_MOST_ROWS = 200
+_SHORT_TABLE = 8
+_LONG_TABLE = 40
+Draw = Callable[[Figure, Table, str], bytes]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text: headings, which columns are numbers, rows, how many rows are not shown."""
+
+    headings: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture as a data URI, with what is written around it."""
+
+    uri: str
+    title: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the record and the pictures drawn from it."""
+
+    title: str
+    caption: str
+    drawings: tuple[Drawing, ...]
+    grid: Grid
+    folded: bool
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All that the report says of one record."""
+
+    anchor: str
+    name: str
+    started: str
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    sections: tuple[Section, ...]
+    privacy: tuple[tuple[str, str], ...]
+    rounds: Grid
+    parameters: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]
 
 
 def write_report(records: Sequence[RunRecord], path: Path | str) -> None:
@@ -75,6 +131,19 @@ def save_figures(record: RunRecord, folder: Path | str) -> list[Path]:
     return files
 
 
+def require_drawing() -> None:
+    """Return if a report can be drawn.
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib or jinja2 is not installed; names the extra that brings them.
+    """
+    for package in ("matplotlib", "jinja2"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "report")
+
+
 def _render(chapters: Sequence[Chapter]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -86,3 +155,137 @@ def _render(chapters: Sequence[Chapter]) -> str:
         lstrip_blocks=True,
     )
     return pages.get_template("report.html.jinja").render(chapters=chapters)
+
+
+def chapter(record: RunRecord, *, place: int, draw: Draw) -> Chapter:
+    """Put a record into words.
+
+    Parameters
+    ----------
+    record : RunRecord
+        What to tell.
+    place : int
+        Place in the report, for links.
+    draw : callable
+        Gives the picture of a figure and its table as SVG.
+
+    Raises
+    ------
+    RecordError
+        If ``draw`` finds a cell without an image.
+    """
+    return Chapter(
+        anchor=f"run-{place + 1}",
+        name=record.name,
+        started=_moment(record.started),
+        facts=facts(record),
+        notes=record.notes,
+        sections=tuple(_section(table, record, draw) for table in record.tables),
+        privacy=_entries(record.privacy),
+        rounds=_rounds(record.rounds),
+        parameters=_entries(record.parameters),
+        environment=_entries(record.environment),
+    )
+
+
+def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    """Facts that one wants to know first: how long, how many parties, how much was sent."""
+    found = [("run time", span(record.seconds))] if record.seconds else []
+    if record.rounds:
+        parties = {name for entry in record.rounds for name in entry.upload_bytes}
+        found += [
+            ("rounds", number(len(record.rounds))),
+            ("parties", number(len(parties))),
+            ("sent by parties", size(record.upload_bytes)),
+            ("sent to parties", size(record.download_bytes)),
+        ]
+    if "epsilon" in record.privacy:
+        found.append(("privacy spent (ε)", _text("epsilon", record.privacy["epsilon"])))
+    return tuple(found)
+
+
+def grid(table: Table, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -> Grid:
+    """Text of a table, its columns named by ``without`` left away."""
+    kept = [place for place, name in enumerate(table.columns) if name not in without]
+    values = [[row[place] for row in table.rows[:most]] for place in kept]
+    names = [table.columns[place] for place in kept]
+    texts = [cells(name, column) for name, column in zip(names, values, strict=True)]
+    return Grid(
+        headings=tuple(heading(name) for name in names),
+        numeric=tuple(_is_numeric(column) for column in values),
+        rows=tuple(zip(*texts, strict=True)),
+        left_out=max(0, len(table.rows) - most),
+    )
+
+
+def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
+    figures = [figure for figure in record.figures if figure.table == table.name]
+    pixels = [figure.y for figure in figures if figure.kind == "images"]
+    title = table.title or heading(table.name)
+    return Section(
+        title=title,
+        caption=table.caption,
+        drawings=tuple(_drawing(figure, table, draw, title=title) for figure in figures),
+        grid=grid(table, without=pixels),
+        folded=bool(pixels) or len(table.rows) > (_SHORT_TABLE if figures else _LONG_TABLE),
+    )
+
+
+def _drawing(figure: Figure, table: Table, draw: Draw, *, title: str) -> Drawing:
+    """Return a picture; its title is left out where the section has the same."""
+    content = base64.b64encode(draw(figure, table, "svg")).decode("ascii")
+    return Drawing(
+        uri=f"data:image/svg+xml;base64,{content}",
+        title=figure.title if figure.title != title else "",
+        caption=figure.caption,
+        alt=". ".join(part.rstrip(".") for part in (figure.title, figure.caption) if part) + ".",
+    )
+
+
+def _rounds(rounds: Sequence[Round]) -> Grid:
+    columns = ("round", "request", "replies", "parties", "sent_bytes", "received_bytes", "took_s")
+    rows = tuple(
+        (
+            entry.index + 1,
+            entry.request,
+            {"sum": "their sum alone", "masked": "under masks"}.get(entry.reduce, "one by one"),
+            len(entry.upload_bytes),
+            sum(entry.upload_bytes.values()),
+            sum(entry.download_bytes.values()),
+            entry.seconds,
+            ", ".join(f"{name} ({reason})" for name, reason in entry.missing.items()),
+        )
+        for entry in rounds
+    )
+    without = [] if any(entry.missing for entry in rounds) else ["missing"]
+    return grid(Table("rounds", "", (*columns, "missing"), rows), without=without)
+
+
+def _entries(
+    mapping: Mapping[str, Scalar | list[Scalar]] | Mapping[str, str],
+) -> tuple[tuple[str, str], ...]:
+    return tuple((name, _text(name, value)) for name, value in mapping.items())
+
+
+def _text(name: str, value: Scalar | list[Scalar]) -> str:
+    if isinstance(value, list):
+        return ", ".join(_text(name, part) for part in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # a seed or a size is quoted as it was given
+    return cells(name, [value])[0]
+
+
+def _is_numeric(values: Sequence[Scalar]) -> bool:
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    )
+
+
+def _moment(started: str) -> str:
+    """Day and time for people; the text as it is if it is no ISO 8601 time."""
+    try:
+        moment = datetime.fromisoformat(started)
+    except ValueError:
+        return started
+    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".rstrip()

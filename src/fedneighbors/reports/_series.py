@@ -8,8 +8,7 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.records import Figure, Scalar, Table
-from fedneighbors.reports._numbers import cells
-from fedneighbors.reports._text import printable
+from fedneighbors.reports._formatting import cells, printable
 
 _MOST_PANELS = 24
 _MOST_SERIES = 24

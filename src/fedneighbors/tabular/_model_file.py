@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from fedneighbors.errors import ModelFileError, WireError
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 
 R = TypeVar("R")
 _DIGEST_BYTES = 32

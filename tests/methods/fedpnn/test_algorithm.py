@@ -1,11 +1,22 @@
+"""Clusters, densities and thresholds are those of the paper; a warm-up compiles all kernels."""
+
+import re
+import subprocess
+import sys
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_wine
 
+from fedneighbors import FedPNNClassifier
 from fedneighbors.methods.fedpnn.algorithm import (
     Clusters,
+    advice_on,
     canonical_order,
+    chosen_threshold,
     class_log_densities,
     evolve_rows,
     log_posteriors,
@@ -211,3 +222,143 @@ def test_probabilities_follow_from_densities_and_priors():
 def test_senseless_terms_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         evolve_rows(ROWS, LABELS, 2, **{"threshold": 0.1, **changes})
+
+
+X, Y = load_wine(return_X_y=True)
+OWNER = np.arange(len(Y)) % 2
+
+
+def n_centers(rows, threshold):
+    labels = np.zeros(len(rows), np.int64)
+    return len(evolve_rows(rows, labels, 1, threshold=threshold, factor=2.0).centers)
+
+
+@pytest.mark.parametrize("n", [3, 10, 60, 300])
+@pytest.mark.parametrize("extreme", ["one", "all"])
+def test_thresholds_between_those_named_leave_other_numbers_of_centers(n, extreme):
+    rows = np.random.default_rng(n).normal(size=(n, 3))
+    given, left = (1e9, 1) if extreme == "one" else (1e-9, n)
+
+    advice = advice_on([(rows, left)], threshold=given, factor=2.0)
+
+    low, high = map(float, re.findall(r"(?:about|and) ([\d.e-]+) \(", advice))
+    assert advice.startswith(f"={given:g} leaves ")
+    assert 1 < n_centers(rows, low * 1.01) < n
+    assert 1 < n_centers(rows, (low + high) / 2) < n
+
+
+def test_two_rows_have_one_threshold_between_one_center_and_two():
+    rows = np.array([[0.0], [1.0]])
+
+    advice = advice_on([(rows, 2)], threshold=1e-3, factor=2.0)
+
+    edge = float(re.search(r"from about ([\d.e-]+) on", advice)[1])
+    assert n_centers(rows, edge * 1.01) == 1
+    assert n_centers(rows, edge * 0.99) == 2
+
+
+@pytest.mark.parametrize("groups", [[], [(np.ones((9, 2)), 1)], [(np.ones((9, 2)), 1)] * 2])
+def test_rows_that_are_all_the_same_are_no_matter_of_a_threshold(groups):
+    assert advice_on(groups, threshold=0.1, factor=2.0) == ""
+
+
+def test_numbers_of_centers_between_one_and_all_are_left_alone():
+    rows = np.arange(30.0)[:, None]
+
+    assert advice_on([(rows, 2)], threshold=0.1, factor=2.0) == ""
+    assert advice_on([(rows, 29)], threshold=0.1, factor=2.0) == ""
+    assert advice_on([(rows, 1), (rows, 3)], threshold=0.1, factor=2.0) == ""
+
+
+def test_repeated_rows_count_once():
+    rows = np.repeat(np.arange(20.0), [2] * 5 + [1] * 15)[:, None]
+
+    assert "every distinct row" in advice_on([(rows, 20)], threshold=1e-3, factor=2.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"client_threshold": 50.0}, "'0': client_threshold=50 leaves a single center of each"),
+        ({"client_threshold": 1e-9}, "'1': client_threshold=1e-09 leaves every distinct row as"),
+        ({"client_threshold": 50.0, "classwise": False}, "leaves a single center; between about"),
+        ({"server_threshold": 1e3}, "server_threshold=1000 leaves a single center of each"),
+        ({"server_threshold": 1e-9}, "server_threshold=1e-09 leaves every distinct row"),
+        ({"client_threshold": 1e-320}, "client_threshold=.* leaves every distinct row"),
+        ({"client_threshold": 1e300}, "leaves a single center"),
+    ],
+)
+def test_extreme_thresholds_warn_and_still_make_a_model(settings, words):
+    with pytest.warns(UserWarning, match=words):
+        found = FedPNNClassifier(**settings).fit(X, Y, parties=OWNER)
+
+    assert np.isfinite(found.predict_proba(X)).all()
+
+
+def test_usual_thresholds_and_those_left_open_say_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        FedPNNClassifier().fit(X, Y, parties=OWNER)
+        FedPNNClassifier(0.6, 0.3).fit(X, Y, parties=OWNER)
+        FedPNNClassifier.paper(0.2, 0.2).fit(X, Y)
+
+
+@pytest.mark.parametrize("name", ["client_threshold", "server_threshold"])
+@pytest.mark.parametrize("value", [1.7e308, np.inf, np.nan, 0.0, -1.0, "wide", True])
+def test_thresholds_that_are_none_are_refused_at_fit(name, value):
+    with pytest.raises(ValueError, match=name):
+        FedPNNClassifier(**{name: value}).fit(X, Y)
+
+
+def test_a_chosen_threshold_does_not_depend_on_threads():
+    rows = np.random.default_rng(0).normal(size=(3000, 4))
+
+    assert chosen_threshold(rows, factor=2.0, n_threads=3) == chosen_threshold(rows, factor=2.0)
+
+
+SCRIPT = """
+import importlib, pkgutil
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+import fedneighbors.kernels
+from fedneighbors import EvolvingClustering, ProbabilisticNeuralNetwork
+from fedneighbors.methods.fedpnn.algorithm import merge_centers, warmup
+
+def compiled():
+    modules = [
+        importlib.import_module(entry.name)
+        for entry in pkgutil.walk_packages(fedneighbors.kernels.__path__, "fedneighbors.kernels.")
+    ]
+    return {
+        (module.__name__, name): tuple(map(str, thing.signatures))
+        for module in modules
+        for name, thing in vars(module).items()
+        if isinstance(thing, Dispatcher)
+    }
+
+warmup()
+before = compiled()
+rng = np.random.default_rng(0)
+y = rng.integers(0, 3, 3000)
+for x in (rng.random((3000, 5)), rng.random((3000, 5)).astype("f4"), np.asfortranarray(y[:, None])):
+    x.flags.writeable = False
+    for rule in ("modified", "original"):
+        for threshold in (1, 0.1):
+            model = EvolvingClustering(threshold, 2, rule, max_centres=50, n_jobs=2).fit(x, y)
+            model.partial_fit(x, y).predict(x)
+    merge_centers(model.centers_, model.counts_, threshold=1)
+    for activation in ("gaussian", "logistic", "cauchy"):
+        for sigma in (1, "loo"):
+            ProbabilisticNeuralNetwork(sigma, activation).fit(x[:99], y[:99]).predict(x)
+assert any(before.values())
+print([name for name, found in compiled().items() if found != before[name]])
+"""
+
+
+def test_clusters_and_networks_of_every_kind_compile_nothing_more():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -23,8 +23,7 @@ from fedneighbors.methods.fedpnn._messages import (
     MomentsRequest,
 )
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 
 X, Y = load_wine(return_X_y=True)
 OWNER = np.arange(len(Y)) % 2

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.fedpnn._frame import column_constants, make_frame
 from fedneighbors.methods.fedpnn._messages import (
     CentersReply,
     CentersRequest,
@@ -23,9 +22,14 @@ from fedneighbors.methods.fedpnn._messages import (
 )
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
+from fedneighbors.methods.fedpnn._scaling import column_constants, make_frame
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
-from fedneighbors.methods.fedpnn.protocol import DEFAULT_SIGMA, chosen_sigma, coordinate
+from fedneighbors.methods.fedpnn.protocol import (
+    DEFAULT_SIGMA,
+    FedPNNSettings,
+    chosen_sigma,
+    coordinate,
+)
 
 KINDS = [
     FedPNNSettings(),

@@ -24,8 +24,7 @@ from fedneighbors.methods.fedpnn._selection import (
     most_telling,
     welch_statistics,
 )
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from tests.naive import selection as naive
 
 X, Y = load_wine(return_X_y=True)

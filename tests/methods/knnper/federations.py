@@ -6,9 +6,9 @@ from sklearn.datasets import load_digits
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.protocol import coordinate
-from fedneighbors.neural._architectures import perceptron
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._blueprint import perceptron
+from fedneighbors.neural._network import Layout
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)

@@ -101,7 +101,7 @@ def test_a_client_whose_rows_have_another_shape_is_named():
 
 
 def test_a_client_with_another_network_is_named():
-    from fedneighbors.neural._architectures import perceptron
+    from fedneighbors.neural._blueprint import perceptron
 
     other = perceptron(64, 10, hidden=(16, 9), seed=1)
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
@@ -356,7 +356,7 @@ def on_node(folder, x=None, **more):
 def plan(**changed):
     from fedneighbors.methods.knnper._settings import MemorySettings
     from fedneighbors.neural._blueprint import Blueprint
-    from fedneighbors.neural._layout import Layout
+    from fedneighbors.neural._network import Layout
 
     blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
     made = PlanRequest.of(blueprint, Layout(blueprint.network()).digest, MemorySettings())

@@ -9,7 +9,7 @@ from fedneighbors.baselines import APFLClassifier, DittoClassifier
 from fedneighbors.errors import FedneighborsError, MissingDeviceError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import chosen_device, state_of
 from fedneighbors.neural._trainer import Trainer
 

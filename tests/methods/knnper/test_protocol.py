@@ -11,8 +11,8 @@ from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort, simulate
-from fedneighbors.neural._architectures import perceptron
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._blueprint import perceptron
+from fedneighbors.neural._schedule import Regime
 from tests.methods.knnper.federations import DIGITS, ROWS, members, network, training
 
 

@@ -5,12 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors.neural._architectures import perceptron
-from fedneighbors.neural._batches import batch_plan, row_order
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, copied, state_of
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer
+from fedneighbors.neural._schedule import Regime, batch_plan, row_order
+from fedneighbors.neural._trainer import LocalTask, Trainer
 
 RANDOM = np.random.default_rng(0)
 SIZES = (7, 0, 33, 1, 16)

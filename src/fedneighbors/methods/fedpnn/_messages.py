@@ -8,7 +8,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._frame import Frame
+from fedneighbors.methods.fedpnn._scaling import Frame
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.tabular._schema import Schema
 
@@ -103,7 +103,7 @@ class SelectionReply:
     """Exact sums of every column over the rows of each class, which add up.
 
     Of shapes (n_classes, n_features), (n_classes, n_features, 13) and (n_classes, n_features, 26):
-    see :class:`~.selection.ClassSums`.
+    see :class:`~._selection.ClassSums`.
     """
 
     counts: Integers

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS
-from fedneighbors.methods.fedpnn._smoothing import best_sigma, leave_one_out_losses
+from fedneighbors.methods.fedpnn._model import best_sigma, leave_one_out_losses
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
     class_log_densities,

@@ -13,8 +13,15 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
-from fedneighbors.methods.fedpnn._exposure import Exposure
-from fedneighbors.methods.fedpnn._frame import Constants, Frame, column_constants, make_frame
+from fedneighbors.methods.fedpnn._centers import (
+    Exposure,
+    Released,
+    group_means,
+    in_usual_classes,
+    release_centers,
+    without_few_cells,
+    without_few_told,
+)
 from fedneighbors.methods.fedpnn._messages import (
     CentersReply,
     CentersRequest,
@@ -29,16 +36,16 @@ from fedneighbors.methods.fedpnn._messages import (
     SelectionRequest,
     read_frame,
 )
-from fedneighbors.methods.fedpnn._metric import class_moments, without_few_pairs
-from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._releases import Released, group_means, release_centers
-from fedneighbors.methods.fedpnn._selection import class_sums
-from fedneighbors.methods.fedpnn._smoothing import leave_one_out_losses
-from fedneighbors.methods.fedpnn._withholding import (
-    in_usual_classes,
-    without_few_cells,
-    without_few_told,
+from fedneighbors.methods.fedpnn._model import FedPNNModel, leave_one_out_losses
+from fedneighbors.methods.fedpnn._scaling import (
+    Constants,
+    Frame,
+    class_moments,
+    column_constants,
+    make_frame,
+    without_few_pairs,
 )
+from fedneighbors.methods.fedpnn._selection import class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.tabular._schema import Schema, describe, label_positions
 

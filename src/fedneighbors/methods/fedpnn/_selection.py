@@ -7,7 +7,7 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
-from fedneighbors.methods.fedpnn._withholding import cells_left_out
+from fedneighbors.methods.fedpnn._centers import cells_left_out
 from fedneighbors.tabular._moments import column_moments
 
 
@@ -56,7 +56,7 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     """Return the sums of a party's table.
 
     Missing cells are left out, others of a column with them where fewer than ``min_count`` of a
-    class are missing: see :func:`~.withholding.cells_left_out`.
+    class are missing: see :func:`~._centers.cells_left_out`.
 
     Parameters
     ----------

@@ -15,8 +15,7 @@ from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, Party, Refuse
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._settings import FedPNNSettings
-from fedneighbors.methods.fedpnn.protocol import coordinate
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.privacy._configuration import privacy_from
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (

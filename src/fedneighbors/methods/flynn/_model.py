@@ -24,7 +24,7 @@ from fedneighbors.methods.flynn.algorithm import (
     hash_table,
     score_rows,
 )
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label, label_index
 

@@ -46,11 +46,9 @@ from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Chosen, Kind, Values
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Device, Network, chosen_device
-from fedneighbors.neural._regime import Regime
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import Trainer
+from fedneighbors.neural._network import Device, Layout, Network, chosen_device
+from fedneighbors.neural._schedule import Regime
+from fedneighbors.neural._trainer import LocalTask, Trainer
 from fedneighbors.tabular._moments import column_moments
 from fedneighbors.tabular._schema import Label
 

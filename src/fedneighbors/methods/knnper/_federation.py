@@ -15,9 +15,8 @@ from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprin
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Kind
-from fedneighbors.neural._choice import chosen_network
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._network import Layout, Network
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import Label
 from fedneighbors.tabular._threads import one_thread

@@ -27,10 +27,9 @@ from fedneighbors.methods.knnper._messages import (
 from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import OWN
-from fedneighbors.neural._choice import Model
+from fedneighbors.neural._blueprint import OWN, Model
 from fedneighbors.neural._network import Network
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 from fedneighbors.tabular._schema import Agreed, describe
 from fedneighbors.tabular._threads import one_thread

@@ -15,8 +15,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._discriminants import Discriminants
 from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Kind
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Device, Network
+from fedneighbors.neural._network import Device, Layout, Network
 from fedneighbors.tabular._threads import one_blas_thread
 
 

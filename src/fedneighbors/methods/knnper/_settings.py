@@ -13,8 +13,7 @@ from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
 from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Strategy
 from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, Kind, refuse_kept_rows
 from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
-from fedneighbors.neural._batches import row_order
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._schedule import Regime, row_order
 
 Metric = Literal["euclidean", "cosine"]
 

@@ -19,8 +19,7 @@ from fedneighbors.federation._sums import add_up
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper._messages import TrainRequest
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._tasks import LocalTask
-from fedneighbors.neural._trainer import CHUNK, Trainer
+from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 from fedneighbors.records import Round
 
 

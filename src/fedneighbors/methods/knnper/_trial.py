@@ -8,8 +8,7 @@ import torch
 
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._seen import as_tensor
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._network import Layout, Network
 
 
 def refuse_unsuited(

@@ -25,10 +25,9 @@ from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
 from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import coordinate
-from fedneighbors.neural._blueprint import OWN, Blueprint
-from fedneighbors.neural._choice import Model
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._blueprint import OWN, Blueprint, Model
+from fedneighbors.neural._network import Layout
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._app_config import (
     check_model_path,
     keep_model,

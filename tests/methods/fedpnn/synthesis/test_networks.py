@@ -2,9 +2,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
 from fedneighbors.methods.fedpnn.synthesis._generation import TrainedGenerator
 from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator
-from fedneighbors.methods.fedpnn.synthesis._transform import Layout
 
 LAYOUT = Layout(widths=(3, 2, 3), scalars=(0, 2))
 

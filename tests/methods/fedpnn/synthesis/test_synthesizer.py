@@ -9,10 +9,10 @@ import torch
 from fedneighbors.datasets import Table
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer, ks_complement
-from fedneighbors.methods.fedpnn.synthesis._conditions import Picks, RowsByCategory
-from fedneighbors.methods.fedpnn.synthesis._settings import TrainingSettings
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
+from fedneighbors.methods.fedpnn.synthesis._fitting import TrainingSettings
+from fedneighbors.methods.fedpnn.synthesis._generation import Picks, RowsByCategory
 from fedneighbors.methods.fedpnn.synthesis._training import train
-from fedneighbors.methods.fedpnn.synthesis._transform import Layout
 
 SMALL = {"generator": (8,), "critic": (8,), "epochs": 2, "embedding": 8}
 

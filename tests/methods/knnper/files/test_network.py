@@ -13,8 +13,8 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.files._clients import ClientParts
 from fedneighbors.methods.knnper.files._model import MAGIC, ModelParts, SeeingParts
-from fedneighbors.neural._architectures import perceptron
-from fedneighbors.neural._layout import Layout
+from fedneighbors.neural._blueprint import perceptron
+from fedneighbors.neural._network import Layout
 from fedneighbors.tabular._model_file import sealed_model
 
 X, Y = load_wine(return_X_y=True)

@@ -20,9 +20,9 @@ from fedneighbors.methods.knnper.personal._regression import (
     linear_terms,
 )
 from fedneighbors.methods.knnper.targets._numbers import NUMBERS
-from fedneighbors.neural._architectures import perceptron
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import squared_error
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, training
 from tests.naive import knnper as naive

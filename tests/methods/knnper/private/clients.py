@@ -8,10 +8,9 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import PrivateRounds, coordinate_private
-from fedneighbors.neural._architectures import perceptron
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._blueprint import perceptron
+from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 

@@ -21,9 +21,8 @@ from fedneighbors.methods.knnper.private._messages import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.neural._accounting import ORDERS, accountant
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._dp_sgd import ORDERS, accountant
+from fedneighbors.neural._network import Layout, Network
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy, terms

@@ -12,7 +12,7 @@ from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.private.protocol import check_payable, frame_of
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy

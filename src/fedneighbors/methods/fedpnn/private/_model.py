@@ -10,7 +10,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedpnn.private._neurons import Neurons
 from fedneighbors.methods.fedpnn.private._release import directions, in_cube
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Label
 

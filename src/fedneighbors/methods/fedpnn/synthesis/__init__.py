@@ -9,7 +9,7 @@ _HOMES = {
     "ks_complement": "fedneighbors.methods.fedpnn.synthesis._quality",
     "nearest_records": "fedneighbors.methods.fedpnn.synthesis._quality",
     "quality_record": "fedneighbors.methods.fedpnn.synthesis._report",
-    "utility": "fedneighbors.methods.fedpnn.synthesis._worth",
+    "utility": "fedneighbors.methods.fedpnn.synthesis._quality",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedneighbors._typing import Singles
-from fedneighbors.methods.fedpnn.synthesis._transform import Layout
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
 
 _TEMPERATURE = 0.2
 _SLOPE = 0.2

@@ -12,13 +12,14 @@ from fedneighbors.datasets._table import Table as Rows
 from fedneighbors.methods.fedpnn.synthesis._quality import (
     Correlations,
     NearestRecords,
+    Utility,
     category_coverage,
     correlation_similarity,
     ks_complement,
     nearest_records,
     tables,
+    utility,
 )
-from fedneighbors.methods.fedpnn.synthesis._worth import Utility, utility
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
 _MOST_DRAWN = 6  # columns whose distributions are drawn

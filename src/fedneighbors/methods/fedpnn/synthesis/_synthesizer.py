@@ -13,11 +13,15 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from fedneighbors._typing import Progress, silent
 from fedneighbors.datasets._table import Column, Table
-from fedneighbors.methods.fedpnn.synthesis._fitting import Job, fit_parts
-from fedneighbors.methods.fedpnn.synthesis._model import LABEL, Label, SynthesisModel
-from fedneighbors.methods.fedpnn.synthesis._modelfile import read_model, write_model
-from fedneighbors.methods.fedpnn.synthesis._noise import Noise
-from fedneighbors.methods.fedpnn.synthesis._settings import TrainingSettings
+from fedneighbors.methods.fedpnn.synthesis._fitting import Job, TrainingSettings, fit_parts
+from fedneighbors.methods.fedpnn.synthesis._generation import Noise
+from fedneighbors.methods.fedpnn.synthesis._model import (
+    LABEL,
+    Label,
+    SynthesisModel,
+    read_model,
+    write_model,
+)
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 
 Units = Sequence[int] | Mapping[Any, Sequence[int]]

@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 
 from fedneighbors._typing import Progress, Singles, silent
-from fedneighbors.methods.fedpnn.synthesis._conditions import Conditions, Picks, RowsByCategory
-from fedneighbors.methods.fedpnn.synthesis._generation import TrainedGenerator
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
+from fedneighbors.methods.fedpnn.synthesis._fitting import TrainingSettings
+from fedneighbors.methods.fedpnn.synthesis._generation import (
+    Conditions,
+    Picks,
+    RowsByCategory,
+    TrainedGenerator,
+    draw_noise,
+)
 from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator
-from fedneighbors.methods.fedpnn.synthesis._noise import draw_noise
-from fedneighbors.methods.fedpnn.synthesis._settings import TrainingSettings
-from fedneighbors.methods.fedpnn.synthesis._transform import Layout
 from fedneighbors.tabular._threads import one_thread
 
 _BETAS = (0.5, 0.9)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.methods.knnper.protocol import Stage
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 
 MAGIC = b"FNKC\x02"

@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.files._values import n_classes_of, refuse_basis
 from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import Blueprint
-from fedneighbors.records._files import replace_file
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._schema import Agreed
 

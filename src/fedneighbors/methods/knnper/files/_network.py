@@ -10,10 +10,8 @@ import torch
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._seen import as_tensor, with_rows
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.neural._blueprint import OWN, Blueprint
-from fedneighbors.neural._choice import Model
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import OWN, Blueprint, Model
+from fedneighbors.neural._network import Layout, Network
 
 
 def kept_network(kept: Any, own: Model, *, source: str) -> tuple[Network, Layout, MemorySettings]:

@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.neural._batches import words_seed
+from fedneighbors.neural._schedule import words_seed
 
 MOST_FEATURES = 1024
 """Whose scatter is 8 MiB for a client to send."""

@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.personal._pool import (
     pooled,
     softened,
 )
-from fedneighbors.neural._batches import row_order
+from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._threads import one_blas_thread
 
 EXPERTS = ("shared model", "memory", "local prior", *HEADS)

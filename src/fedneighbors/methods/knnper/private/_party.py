@@ -28,10 +28,9 @@ from fedneighbors.methods.knnper.private._messages import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.neural._accounting import Budget, StepPlan, plan_of
-from fedneighbors.neural._dp_sgd import stepped
+from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
-from fedneighbors.neural._regime import Regime
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms

@@ -19,11 +19,9 @@ from fedneighbors.methods.knnper.private.protocol import (
     frame_of,
 )
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._accounting import needs_opacus
-from fedneighbors.neural._choice import chosen_network
-from fedneighbors.neural._dp_sgd import refuse_unfit
-from fedneighbors.neural._layout import Layout
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._dp_sgd import needs_opacus, refuse_unfit
+from fedneighbors.neural._network import Layout, Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._ownership import Holdings

@@ -1,0 +1,361 @@
+"""Tables in text files: reading and writing of CSV, reading of ARFF; gzipped or not."""
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._table import (
+    Column,
+    Table,
+    refuse_infinite,
+    refuse_repeated,
+    word_column,
+)
+from fedneighbors.errors import DataError, MissingDataError
+
+_BLOCK_ROWS = 512  # a block's cells stay in the processor's cache while they are transposed
+_ARFF_BLOCK_ROWS = 64  # rows of genes have ten thousand cells
+_NUMERIC = ("numeric", "real", "integer")
+
+_ATTRIBUTE = re.compile(
+    r"""@attribute\s+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s{]+)\s*(?P<kind>.+)""",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_CELL = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]*)\s*(,|$)""")
+
+_ESCAPED = re.compile(r"\\(.)")
+_WHOLE = 2.0**53  # up to here every whole number is a float64
+
+
+def read_delimited(
+    path: Path, *, words: Collection[str], delimiter: str, missing: Collection[str]
+) -> Table:
+    """Columns of a delimited text file with a header row.
+
+    A column is numeric if each of its cells is a number or missing; the file is read a second
+    time for the words of the others, so that numbers never lie in memory as text.
+
+    Parameters
+    ----------
+    path : Path
+        UTF-8 text; gzipped if the name ends in ``.gz``.
+    words : collection of str
+        Columns that are nominal even if their cells look like numbers.
+    delimiter : str
+        One character.
+    missing : collection of str
+        Cells that count as missing, after stripping blanks.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is empty, damaged, not UTF-8, ragged, or names a column twice.
+    """
+    with _explain_errors(path):
+        names = _header(path, delimiter)
+        nominal = {position for position, name in enumerate(names) if name in words}
+        every = set(range(len(names)))
+        columns = _columns(path, delimiter, wanted=every, nominal=nominal, missing=missing)
+        late = every - columns.keys()
+        if late:
+            columns |= _columns(path, delimiter, wanted=late, nominal=late, missing=missing)
+    table = Table({name: columns[position] for position, name in enumerate(names)}, str(path))
+    refuse_infinite(table)
+    return table
+
+
+def is_arff(path: Path) -> bool:
+    """Tell whether a file's name is that of an ARFF file, gzipped or not."""
+    return path.name.lower().removesuffix(".gz").endswith(".arff")
+
+
+def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[str] = ()) -> Table:
+    """Columns of a dense ARFF file.
+
+    Attributes that are numeric, real or integer become numeric columns; nominal ones and strings
+    become nominal ones.
+
+    Parameters
+    ----------
+    path : Path
+        UTF-8 text; gzipped if the name ends in ``.gz``.
+    words : collection of str
+        Columns that are nominal even if the file calls them numeric.
+    missing : collection of str
+        Cells that count as missing, beside the format's ``?``.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is damaged, not UTF-8, sparse, ragged, names a column twice, has a column of
+        dates or of tables, or a cell that is not what its column holds.
+    """
+    with _explain_errors(path), _open(path) as stream:
+        lines = enumerate(stream, start=1)
+        kinds = _arff_header(lines, path)
+        gone = {*missing, "?"}
+        numeric = [kind.lower() in _NUMERIC and name not in words for name, kind in kinds.items()]
+        names = list(kinds)
+        parts: list[list[Column]] = [[] for _ in names]
+        for first, block in _arff_blocks(lines, len(names), path):
+            for place, cells in enumerate(zip(*block, strict=True)):
+                where = f"column {names[place]!r} of {path}, from line {first}"
+                if numeric[place]:
+                    parts[place].append(_arff_numbers(cells, gone, where))
+                else:
+                    words_read = word_column(None if cell in gone else cell for cell in cells)
+                    parts[place].append(words_read)
+    columns: list[npt.NDArray[Any]] = [
+        np.concatenate(part) if part else np.empty(0) for part in parts
+    ]
+    return Table(dict(zip(names, columns, strict=True)), str(path))
+
+
+def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    r"""Return columns of equal length as CSV text with a header row, in UTF-8.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence
+        Cells of each column; None becomes an empty cell.
+
+    Raises
+    ------
+    ValueError
+        If columns differ in length.
+
+    Examples
+    --------
+    >>> delimited({"name": ["a", None], "size": [1, 2.5]})
+    b'name,size\na,1\n,2.5\n'
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode("utf-8")
+
+
+def table_cells(table: Table) -> dict[str, list[Any]]:
+    """Return the cells of a table as a reader of text would want them.
+
+    A column of whole numbers has integers, a missing cell is None.
+
+    Parameters
+    ----------
+    table : Table
+        Numbers and words.
+
+    Examples
+    --------
+    >>> table_cells(Table({"age": np.array([3.0, np.nan]), "dose": np.array([1.0, 0.5])}, "here"))
+    {'age': [3, None], 'dose': [1.0, 0.5]}
+    """
+    return {name: _cells(column) for name, column in table.columns.items()}
+
+
+@contextmanager
+def _explain_errors(path: Path) -> Iterator[None]:
+    """Raise errors of reading as errors that name the file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingDataError(f"there is no file {path}; check the name") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8 text ({error.reason}); convert it, for example with "
+            "iconv -t utf-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read as delimited text: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a complete gzip file: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be opened: {error.strerror or error}") from error
+
+
+def _open(path: Path, *, newline: str | None = None) -> TextIO:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
+    return path.open(encoding="utf-8-sig", newline=newline)
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """Header and rows, each as long as the header; blank lines may only end the file."""
+    with _open(path, newline="") as stream:
+        reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
+        width, blank = 0, False
+        for row in reader:
+            if not row:
+                blank = True
+                continue
+            width = width or len(row)
+            if blank or len(row) != width:
+                came = "follows a blank line" if blank else f"has {len(row)} cells"
+                raise DataError(
+                    f"the row that ends at line {reader.line_num} of {path} {came}; "
+                    f"every row needs the {width} cells of the header"
+                )
+            yield row
+
+
+def _header(path: Path, delimiter: str) -> list[str]:
+    first = next(_rows(path, delimiter), None)
+    if first is None:
+        raise DataError(f"{path} is empty; expected a header row and data below it")
+    names = [name.strip() for name in first]
+    refuse_repeated(names, source=str(path))
+    return names
+
+
+def _blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
+    """Yield data rows, some hundreds at a time, turned into columns."""
+    rows = islice(_rows(path, delimiter), 1, None)
+    while block := list(islice(rows, _BLOCK_ROWS)):
+        yield list(zip(*block, strict=True))
+
+
+def _columns(
+    path: Path,
+    delimiter: str,
+    *,
+    wanted: set[int],
+    nominal: set[int],
+    missing: Collection[str],
+) -> dict[int, Column]:
+    """Return the wanted columns by position, save those that are neither numeric nor nominal."""
+    parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in wanted}
+    for block in _blocks(path, delimiter):
+        for position in list(parts):
+            read = _as_words if position in nominal else _as_numbers
+            try:
+                parts[position].append(read(block[position], missing))
+            except ValueError:
+                del parts[position]
+    return {position: np.concatenate(part) for position, part in parts.items()}
+
+
+def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
+    if "_" in "".join(cells):  # float() would read the name 1_2 as twelve
+        raise ValueError("an underscore is no part of a number")
+    try:
+        return np.array(list(map(float, cells)))
+    except ValueError:
+        return np.array([np.nan if cell.strip() in missing else float(cell) for cell in cells])
+
+
+def _as_words(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
+    return word_column(None if cell in missing else cell for cell in map(str.strip, cells))
+
+
+def _cells(column: Column) -> list[Any]:
+    if column.dtype == np.object_:
+        return list(column)
+    numbers = column.astype(np.float64)
+    gone = np.isnan(numbers)
+    whole = ((np.rint(numbers) == numbers) & (np.abs(numbers) < _WHOLE))[~gone].all()
+    kept = [int(value) if whole and value == value else value for value in numbers.tolist()]
+    return [None if lost else value for value, lost in zip(kept, gone.tolist(), strict=True)]
+
+
+def _arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]:
+    """Names and kinds of the columns, up to the line that opens the data."""
+    names: list[str] = []
+    kinds: list[str] = []
+    for number, raw in lines:
+        line = raw.strip()
+        if not line or line.startswith("%") or line.lower().startswith("@relation"):
+            continue
+        if line.lower() == "@data":
+            if not names:
+                raise DataError(f"{path} describes no column before line {number}")
+            refuse_repeated(names, source=str(path))
+            return dict(zip(names, kinds, strict=True))
+        found = _ATTRIBUTE.fullmatch(line)
+        if found is None:
+            raise DataError(f"line {number} of {path} is no part of an ARFF header: {line[:60]!r}")
+        names.append(_unquoted(found["name"]))
+        kinds.append(_kind(found["kind"].strip(), names[-1], path))
+    raise DataError(f"{path} has no line @data; expected an ARFF file")
+
+
+def _kind(kind: str, name: str, path: Path) -> str:
+    if kind.lower() in (*_NUMERIC, "string") or (kind.startswith("{") and kind.endswith("}")):
+        return kind
+    raise DataError(
+        f"column {name!r} of {path} is of kind {kind[:30]!r}; expected numeric, real, integer, "
+        "string or a list of words in braces"
+    )
+
+
+def _arff_blocks(
+    lines: Iterator[tuple[int, str]], width: int, path: Path
+) -> Iterator[tuple[int, list[list[str]]]]:
+    """Yield rows of cells, some at a time, with the line that the first of them stands on."""
+    told = ((number, raw.strip()) for number, raw in lines)
+    rows = ((number, line) for number, line in told if line and not line.startswith("%"))
+    while block := list(islice(rows, _ARFF_BLOCK_ROWS)):
+        yield block[0][0], [_arff_cells(line, number, width, path) for number, line in block]
+
+
+def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
+    if line.startswith("{"):
+        raise DataError(f"line {number} of {path} is sparse; expected a cell for every column")
+    plain = "'" not in line and '"' not in line
+    cells = [cell.strip() for cell in line.split(",")] if plain else _quoted_cells(line)
+    if len(cells) != width:
+        raise DataError(
+            f"line {number} of {path} has {len(cells)} cells; every row needs the {width} of the "
+            "header"
+        )
+    return cells
+
+
+def _quoted_cells(line: str) -> list[str]:
+    """Cells of a line with quotes; up to the place where the quotes go wrong."""
+    cells, place = [], 0
+    while found := _CELL.match(line, place):
+        cells.append(_unquoted(found[1].strip()))
+        place = found.end()
+        if not found[2]:
+            break
+    return cells
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return _ESCAPED.sub(r"\1", text[1:-1])
+    return text
+
+
+def _arff_numbers(cells: Sequence[str], gone: set[str], where: str) -> npt.NDArray[np.float64]:
+    try:
+        numbers = np.array([np.nan if cell in gone else float(cell) for cell in cells])
+    except ValueError as error:
+        raise DataError(f"{where} on: expected a number ({error})") from error
+    if np.isinf(numbers).any():
+        raise DataError(f"{where} on: a number is infinite; numbers must be finite or missing")
+    return numbers

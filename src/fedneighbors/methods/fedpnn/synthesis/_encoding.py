@@ -1,0 +1,377 @@
+"""Encoding of a table as one matrix: mode-specific normalization and one-hot parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Singles
+from fedneighbors.datasets._table import Column, Table
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
+
+Codes = npt.NDArray[np.int64]
+
+_REACH = 4.0  # a mode reaches this many standard deviations to either side
+_EDGE = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class NumericCoding:
+    """A number as the mode that it belongs to and its place in that mode.
+
+    A cell is one of: a *repeated value* (stands for itself), a *mode* (a Gaussian, with the place
+    ``(value - mean) / (4 deviation)``), or missing. These are the categories of the column, in
+    this order.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    repeated : float64 array of shape (n_repeated,)
+        Values that many rows share, ascending.
+    modes : Modes or None
+        None where every value is a repeated one.
+    missing : bool
+        Whether the last category is "missing".
+    whole : bool
+        Whether all values were whole numbers; decoded ones are then rounded.
+
+    References
+    ----------
+    .. [1] Xu et al., "Modeling Tabular Data using Conditional GAN", NeurIPS 2019, section 4.2.
+    """
+
+    name: str
+    repeated: Floats
+    modes: Modes | None
+    missing: bool
+    whole: bool
+
+    @property
+    def width(self) -> int:
+        """Number of categories."""
+        n_modes = 0 if self.modes is None else len(self.modes.means)
+        return len(self.repeated) + n_modes + self.missing
+
+    @property
+    def scalar(self) -> bool:
+        """Whether there is a place in a mode to code."""
+        return self.modes is not None
+
+    def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:
+        """Category and place of each cell; the mode is drawn from its posterior.
+
+        Raises
+        ------
+        DataError
+            If the column is nominal, or a cell cannot be coded: one is missing, or differs from
+            the repeated values, and none of the rows of the fit did.
+        """
+        if column.dtype == np.object_:
+            raise DataError(f"column {self.name!r} holds words; it was numeric in the fit")
+        values = column.astype(np.float64)
+        codes = np.full(len(values), self.width - 1)
+        places = np.zeros(len(values))
+        gone = np.isnan(values)
+        if gone.any() and not self.missing:
+            raise DataError(
+                f"column {self.name!r} has missing cells; it had none in the fit. Fill them, or "
+                "fit on rows with missing cells too"
+            )
+        at = np.minimum(np.searchsorted(self.repeated, values), len(self.repeated) - 1)
+        same = self.repeated[at] == values if len(self.repeated) else np.zeros_like(gone)
+        codes[same] = at[same]
+        rest = np.flatnonzero(~gone & ~same)
+        if self.modes is not None:
+            codes[rest], places[rest] = self._in_modes(self.modes, values[rest], rng)
+        elif len(rest):
+            raise DataError(
+                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held "
+                f"{self.repeated.tolist()} alone"
+            )
+        return codes, places
+
+    def _in_modes(
+        self, modes: Modes, values: Floats, rng: np.random.Generator
+    ) -> tuple[Codes, Floats]:
+        ladder = np.cumsum(modes.posterior(values), axis=1)
+        drawn = (ladder < rng.random((len(values), 1)) * ladder[:, -1:]).sum(axis=1)
+        places = (values - modes.means[drawn]) / (_REACH * modes.deviations[drawn])
+        return len(self.repeated) + drawn, np.clip(places, -_EDGE, _EDGE)
+
+    def decode(self, codes: Codes, places: Floats) -> Column:
+        """Numbers with NaN where the category is "missing"."""
+        n_repeated = len(self.repeated)
+        levels = np.full(self.width, np.nan)
+        reach = np.zeros(self.width)
+        levels[:n_repeated] = self.repeated
+        if self.modes is not None:
+            inside = slice(n_repeated, n_repeated + len(self.modes.means))
+            levels[inside] = self.modes.means
+            reach[inside] = _REACH * self.modes.deviations
+        values: Floats = levels[codes] + reach[codes] * places
+        return np.round(values) if self.whole else values
+
+
+@dataclass(frozen=True, eq=False)
+class NominalCoding:
+    """A word as its place among the categories of the column.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    categories : tuple of str
+        Ascending, without the missing one.
+    missing : bool
+        Whether the last category is "missing".
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    missing: bool
+
+    @property
+    def width(self) -> int:
+        """Number of categories, the missing one included."""
+        return len(self.categories) + self.missing
+
+    @property
+    def scalar(self) -> bool:
+        """Words have no place in a mode."""
+        return False
+
+    def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:  # noqa: ARG002
+        """Category of each cell; the places are 0 and nothing is drawn.
+
+        Raises
+        ------
+        DataError
+            If the column is numeric, or a category was not there in the fit.
+        """
+        if column.dtype != np.object_:
+            raise DataError(f"column {self.name!r} is numeric; it held words in the fit")
+        at: dict[str | None, int] = {word: code for code, word in enumerate(self.categories)}
+        if self.missing:
+            at[None] = len(self.categories)
+        unseen = sorted({repr(word) for word in column} - {repr(word) for word in at})
+        if unseen:
+            what = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
+            raise DataError(
+                f"column {self.name!r} has {what}, which it did not have in the fit; leave these "
+                "rows out, or fit on rows that have them"
+            )
+        return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
+
+    def decode(self, codes: Codes, places: Floats) -> Column:  # noqa: ARG002
+        """Words with None where the category is "missing"."""
+        words = np.array([*self.categories, None], dtype=np.object_)
+        column: Column = words[codes]
+        return column
+
+
+Coding = NumericCoding | NominalCoding
+
+
+_LARGEST = 1e150  # squares of larger numbers overflow
+_MANY_DECIMALS = 2.0**53  # larger floats are all whole; they say nothing of the column
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the columns of a table lie in the matrix: all places first, then all one-hot parts.
+
+    One-hot parts lie in ascending order of their width, so that equal ones form a block and are
+    worked on together.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        Categories of each column of the table.
+    scalars : tuple of int
+        Columns of the table with a place in a mode, ascending; they are the first of the matrix.
+    """
+
+    widths: tuple[int, ...]
+    scalars: tuple[int, ...]
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Columns of the table in the order of their one-hot parts."""
+        return tuple(sorted(range(len(self.widths)), key=self.widths.__getitem__))
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """First matrix column of the one-hot part of each table column."""
+        starts, at = [0] * len(self.widths), len(self.scalars)
+        for column in self.order:
+            starts[column] = at
+            at += self.widths[column]
+        return tuple(starts)
+
+    @property
+    def width(self) -> int:
+        """Columns of the matrix."""
+        return len(self.scalars) + sum(self.widths)
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[int, int, int], ...]:
+        """Runs of one-hot parts of one width, as (first matrix column, number of parts, width)."""
+        found: list[tuple[int, int, int]] = []
+        for column in self.order:
+            width = self.widths[column]
+            if found and found[-1][2] == width:
+                first, count, _ = found.pop()
+                found.append((first, count + 1, width))
+            else:
+                found.append((self.starts[column], 1, width))
+        return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class TableTransform:
+    """Turns a table into a matrix and back.
+
+    Parameters
+    ----------
+    codings : tuple of NumericCoding or NominalCoding
+        One per column, in the order of the table.
+    """
+
+    codings: tuple[Coding, ...]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where each column lies in the matrix."""
+        return Layout(
+            widths=tuple(coding.width for coding in self.codings),
+            scalars=tuple(place for place, coding in enumerate(self.codings) if coding.scalar),
+        )
+
+    def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
+        """Categories and places of all cells.
+
+        Parameters
+        ----------
+        table : Table
+            With the columns of the fit.
+        rng : numpy.random.Generator
+            Draws modes where they overlap.
+
+        Returns
+        -------
+        codes : int64 array of shape (n_rows, n_columns)
+        places : float64 array of shape (n_rows, n_columns)
+            In (-1, 1); 0 where the category is no mode.
+
+        Raises
+        ------
+        DataError
+            If columns are missing, or hold what was not there in the fit.
+        """
+        names = tuple(coding.name for coding in self.codings)
+        if table.names != names:
+            raise DataError(f"expected the columns {list(names)}, got {list(table.names)}")
+        pairs = [coding.encode(table.columns[coding.name], rng) for coding in self.codings]
+        return np.stack([a for a, _ in pairs], axis=1), np.stack([b for _, b in pairs], axis=1)
+
+    def matrix(self, codes: Codes, places: Floats) -> Singles:
+        """Rows as the networks see them, float32 of shape (n_rows, layout.width)."""
+        layout = self.layout
+        made = np.zeros((len(codes), layout.width), np.float32)
+        made[:, : len(layout.scalars)] = places[:, layout.scalars]
+        np.put_along_axis(made, codes + np.array(layout.starts), 1.0, axis=1)
+        return made
+
+    def table(self, matrix: Singles, *, source: str = "the synthetic table") -> Table:
+        """Table that rows of the networks stand for: the largest entry of each one-hot part wins.
+
+        Parameters
+        ----------
+        matrix : float32 array of shape (n_rows, layout.width)
+            Made by a generator.
+        source : str
+            What to call the table in messages.
+        """
+        layout = self.layout
+        columns: dict[str, Column] = {}
+        none = np.zeros(len(matrix))
+        for place, coding in enumerate(self.codings):
+            start = layout.starts[place]
+            codes = matrix[:, start : start + coding.width].argmax(axis=1)
+            scalar = matrix[:, layout.scalars.index(place)] if coding.scalar else none
+            columns[coding.name] = coding.decode(codes, scalar.astype(np.float64))
+        return Table(columns, source)
+
+
+def fit_transform(
+    table: Table, *, max_modes: int = 10, repeated_share: float | None = 0.05
+) -> TableTransform:
+    """Fit the codings of all columns.
+
+    Parameters
+    ----------
+    table : Table
+        Numeric columns with NaN, nominal ones with None where a cell is missing.
+    max_modes : int
+        Most Gaussian modes of a numeric column.
+    repeated_share : float or None
+        A value that at least this share of the rows has becomes a category of its own and comes
+        back exactly. None, as in the paper, keeps this for columns of one single value.
+
+    Returns
+    -------
+    TableTransform
+
+    Raises
+    ------
+    DataError
+        If a numeric column holds an infinite value, or one beyond 1e150.
+    """
+    drafts = [
+        _numeric(name, column.astype(np.float64), repeated_share)
+        if column.dtype != np.object_
+        else None
+        for name, column in table.columns.items()
+    ]
+    spread = [values for _, values in filter(None, drafts) if len(values)]
+    modes = iter(fit_modes(spread, max_modes=max_modes))
+    codings: list[Coding] = []
+    for (name, column), draft in zip(table.columns.items(), drafts, strict=True):
+        if draft is None:
+            codings.append(_nominal(name, column))
+        else:
+            coding, values = draft
+            fitted = next(modes) if len(values) else None
+            codings.append(
+                NumericCoding(name, coding.repeated, fitted, coding.missing, coding.whole)
+            )
+    return TableTransform(tuple(codings))
+
+
+def _numeric(name: str, column: Floats, share: float | None) -> tuple[NumericCoding, Floats]:
+    """Coding of a numeric column without its modes, and the values that still need modes."""
+    if (np.abs(column) > _LARGEST).any():
+        raise DataError(
+            f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "
+            "NaN or by smaller ones"
+        )
+    gone = np.isnan(column)
+    values, counts = np.unique(column[~gone], return_counts=True)
+    often = counts >= (1.0 if share is None else max(share, 0.0)) * len(column)
+    often |= len(values) == 1
+    repeated = values[often]
+    whole = bool(
+        (values == np.round(values)).all() and np.abs(values).max(initial=0) < _MANY_DECIMALS
+    )
+    left = column[~gone & ~np.isin(column, repeated)]
+    return NumericCoding(name, repeated, None, bool(gone.any()), whole), left
+
+
+def _nominal(name: str, column: Column) -> NominalCoding:
+    words: Sequence[str | None] = column.tolist()
+    present = sorted({word for word in words if word is not None})
+    return NominalCoding(name, tuple(present), any(word is None for word in words))

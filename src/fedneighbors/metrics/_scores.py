@@ -1,0 +1,352 @@
+"""Scores of predicted labels and of predicted probabilities."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
+    """Share of rows whose predicted label is the true one.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_rows,)
+        Labels; both text or both numbers.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If the lists are empty or differ in length or kind.
+
+    Examples
+    --------
+    >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
+    0.75
+    """
+    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    return float(np.mean(true == predicted))
+
+
+def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
+    """Share of rows on which two classifiers predict the same label.
+
+    Parameters
+    ----------
+    pred_a, pred_b : array-like of shape (n_rows,)
+        Predictions for the same rows; both text or both numbers.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 where no row tells the classifiers apart.
+
+    Raises
+    ------
+    ValueError
+        If the lists are empty or differ in length or kind.
+
+    Examples
+    --------
+    >>> agreement(["a", "b", "b", "a"], ["a", "b", "a", "a"])
+    0.75
+    """
+    first, second = _label_pair(pred_a, pred_b, names=("pred_a", "pred_b"))
+    return float(np.mean(first == second))
+
+
+def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
+    """Return the mean over the true classes of the share of their rows predicted right.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_rows,)
+        Labels; both text or both numbers.
+
+    Returns
+    -------
+    float
+        In [0, 1]; one over the number of classes for a constant prediction.
+
+    Raises
+    ------
+    ValueError
+        If the lists are empty or differ in length or kind.
+
+    Examples
+    --------
+    >>> balanced_accuracy([0, 0, 0, 1], [0, 0, 0, 0])
+    0.5
+    """
+    from sklearn.metrics import recall_score
+
+    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    return float(recall_score(true, predicted, labels=np.unique(true), average="macro"))
+
+
+def confusion(
+    y_true: npt.ArrayLike, y_pred: npt.ArrayLike, *, classes: npt.ArrayLike
+) -> npt.NDArray[np.int64]:
+    """Count the rows of each true class by predicted class.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_rows,)
+        Labels; each occurs in ``classes``.
+    classes : array-like of shape (n_classes,)
+        The order of rows and columns.
+
+    Returns
+    -------
+    int64 array of shape (n_classes, n_classes)
+        Rows are true classes, columns predicted ones.
+
+    Raises
+    ------
+    ValueError
+        If the lists are empty, differ in length or kind, or hold a label that is no class.
+
+    Examples
+    --------
+    >>> confusion([0, 1, 1], [0, 1, 0], classes=[0, 1])
+    array([[1, 0],
+           [1, 1]])
+    """
+    from sklearn.metrics import confusion_matrix
+
+    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    order = np.asarray(classes)
+    strangers = np.setdiff1d(np.union1d(true, predicted), order)
+    if len(strangers):
+        raise ValueError(f"{len(strangers)} labels are not among the classes; list every class")
+    counts: npt.NDArray[np.int64] = confusion_matrix(true, predicted, labels=order)
+    return counts
+
+
+def normalized_accuracy(a: float, a_knn: float) -> float:
+    """Loss of accuracy relative to the k-nearest-neighbour classifier.
+
+    Parameters
+    ----------
+    a : float
+        Accuracy of the method, in [0, 1].
+    a_knn : float
+        Accuracy of the k-nearest-neighbour classifier on the same rows, in (0, 1].
+
+    Returns
+    -------
+    float
+        ``1 - a / a_knn``: 0 for the k-nearest-neighbour classifier itself, negative where the
+        method is better.
+
+    Raises
+    ------
+    ValueError
+        If an accuracy is out of its range.
+
+    References
+    ----------
+    .. [1] Ram and Sinha, "Federated Nearest Neighbor Classification with a Colony of
+       Fruit-Flies", AAAI 2022, section 4.
+
+    Examples
+    --------
+    >>> normalized_accuracy(0.75, 0.5)
+    -0.5
+    """
+    if not 0 <= a <= 1:
+        raise ValueError(f"a must be an accuracy in [0, 1], got {a!r}")
+    if not 0 < a_knn <= 1:
+        raise ValueError(f"a_knn must be an accuracy in (0, 1], got {a_knn!r}")
+    return 1 - a / a_knn
+
+
+def _label_pair(
+    first: npt.ArrayLike, second: npt.ArrayLike, *, names: tuple[str, str]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    one, other = (
+        np.array(labels.tolist()) if labels.dtype == np.object_ else labels
+        for labels in (np.asarray(first), np.asarray(second))
+    )
+    for labels, name in zip((one, other), names, strict=True):
+        if labels.ndim != 1 or len(labels) == 0:
+            raise ValueError(f"{name} must hold at least one label, got shape {labels.shape}")
+    if len(one) != len(other):
+        raise ValueError(
+            f"{names[0]} has {len(one)} labels and {names[1]} {len(other)}; "
+            "they must belong to the same rows"
+        )
+    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
+        raise ValueError(
+            f"{names[0]} is of type {one.dtype} and {names[1]} of {other.dtype}; "
+            "both must be text or both numbers"
+        )
+    return one, other
+
+
+_SUM_TOLERANCE = 1e-6  # room for float32 probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Confidence against accuracy, bin by bin.
+
+    Parameters
+    ----------
+    edges : float64 array of shape (n_bins + 1,)
+        Bin ``i`` holds confidences above ``edges[i]``, up to and with ``edges[i + 1]``.
+    counts : int64 array of shape (n_bins,)
+        Rows in each bin.
+    confidence : float64 array of shape (n_bins,)
+        Mean of the highest probability; NaN where a bin is empty.
+    accuracy : float64 array of shape (n_bins,)
+        Share of rows predicted right; NaN where a bin is empty.
+    """
+
+    edges: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
+    confidence: npt.NDArray[np.float64]
+    accuracy: npt.NDArray[np.float64]
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Mean over the rows of the gap between accuracy and confidence of their bin."""
+        filled = self.counts > 0
+        gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
+        return float(np.average(gaps, weights=self.counts[filled]))
+
+
+def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) -> float:
+    """Mean squared distance between the predicted probabilities and the true class.
+
+    The sum over all classes as Brier defined it [1]_, so that two classes count twice the
+    one-column score that is also in use.
+
+    Parameters
+    ----------
+    proba : array-like of shape (n_rows, n_classes)
+        Probabilities; each row sums to 1.
+    y : array-like of shape (n_rows,)
+        True labels.
+    classes : array-like of shape (n_classes,)
+        Label of each column, each once.
+
+    Returns
+    -------
+    float
+        In [0, 2]; 0 is perfect.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a row is no probability, or a label is no class.
+
+    References
+    ----------
+    .. [1] Brier, "Verification of Forecasts Expressed in Terms of Probability", Monthly Weather
+       Review 78, 1950.
+
+    Examples
+    --------
+    >>> from fedneighbors.metrics import brier_score
+    >>> brier_score([[1.0, 0.0], [0.5, 0.5]], ["a", "b"], ["a", "b"])
+    0.25
+    """
+    predicted, true = _check_probabilities(proba, y, classes)
+    hit = np.equal(true[:, None], np.arange(predicted.shape[1]))
+    return float(np.square(predicted - hit).sum(axis=1).mean())
+
+
+def reliability(
+    proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike, *, n_bins: int = 10
+) -> Reliability:
+    """Compare confidence with accuracy in bins of equal width.
+
+    Confidence is the highest probability of a row; its class is the prediction, ties to the
+    first column.
+
+    Parameters
+    ----------
+    proba : array-like of shape (n_rows, n_classes)
+        Probabilities; each row sums to 1.
+    y : array-like of shape (n_rows,)
+        True labels.
+    classes : array-like of shape (n_classes,)
+        Label of each column, each once.
+    n_bins : int, default=10
+        Bins over (0, 1].
+
+    Returns
+    -------
+    Reliability
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a row is no probability, a label is no class, or ``n_bins`` is
+        below 1.
+
+    References
+    ----------
+    .. [1] Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, equation 3.
+
+    Examples
+    --------
+    >>> from fedneighbors.metrics import reliability
+    >>> curve = reliability([[1.0, 0.0], [0.25, 0.75]], [0, 0], [0, 1], n_bins=2)
+    >>> curve.counts.tolist(), curve.expected_calibration_error
+    ([0, 2], 0.375)
+    """
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be at least 1, got {n_bins}")
+    predicted, true = _check_probabilities(proba, y, classes)
+    confidence = predicted.max(axis=1)
+    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    bins = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
+    counts = np.bincount(bins, minlength=n_bins).astype(np.int64)
+    right = (predicted.argmax(axis=1) == true).astype(np.float64)
+    return Reliability(
+        edges=edges,
+        counts=counts,
+        confidence=_bin_means(confidence, bins, counts),
+        accuracy=_bin_means(right, bins, counts),
+    )
+
+
+def _bin_means(
+    values: npt.NDArray[np.float64], bins: npt.NDArray[np.intp], counts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    sums = np.bincount(bins, weights=values, minlength=len(counts))
+    means = np.full(len(counts), np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
+
+
+def _check_probabilities(
+    proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Probabilities, and the column of each row's true class."""
+    predicted = np.asarray(proba, dtype=np.float64)
+    labels, order = np.asarray(y), np.asarray(classes)
+    if predicted.shape != (len(labels), len(order)) or predicted.size == 0:
+        raise ValueError(
+            f"proba has shape {predicted.shape}; expected one row for each of the "
+            f"{len(labels)} labels and one column for each of the {len(order)} classes"
+        )
+    if not (predicted >= 0).all() or not np.allclose(
+        predicted.sum(axis=1), 1.0, rtol=0, atol=_SUM_TOLERANCE
+    ):
+        raise ValueError("each row of proba must hold numbers of at least 0 that sum to 1")
+    place = {label: column for column, label in enumerate(order.tolist())}
+    if len(place) != len(order):
+        raise ValueError("classes must name each class once")
+    columns = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    if (columns < 0).any():
+        raise ValueError(f"{(columns < 0).sum()} labels of y are not among the classes")
+    return predicted, columns

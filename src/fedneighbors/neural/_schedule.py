@@ -1,0 +1,142 @@
+"""Schedule of local training: steps and rates, and the order of rows, which follows from words."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Integers
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Stochastic gradient descent as a client runs it in one round.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over the client's rows.
+    batch_size : int
+        Rows of a step.
+    learning_rate : float
+        Of a step.
+    momentum : float
+        Share of the last step that is kept, in [0, 1).
+    weight_decay : float
+        Pull of the trained weights towards zero.
+    proximal : float
+        Pull towards the anchor: FedProx's and Ditto's penalty is ``proximal / 2`` times the squared
+        distance.
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.02
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    proximal: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"expected learning_rate above 0, got {self.learning_rate!r}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"expected momentum from 0 up to 1, got {self.momentum!r}")
+        for name in ("weight_decay", "proximal"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"expected {name} of 0 or more, got {getattr(self, name)!r}")
+
+
+def row_order(n_rows: int, *words: object) -> Integers:
+    """Return the rows of one pass, shuffled as the words say.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the client.
+    *words : objects
+        Seed, name of the client, round, pass: whatever tells this pass from all others.
+    """
+    return np.random.default_rng(words_seed(*words)).permutation(n_rows)
+
+
+def words_seed(*words: object, n_bytes: int = 16) -> int:
+    """Return the number that words stand for.
+
+    Parameters
+    ----------
+    *words : objects
+        As :func:`row_order` takes them.
+    n_bytes : int
+        Length of the number.
+    """
+    digest = hashlib.sha256("\x1f".join(map(repr, words)).encode()).digest()
+    return int.from_bytes(digest[:n_bytes], "little")
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """The batches of several clients side by side, those with most batches first.
+
+    Parameters
+    ----------
+    rows : list of int64 array of shape (n_active, batch_size)
+        For each step the rows of the clients that are not through, 0 where a batch is short.
+    weights : list of float64 array of shape (n_active, batch_size)
+        One over the rows of the batch, 0 where it is short: sums are means.
+    order : int64 array of shape (n_clients,)
+        Which client stands where.
+    """
+
+    rows: list[Integers]
+    weights: list[npt.NDArray[np.float64]]
+    order: Integers
+
+
+def batch_plan(passes: list[list[Integers]], batch_size: int, *, least_rows: int = 1) -> BatchPlan:
+    """Return the batches of clients that go through their rows in given orders.
+
+    Parameters
+    ----------
+    passes : list of list of int64 array
+        For each client the rows of each of its passes, in order. All have equally many passes.
+    batch_size : int
+        Rows of a batch; the last of a pass may have fewer.
+    least_rows : int
+        Rows that a batch must have, at most ``batch_size``. A last batch of fewer is put to the one
+        before it; a pass of fewer has no batch.
+    """
+    each = [
+        [part[a:b] for part in parts for a, b in _cuts(len(part), batch_size, least_rows)]
+        for parts in passes
+    ]
+    order = np.argsort([-len(batches) for batches in each], kind="stable")
+    n_steps = max(map(len, each), default=0)
+    rows, weights = [], []
+    for step in range(n_steps):
+        active = [each[client][step] for client in order if step < len(each[client])]
+        width = max(len(batch) for batch in active)
+        index = np.zeros((len(active), width), np.int64)
+        weight = np.zeros((len(active), width), np.float64)
+        for place, batch in enumerate(active):
+            index[place, : len(batch)] = batch
+            weight[place, : len(batch)] = 1 / len(batch)
+        rows.append(index)
+        weights.append(weight)
+    return BatchPlan(rows, weights, order)
+
+
+def _cuts(n_rows: int, batch_size: int, least_rows: int) -> list[tuple[int, int]]:
+    """Return where each batch of a pass begins and ends."""
+    if n_rows < least_rows:
+        return []
+    begins = list(range(0, n_rows, batch_size))
+    if n_rows - begins[-1] < least_rows:
+        begins.pop()
+    return list(pairwise([*begins, n_rows]))

@@ -1,0 +1,261 @@
+"""Splits that ignore labels: by size, by a given id or by time; and the choice by name."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import DataError
+from fedneighbors.partition._assignment import (
+    Parties,
+    generator,
+    party_names,
+    refuse_missing,
+    refuse_too_few_rows,
+)
+from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pathological_v2
+
+
+def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
+    """Split rows at random into parts whose sizes differ by at most one.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows to split.
+    n_parties : int
+        Parties, at most ``n_rows``.
+    seed : int
+        Seed of the permutation.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row; the first parties are the larger ones.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are more parties than rows.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import iid
+    >>> import numpy as np
+    >>> names, rows = np.unique(iid(10, 3, seed=0), return_counts=True)
+    >>> dict(zip(names.tolist(), rows.tolist()))
+    {'party-0': 4, 'party-1': 3, 'party-2': 3}
+    """
+    return quantity_skew(n_rows, n_parties, factor=0.0, seed=seed)
+
+
+def quantity_skew(
+    n_rows: int, n_parties: int, *, factor: float = 1.0, min_rows: int = 1, seed: int
+) -> Parties:
+    """Split rows at random into parts whose sizes follow Zipf's law.
+
+    The party with index ``i`` gets a share proportional to ``(i + 1) ** -factor``. Parties
+    whose share falls below ``min_rows`` get exactly ``min_rows``; the others divide the rest in
+    proportion. Fractions are rounded by largest remainder, ties to the lower index.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows to split.
+    n_parties : int
+        Parties, at most ``n_rows``.
+    factor : float, default=1.0
+        Exponent of Zipf's law, not negative; 0 gives equal shares.
+    min_rows : int, default=1
+        Fewest rows of a party.
+    seed : int
+        Seed of the permutation.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    PartitionError
+        If there are too few rows.
+    """
+    refuse_too_few_rows(n_rows, n_parties, min_rows=min_rows)
+    if not 0 <= factor < np.inf:
+        raise ValueError(f"factor must be a finite number, not negative, got {factor!r}")
+    weights = np.arange(1, n_parties + 1, dtype=np.float64) ** -factor
+    sizes = _zipf_sizes(n_rows, weights, min_rows=max(min_rows, 1))
+    index = np.empty(n_rows, dtype=np.int64)
+    index[generator(seed).permutation(n_rows)] = np.repeat(np.arange(n_parties), sizes)
+    return party_names(index)
+
+
+def natural(ids: npt.ArrayLike) -> Parties:
+    """Take the parties from a column that names the owner of each row.
+
+    Parameters
+    ----------
+    ids : array-like of shape (n_rows,)
+        Text or whole numbers: site, writer, client.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        The same ids as text.
+
+    Raises
+    ------
+    DataError
+        If the column is empty, not one-dimensional, or has missing cells.
+    """
+    column: npt.NDArray[Any] = np.asarray(ids)
+    if column.ndim != 1 or len(column) == 0:
+        raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
+    refuse_missing(column, "id column", DataError)
+    cells = column.tolist()
+    whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
+    return np.array([str(cell) for cell in whole], dtype=np.str_)
+
+
+def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
+    """Split rows into stretches of time that follow one another, of nearly equal numbers of rows.
+
+    Parameters
+    ----------
+    times : array-like of shape (n_rows,)
+        When each row came, numbers, dates or text; rows of one time keep their order.
+    n_parties : int
+        Parties; the first has the earliest rows.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If a time is missing: None, NaN or empty text.
+    TypeError
+        If the times cannot be put in order, such as dates among numbers.
+    PartitionError
+        If there are more parties than rows.
+    """
+    when = np.asarray(times)
+    if when.ndim != 1:
+        raise ValueError(f"expected a time for each row, got shape {when.shape}")
+    refuse_missing(when, "time", ValueError)
+    refuse_too_few_rows(len(when), n_parties, min_rows=1)
+    try:
+        order = np.argsort(when, kind="stable")
+    except TypeError as error:
+        raise TypeError(f"expected times that can be put in order, found {error}") from error
+    index = np.empty(len(when), np.int64)
+    index[order] = np.arange(len(when)) * n_parties // len(when)
+    return party_names(index)
+
+
+_BY_ROWS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"iid": iid, "quantity_skew": quantity_skew}
+)
+
+_BY_LABELS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
+    {"dirichlet": dirichlet, "pathological": pathological, "pathological_v2": pathological_v2}
+)
+
+_PACHINKO = "pachinko"
+
+KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS, _PACHINKO]))
+
+
+def split(
+    kind: str,
+    y: npt.ArrayLike,
+    n_parties: int,
+    *,
+    seed: int,
+    coarse: npt.ArrayLike | None = None,
+    **parameters: float,
+) -> Parties:
+    """Split the rows with these labels in the way of that name.
+
+    Splits that draw nothing have no name here: call ``natural`` with owners, ``by_time`` with
+    times. ``permute_labels`` and ``shift_features`` deal no rows: they change the data of parties
+    that have theirs.
+
+    Parameters
+    ----------
+    kind : str
+        One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pachinko"``, ``"pathological"``,
+        ``"pathological_v2"``, ``"quantity_skew"``.
+    y : array-like of shape (n_rows,)
+        Labels; the fine ones for ``"pachinko"``.
+    n_parties : int
+        Parties.
+    seed : int
+        Seed of the split.
+    coarse : array-like of shape (n_rows,), optional
+        Coarse labels, for ``"pachinko"`` alone.
+    **parameters
+        Parameters of the function of that name.
+
+    Returns
+    -------
+    str array of shape (n_rows,)
+        Party that owns each row.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind, an argument is out of its range, or coarse labels are missing.
+    TypeError
+        If the kind has no such parameter, or takes no coarse labels.
+    PartitionError
+        If no such partition was found.
+
+    Examples
+    --------
+    >>> from fedneighbors.partition import split
+    >>> sorted(set(split("dirichlet", [0, 0, 1, 1], 2, seed=0, alpha=10.0).tolist()))
+    ['party-0', 'party-1']
+    """
+    if kind not in KINDS:
+        raise ValueError(f"there is no split {kind!r}; choose one of {', '.join(KINDS)}")
+    if kind == _PACHINKO:
+        if coarse is None:
+            raise ValueError("the split 'pachinko' needs the coarse label of each row, as coarse=")
+        return pachinko(coarse, y, n_parties, seed=seed, **parameters)
+    if coarse is not None:
+        raise TypeError(f"the split {kind!r} takes no coarse labels; leave out coarse=")
+    if kind in _BY_ROWS:
+        return _BY_ROWS[kind](len(np.asarray(y)), n_parties, seed=seed, **parameters)
+    return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
+
+
+def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
+    """Sizes in proportion to descending weights, none below ``min_rows``."""
+    n_parties = len(weights)
+    ranks = np.arange(1, n_parties + 1)
+    left_for_head = n_rows - (n_parties - ranks) * min_rows
+    last_share = left_for_head * weights / np.cumsum(weights)
+    head = int(np.flatnonzero(last_share >= min_rows)[-1]) + 1  # rank 1 always qualifies
+    sizes = np.full(n_parties, min_rows, dtype=np.int64)
+    sizes[:head] = _apportioned(int(left_for_head[head - 1]), weights[:head])
+    return sizes
+
+
+def _apportioned(total: int, weights: Floats) -> Integers:
+    """Whole numbers in proportion to the weights that add up to ``total``, largest remainder."""
+    shares = total * weights / weights.sum()
+    whole: Integers = np.floor(shares).astype(np.int64)
+    order = np.argsort(whole - shares, kind="stable")
+    whole[order[: total - int(whole.sum())]] += 1
+    return whole

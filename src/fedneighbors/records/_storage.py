@@ -1,0 +1,283 @@
+"""Records in JSON-lines files: reading with checks, writing whole files or none."""
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedneighbors.errors import RecordError
+from fedneighbors.records._encoding import FIELDS, OPTIONAL, PARTS, SCHEMA, VERSION, encode, take
+from fedneighbors.records._schema import FIGURE_KINDS, Figure, Round, RunRecord, Table
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def read_record(path: Path | str) -> RunRecord:
+    """Return the record that ``write_record`` left at ``path``.
+
+    Parameters
+    ----------
+    path : path
+        A JSON-lines file: a header, one line per round, table, figure and note, an end.
+
+    Returns
+    -------
+    RunRecord
+        Equal to the one that was written.
+
+    Raises
+    ------
+    RecordError
+        If the file cannot be read, is no run record, is of another version, is cut off or has a
+        malformed line; the message says file, line and what was expected.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return parse_record(content, source=str(path))
+
+
+def write_record(record: RunRecord, path: Path | str) -> None:
+    """Write a record to ``path``: wholly, or not at all.
+
+    Parameters
+    ----------
+    record : RunRecord
+        What a run left.
+    path : path
+        The file, by custom ``*.jsonl``; its folder must exist. An older file is replaced.
+
+    Raises
+    ------
+    TypeError
+        If a value is neither a string, a number, a boolean nor None.
+    ValueError
+        If the parts of the record do not fit together, such as a figure without its table.
+    OSError
+        If the file cannot be written.
+    """
+    lines = list(_lines(record))
+    end = {"seconds": record.seconds, "privacy": record.privacy, "lines": len(lines) + 1}
+    content = b"".join([*lines, _line("end", end)])
+    try:
+        parse_record(content, source="record")  # what cannot be read is not written
+    except RecordError as error:
+        raise ValueError(f"this record cannot be written: {error}") from error
+    replace_file(path, content)
+
+
+def replace_file(path: Path | str, content: bytes) -> None:
+    """Put ``content`` at ``path``; a reader sees the old file or the new one, never a part.
+
+    Parameters
+    ----------
+    path : path
+        Where the file goes; its folder must exist.
+    content : bytes
+        The whole file.
+
+    Raises
+    ------
+    OSError
+        If the folder is missing or cannot be written; the old file is then as it was.
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def parse_record(content: bytes, *, source: str) -> RunRecord:
+    """Return the record in ``content``; ``source`` names it in errors.
+
+    Raises
+    ------
+    RecordError
+        As for `read_record`.
+    """
+    lines = content.split(b"\n")
+    whole = lines.pop() == b""  # a whole file ends with a newline
+    if not lines:
+        raise RecordError(f"{source}, line 1: expected the header line of a run record")
+    header = _header(lines[0], source)
+    entries = [_entry(line, source, number) for number, line in enumerate(lines[1:], start=2)]
+    return _assemble(header, entries, whole=whole, source=source)
+
+
+def _assemble(
+    header: dict[str, Any], entries: list[tuple[str, dict[str, Any]]], *, whole: bool, source: str
+) -> RunRecord:
+    """Return the record of checked lines, if its end is there and its parts fit together."""
+    if not whole or not entries or entries[-1][0] != "end":
+        raise RecordError(
+            f"{source}, line {len(entries) + 2}: truncated; expected an end line as the last one"
+        )
+    *middle, (_, end) = entries
+    for number, (kind, _) in enumerate(middle, start=2):
+        if kind in ("header", "end"):
+            raise RecordError(f"{source}, line {number}: expected no second {kind} line")
+    if end["lines"] != len(entries) + 1:
+        raise RecordError(
+            f"{source}, line {len(entries) + 1}: lines are missing or were added; "
+            f"expected {end['lines']}, found {len(entries) + 1}"
+        )
+    parts = [PARTS[kind](**fields) for kind, fields in middle]
+    record = RunRecord(
+        name=header["name"],
+        parameters=header["parameters"],
+        rounds=tuple(part for part in parts if isinstance(part, Round)),
+        tables=tuple(part for part in parts if isinstance(part, Table)),
+        figures=tuple(part for part in parts if isinstance(part, Figure)),
+        notes=tuple(part for part in parts if isinstance(part, str)),
+        started=header["started"],
+        seconds=end["seconds"],
+        environment=header["environment"],
+        privacy=end["privacy"],
+    )
+    for problem in problems(record):
+        raise RecordError(f"{source}: {problem}")
+    return record
+
+
+def _header(line: bytes, source: str) -> dict[str, Any]:
+    """Return the checked first line; refuse what is foreign or of another version."""
+    where = f"{source}, line 1"
+    try:
+        entry = _json(line)
+    except ValueError as error:
+        raise RecordError(f"{where}: no run record; expected a JSON object ({error})") from error
+    if entry.get("schema") != SCHEMA or entry.get("line") != "header":
+        raise RecordError(f'{where}: no run record; expected "schema": "{SCHEMA}"')
+    if entry.get("version") != VERSION:
+        raise RecordError(
+            f"{where}: expected version {VERSION}, found {entry.get('version')!r:.40}; "
+            "read it with the version of fedneighbors that wrote it"
+        )
+    try:
+        return take("header", entry)
+    except ValueError as error:
+        raise RecordError(f"{where}: {error}") from error
+
+
+def _entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
+    """Kind and checked fields of one line after the header."""
+    try:
+        entry = _json(line)
+        kind = entry.get("line")
+        if not isinstance(kind, str) or kind not in FIELDS:
+            raise ValueError(f'expected "line" to be one of {", ".join(FIELDS)}')
+        return kind, take(kind, entry)
+    except ValueError as error:
+        raise RecordError(f"{source}, line {number}: malformed; {error}") from error
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("expected no deep nesting") from error
+    if not isinstance(entry, dict):
+        raise ValueError("expected a JSON object")
+    return entry
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f'expected no bare {word}; it is written as {{"float": ...}}')
+
+
+def problems(record: RunRecord) -> Iterator[str]:
+    """Sentences that say what does not fit; none for a sound record.
+
+    Names of tables and figures become file names: they are unique, and letters, digits, dots,
+    dashes and underscores alone. A row is as long as its table is wide. A figure is of a known
+    kind and refers to a table and to columns of the same record.
+    """
+    yield from _names("table", [table.name for table in record.tables])
+    yield from _names("figure", [figure.name for figure in record.figures])
+    for table in record.tables:
+        yield from _table_problems(table)
+    tables = {table.name: table for table in record.tables}
+    for figure in record.figures:
+        yield from _figure_problems(figure, tables)
+
+
+def _names(what: str, names: list[str]) -> Iterator[str]:
+    for name in names:
+        if not _FILE_NAME.fullmatch(name):
+            yield (
+                f"{what} {name!r}: expected a name of letters, digits, dots, dashes and "
+                "underscores, at most 100, that starts with a letter or digit"
+            )
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{what} {name!r}: expected one of this name, found {names.count(name)}"
+
+
+def _table_problems(table: Table) -> Iterator[str]:
+    if len(set(table.columns)) < len(table.columns):
+        yield f"table {table.name!r}: expected columns of different names"
+    for number, row in enumerate(table.rows):
+        if len(row) != len(table.columns):
+            yield (
+                f"table {table.name!r}, row {number}: expected {len(table.columns)} cells, "
+                f"found {len(row)}"
+            )
+
+
+def _figure_problems(figure: Figure, tables: dict[str, Table]) -> Iterator[str]:
+    where = f"figure {figure.name!r}"
+    if figure.kind not in FIGURE_KINDS:
+        yield f"{where}: expected a kind among {', '.join(FIGURE_KINDS)}, found {figure.kind!r}"
+    if figure.table not in tables:
+        yield f"{where}: expected a table {figure.table!r} in the record"
+        return
+    columns = tables[figure.table].columns
+    optional = [name for name in (figure.hue, figure.facet, figure.error) if name]
+    for name in [figure.x, figure.y, *optional]:
+        if name not in columns:
+            yield f"{where}: expected a column {name!r} in table {figure.table!r}"
+
+
+def _lines(record: RunRecord) -> Iterator[bytes]:
+    """All lines but the last."""
+    yield _line(
+        "header",
+        {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "name": record.name,
+            "parameters": record.parameters,
+            "started": record.started,
+            "environment": record.environment,
+        },
+    )
+    for kind, parts in (
+        ("round", record.rounds),
+        ("table", record.tables),
+        ("figure", record.figures),
+    ):
+        for part in parts:
+            yield _line(kind, _as_mapping(part, OPTIONAL.get(kind, frozenset())))
+    for note in record.notes:
+        yield _line("note", {"text": note})
+
+
+def _as_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
+    content = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {name: value for name, value in content.items() if value or name not in optional}
+
+
+def _line(kind: str, content: dict[str, Any]) -> bytes:
+    entry = {"line": kind} | encode(content)
+    text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8") + b"\n"

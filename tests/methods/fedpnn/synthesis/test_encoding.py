@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.datasets import Table
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedpnn.synthesis._encoding import Layout, fit_transform
+
+
+def words(*cells):
+    column = np.empty(len(cells), np.object_)
+    column[:] = cells
+    return column
+
+
+def there_and_back(table, **options):
+    transform = fit_transform(table, **options)
+    codes, places = transform.codes(table, np.random.default_rng(0))
+    return transform.table(transform.matrix(codes, places))
+
+
+def test_words_and_missing_cells_come_back_exactly():
+    table = Table({"city": words("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t")
+
+    back = there_and_back(table, repeated_share=0.25)
+
+    assert back.columns["city"].tolist() == ["b", None, "a", "b"]
+    assert back.columns["n"].tolist()[2:] == [2.5, 2.5]
+    assert np.isnan(back.columns["n"]).tolist() == [False, True, False, False]
+
+
+def test_numbers_come_back_within_the_rounding_of_float32_and_the_reach_of_their_mode():
+    column = np.random.default_rng(1).normal(50.0, 3.0, 800)
+
+    back = there_and_back(Table({"x": column}, "t")).columns["x"]
+
+    np.testing.assert_allclose(back, column, atol=1e-4)
+
+
+def test_a_value_that_many_rows_share_is_a_category_of_its_own():
+    column = np.concatenate([np.zeros(40), np.random.default_rng(2).normal(5.0, 1.0, 60)])
+    table = Table({"x": column}, "t")
+
+    pile = fit_transform(table, repeated_share=0.3).codings[0]
+    none = fit_transform(table, repeated_share=None).codings[0]
+
+    assert pile.repeated.tolist() == [0.0]
+    assert none.repeated.tolist() == []
+    assert (there_and_back(table, repeated_share=0.3).columns["x"][:40] == 0).all()
+
+
+@pytest.mark.parametrize("share", [0.05, None])
+def test_a_constant_column_is_one_category_and_comes_back(share):
+    table = Table({"x": np.full(7, 3.25)}, "t")
+
+    transform = fit_transform(table, repeated_share=share)
+
+    assert transform.layout == Layout(widths=(1,), scalars=())
+    assert there_and_back(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
+
+
+def test_a_column_without_any_cell_stays_without():
+    table = Table({"x": np.full(3, np.nan), "y": words(None, None, None)}, "t")
+
+    back = there_and_back(table)
+
+    assert np.isnan(back.columns["x"]).all()
+    assert back.columns["y"].tolist() == [None, None, None]
+
+
+def test_whole_numbers_give_whole_numbers():
+    column = np.random.default_rng(3).integers(0, 1_000, 300).astype(np.float64)
+    transform = fit_transform(Table({"x": column}, "t"))
+    random = np.random.default_rng(4).normal(size=(50, transform.layout.width))
+
+    made = transform.table(random.astype(np.float32)).columns["x"]
+
+    assert (made == np.round(made)).all()
+
+
+def test_one_hot_parts_of_equal_width_lie_side_by_side():
+    layout = Layout(widths=(3, 2, 3, 1), scalars=(0, 2))
+
+    assert layout.starts == (5, 3, 8, 2)
+    assert layout.blocks == ((2, 1, 1), (3, 1, 2), (5, 2, 3))
+    assert layout.width == 11
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ({"x": np.array([1.0, np.nan]), "w": words("a", "b")}, "missing cells; it had none"),
+        ({"x": np.array([1.0, 2.0]), "w": words("a", "z")}, r"categories \[\"'z'\"\]"),
+        ({"x": np.array([1.0, 2.0]), "w": words("a", None)}, "missing cells, which it did not"),
+        ({"x": words("a", "b"), "w": words("a", "b")}, "holds words; it was numeric"),
+        ({"x": np.array([1.0, 2.0]), "w": np.array([1.0, 2.0])}, "is numeric; it held words"),
+        ({"w": words("a", "b"), "x": np.array([1.0, 2.0])}, "expected the columns"),
+    ],
+    ids=["missing", "unseen word", "missing word", "words", "numbers", "other order"],
+)
+def test_rows_unlike_those_of_the_fit_are_refused(later, message):
+    table = Table({"x": np.arange(30.0), "w": words(*"ab" * 15)}, "t")
+    transform = fit_transform(table)
+
+    with pytest.raises(DataError, match=message):
+        transform.codes(Table(later, "later"), np.random.default_rng(0))
+
+
+def test_another_value_in_a_column_that_was_constant_is_refused():
+    transform = fit_transform(Table({"x": np.full(4, 2.0)}, "t"))
+
+    with pytest.raises(DataError, match=r"holds 3.0; in the fit it held \[2.0\] alone"):
+        transform.codes(Table({"x": np.array([2.0, 3.0])}, "t"), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
+def test_infinite_and_huge_numbers_are_refused(value):
+    with pytest.raises(DataError, match="'x' holds infinite values or values beyond"):
+        fit_transform(Table({"x": np.array([1.0, value])}, "t"))
+
+
+cells = st.one_of(st.none(), st.sampled_from(["a", "b", "long word", ""]))
+numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0]))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(cells, numbers), min_size=1, max_size=25))
+def test_any_table_comes_back_with_its_words_and_gaps(rows):
+    table = Table({"w": words(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t")
+
+    back = there_and_back(table)
+
+    assert back.columns["w"].tolist() == table.columns["w"].tolist()
+    assert (np.isnan(back.columns["x"]) == np.isnan(table.columns["x"])).all()
+    present = ~np.isnan(table.columns["x"])
+    assert np.isfinite(back.columns["x"][present]).all()

@@ -1,0 +1,59 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, RowsByCategory
+
+CODES = np.array([[0, 2], [1, 0], [0, 0], [0, 1], [1, 2], [0, 2]])
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_drawn_row_has_the_category_that_was_asked_for(seed, damped):
+    rows = RowsByCategory.of(CODES, [2, 3])
+    rng = np.random.default_rng(seed)
+
+    picks = rows.conditions().draw(20, rng, damped=damped)
+    at = rows.draw(picks, rng)
+
+    assert (CODES[at, picks.columns] == picks.categories).all()
+
+
+def test_a_conditional_vector_has_its_one_at_column_and_category():
+    conditions = RowsByCategory.of(CODES, [2, 3]).conditions()
+
+    vectors = conditions.vectors(Picks(np.array([0, 1, 1]), np.array([1, 0, 2])))
+
+    assert conditions.width == 5
+    assert vectors.tolist() == [[0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
+
+
+def test_categories_are_drawn_by_frequency_or_by_its_logarithm():
+    counts = np.array([900, 90, 10])
+    conditions = Conditions((counts,))
+    rng = np.random.default_rng(0)
+
+    drawn = {
+        damped: np.bincount(conditions.draw(20_000, rng, damped=damped).categories, minlength=3)
+        for damped in (False, True)
+    }
+
+    # fixed seed; over seeds each fails with probability 1e-3
+    assert chisquare(drawn[False], 20_000 * counts / counts.sum()).pvalue > 1e-3
+    logs = np.log1p(counts)
+    assert chisquare(drawn[True], 20_000 * logs / logs.sum()).pvalue > 1e-3
+
+
+def test_a_category_without_rows_is_never_drawn():
+    conditions = Conditions((np.array([0, 5, 0, 3, 0]),))
+
+    drawn = conditions.draw(2_000, np.random.default_rng(1), damped=True)
+
+    assert set(drawn.categories.tolist()) == {1, 3}
+
+
+def test_a_table_without_words_has_empty_conditions():
+    conditions = RowsByCategory.of(np.empty((4, 0), np.int64), []).conditions()
+
+    assert conditions.width == 0

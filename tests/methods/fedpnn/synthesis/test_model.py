@@ -1,0 +1,109 @@
+import hashlib
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+from fedneighbors.methods.fedpnn.synthesis._model import from_bytes, to_bytes
+
+SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.choice(["x", "y"], 40), "c": 1.5})
+    frame.loc[::4, "a"] = np.nan
+    return frame, rng.integers(0, 12, 40) % 11 // 4
+
+
+def fitted(per_class=True):
+    x, y = rows()
+    return TabularSynthesizer(**SMALL, per_class=per_class).fit(x, y)
+
+
+VALID = to_bytes(fitted().model_)
+
+
+def sealed(frame):
+    """A file with a correct checksum around any frame."""
+    return b"FNSYNTH1" + hashlib.sha256(frame).digest() + frame
+
+
+@pytest.mark.parametrize("per_class", [True, False])
+def test_a_loaded_synthesizer_makes_the_rows_of_the_saved_one(tmp_path, per_class):
+    synthesizer = fitted(per_class)
+
+    synthesizer.save(tmp_path / "model")
+    loaded = TabularSynthesizer.load(tmp_path / "model")
+
+    for y in (None, 1):
+        a, b = synthesizer.sample(9, y), loaded.sample(9, y)
+        assert a[0].equals(b[0])
+        assert (a[1] == b[1]).all()
+    assert loaded.per_class is per_class
+    assert loaded.n_features_in_ == 3
+    assert loaded.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert to_bytes(loaded.model_) == to_bytes(synthesizer.model_)
+
+
+def test_a_model_without_labels_comes_back(tmp_path):
+    x = np.random.default_rng(1).normal(size=(30, 2))
+    synthesizer = TabularSynthesizer(**SMALL, noise="concat", categorical_features=[1]).fit(x)
+
+    synthesizer.save(tmp_path / "model")
+    loaded = TabularSynthesizer.load(tmp_path / "model")
+
+    assert (loaded.sample(8) == synthesizer.sample(8)).all()
+    assert loaded.noise == "concat"
+    assert not hasattr(loaded, "classes_")
+
+
+def test_no_row_of_the_fit_is_in_the_file():
+    x = np.random.default_rng(2).normal(size=(300, 1))
+
+    raw = to_bytes(TabularSynthesizer(**SMALL).fit(x).model_)
+
+    assert not any(value.tobytes() in raw for value in x.ravel())
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "is not a synthesizer"),
+        (b"FNMODEL2" + VALID[8:], "is not a synthesizer"),
+        (b"FNSYNTH9" + VALID[8:], "has format version b'9'"),
+        (VALID[:-1], "is truncated or altered"),
+        (VALID[:100] + bytes([VALID[100] ^ 1]) + VALID[101:], "is truncated or altered"),
+        (sealed(VALID[40:-1]), "holds no usable synthesizer"),
+    ],
+    ids=["empty", "another model", "version", "truncated", "altered", "short frame"],
+)
+def test_a_file_that_is_none_is_refused(raw, message):
+    with pytest.raises(ModelFileError, match=message):
+        from_bytes(raw)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match=r"cannot read the model .*gone"):
+        TabularSynthesizer.load(tmp_path / "gone")
+
+
+@settings(max_examples=150)
+@given(st.integers(40, len(VALID) - 1), st.integers(0, 255))
+def test_a_forged_byte_gives_a_model_that_samples_or_a_refusal(place, byte):
+    frame = bytearray(VALID)
+    frame[place] = byte
+
+    try:
+        model = from_bytes(sealed(bytes(frame[40:])))
+    except ModelFileError:
+        return
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        table, places = model.labeled(3, 0, None)
+    assert table.n_rows == len(places) == 3

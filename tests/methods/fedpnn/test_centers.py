@@ -1,0 +1,455 @@
+"""Nothing that leaves a party stands for few records: centers, classes, cells of a column."""
+
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors import FedPNNClassifier
+from fedneighbors.errors import DataError
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedpnn._centers import (
+    cells_left_out,
+    merge_small,
+    release_centers,
+    without_few_cells,
+    without_few_told,
+)
+from fedneighbors.methods.fedpnn._messages import (
+    CentersReply,
+    CentersRequest,
+    ConstantsReply,
+    MomentsReply,
+    MomentsRequest,
+    SelectionReply,
+    frame_bytes,
+)
+from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._scaling import (
+    class_moments,
+    column_constants,
+    make_frame,
+    without_few_pairs,
+)
+from fedneighbors.methods.fedpnn.algorithm import CENTERS_PER_ROOT, chosen_threshold, evolve_rows
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
+from fedneighbors.tabular._schema import Schema
+
+
+def slowly_merged(centers, counts, min_count):
+    """Merge one at a time over plain lists."""
+    balls = [(list(c), list(n)) for c, n in zip(centers.tolist(), counts.tolist(), strict=True)]
+    while len(balls) > 1:
+        sizes = [sum(n) for _, n in balls]
+        small = sizes.index(min(sizes))
+        if sizes[small] >= min_count:
+            break
+        label = [n.index(max(n)) for _, n in balls]
+        same = [j for j in range(len(balls)) if j != small and label[j] == label[small]]
+        near = same or [j for j in range(len(balls)) if j != small]
+        gap = [math.dist(balls[j][0], balls[small][0]) for j in near]
+        into = near[gap.index(min(gap))]
+        share = sizes[small] / (sizes[small] + sizes[into])
+        moved = [a + (b - a) * share for a, b in zip(balls[into][0], balls[small][0], strict=True)]
+        added = [a + b for a, b in zip(balls[into][1], balls[small][1], strict=True)]
+        balls[into] = moved, added
+        del balls[small]
+    return balls
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 9))
+def test_merging_is_that_of_a_plain_loop(seed, n, min_count):
+    rng = np.random.default_rng(seed)
+    centers = rng.integers(-9, 10, (n, 2)) + rng.random((n, 2))
+    counts = rng.integers(0, 4, (n, 3))
+    counts[np.arange(n), rng.integers(0, 3, n)] += 1
+
+    merged, added, into = merge_small(centers, counts, min_count=min_count)
+
+    expected = slowly_merged(centers, counts, min_count)
+    assert added.tolist() == [n for _, n in expected]
+    np.testing.assert_allclose(merged, [c for c, _ in expected], rtol=1e-12)
+    assert (added.sum(axis=1) >= min_count).all() or len(added) == 1
+    sums = [counts[into == j].sum(axis=0).tolist() for j in range(len(merged))]
+    assert sums == added.tolist()
+
+
+def test_merging_leaves_its_input_alone():
+    centers, counts = np.arange(6.0).reshape(3, 2), np.ones((3, 1), np.int64)
+
+    merge_small(centers, counts, min_count=2)
+
+    assert centers.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert counts.tolist() == [[1], [1], [1]]
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 300])
+def test_a_chosen_threshold_leaves_few_centers_and_a_lower_one_leaves_more(n):
+    points = np.random.default_rng(n).normal(size=(n, 3))
+    most = CENTERS_PER_ROOT * math.sqrt(n)
+
+    threshold = chosen_threshold(points, factor=2.0)
+
+    def n_centers(at):
+        labels = np.zeros(n, np.int64)
+        return len(evolve_rows(points, labels, 1, threshold=at, factor=2.0).centers)
+
+    assert n_centers(threshold) <= most
+    assert n <= most or n_centers(threshold * 0.8) > most
+
+
+def test_rows_that_are_all_the_same_are_one_center():
+    found = release_centers(
+        np.ones((9, 2)), np.zeros(9, np.int64), 1,
+        threshold=None, factor=2.0, classwise=True, min_count=5,
+    )  # fmt: skip
+
+    assert found.centers.tolist() == [[1, 1]]
+    assert found.counts.tolist() == [[9]]
+
+
+@pytest.mark.parametrize("classwise", [True, False])
+def test_rows_of_classes_that_are_told_are_all_counted(classwise):
+    rng = np.random.default_rng(5)
+    labels = np.repeat([0, 1, 2], [30, 3, 20])
+
+    found = release_centers(
+        rng.normal(size=(53, 2)), labels, 4,
+        threshold=0.3, factor=2.0, classwise=classwise, min_count=5,
+    )  # fmt: skip
+
+    assert found.counts.sum() == 50
+    assert not found.counts[:, [1, 3]].any()
+    assert found.silent.tolist() == [False, True, False, True]
+    if classwise:
+        assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
+        assert ((found.counts > 0).sum(axis=1) == 1).all()
+
+
+def test_a_release_says_how_exposed_single_records_are():
+    points = np.array([[0.0], [0.01], [0.02], [5.0], [9.0], [9.01]])
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    how = {"threshold": 0.1, "factor": 2.0, "classwise": True}
+
+    merged = release_centers(points, labels, 2, min_count=3, **how).exposure
+    bare = release_centers(points, labels, 2, min_count=1, **how).exposure
+
+    assert (merged.n_clusters, merged.n_single, merged.n_small) == (2, 1, 1)
+    assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
+    assert merged.largest_risk == 0.25
+    assert (bare.n_clusters, bare.n_single, bare.n_centers, bare.fewest) == (3, 1, 3, 1)
+    assert "stand for 4 records or more" in str(merged)
+    assert "2 records of rare classes are withheld" in str(merged)
+
+
+def test_a_party_that_sends_nothing_says_so():
+    none = release_centers(
+        np.zeros((3, 1)), np.zeros(3, np.int64), 1,
+        threshold=None, factor=2.0, classwise=True, min_count=5,
+    ).exposure  # fmt: skip
+
+    assert (none.n_centers, none.fewest, none.largest_risk, none.n_withheld) == (0, 0, 0.0, 3)
+    assert str(none).startswith("Nothing is sent")
+
+
+def test_centers_are_the_means_of_records_unless_they_are_to_lie_where_they_came():
+    rng = np.random.default_rng(3)
+    points, labels = rng.normal(size=(40, 2)), np.zeros(40, np.int64)
+    how = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
+
+    means = release_centers(points, labels, 1, **how)
+    evolved = release_centers(points, labels, 1, means=False, **how)
+
+    grown = evolve_rows(points, labels, 1, threshold=0.5, factor=2.0)
+    assert evolved.centers.tolist() == grown.centers.tolist()
+    expected = [points[grown.rows == j].mean(axis=0) for j in range(len(grown.centers))]
+    np.testing.assert_allclose(means.centers, expected, rtol=1e-12)
+    assert means.counts.tolist() == evolved.counts.tolist() == grown.counts.tolist()
+
+
+def test_counts_do_not_tell_of_few_records_of_a_class():
+    rng = np.random.default_rng(4)
+    labels = np.repeat([0, 1], [40, 6])
+
+    found = release_centers(
+        rng.normal(size=(46, 2)), labels, 2,
+        threshold=0.6, factor=2.0, classwise=False, min_count=5,
+    )  # fmt: skip
+
+    assert ((found.counts == 0) | (found.counts >= 5)).all()
+    assert found.counts.sum() == 46
+
+
+QUANTUM = 1 << 16
+KINDS = [
+    {"n_features_to_select": 3},
+    {"normalize": "minmax", "metric": None, "classwise": False},
+    {"frame": "local", "metric": None, "n_features_to_select": 3},
+]
+
+
+class Wire:
+    """A party whose requests and replies are written down."""
+
+    def __init__(self, party):
+        self.name, self.accepts = party.name, party.accepts
+        self._party, self.asked, self.sent = party, [], []
+
+    def answer(self, request):
+        self.asked.append(request)
+        self.sent.append(self._party.answer(request))
+        return self.sent[-1]
+
+    def only(self, kind):
+        (reply,) = (reply for reply in self.sent if isinstance(reply, kind))
+        return reply
+
+
+def usual_party(seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(80, 4))
+    x[rng.random(x.shape) < 0.3] = np.nan
+    return FedPNNParty("usual", x, np.arange(80) % 2, min_count=2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(KINDS),
+    st.integers(2, 8),
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+)
+def test_rows_of_rare_classes_change_no_bit_of_anything_that_leaves(seed, kind, min_count, sizes):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    x = rng.normal(size=(len(y), 4)) + y[:, None]
+    x[rng.random(x.shape) < 0.2] = np.nan
+    enough = (np.bincount(y) >= min_count)[y]
+    whole = Wire(FedPNNParty("rare", x, y, min_count=2))
+    rest = FedPNNParty("rare", x[enough], y[enough], min_count=2)
+
+    model = run(
+        coordinate(FedPNNSettings(**kind, min_count=min_count)), [whole, usual_party()]
+    ).result
+
+    announced = np.unique(np.append(y[enough], [0, 1])).tolist()
+    assert list(model.classes) == announced
+    assert whole.only(Schema).labels == tuple(np.unique(y[enough]).tolist())
+    for request, reply in zip(whole.asked, whole.sent, strict=True):
+        assert encode(rest.answer(request)) == encode(reply)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
+def test_no_number_that_leaves_tells_of_few_missing_or_few_known_cells(
+    seed, min_count, share, n_classes
+):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, 60)
+    x = rng.normal(size=(60, 4)) * 9
+    x[rng.random(x.shape) < share * rng.random(4)] = np.nan
+    odd = Wire(FedPNNParty("odd", x, y, min_count=min_count))
+
+    plan = FedPNNSettings(n_features_to_select=3, min_count=min_count)
+    model = run(coordinate(plan), [odd, usual_party(seed)]).result
+
+    frame, n = model.frame, model.frame.n_features
+    rows = np.bincount(y, minlength=len(model.classes))
+    rows[rows < min_count] = 0
+
+    def many(counts):
+        return ((counts == 0) | (counts >= min_count)).all()
+
+    gone = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(rows))])
+    known = np.array([(~np.isnan(x[y == k])).sum(axis=0) for k in range(len(rows))])
+    told_gone = np.where(gone < min_count, 0, gone)
+    gone = np.where(known < min_count, rows[:, None], told_gone * (rows > 0)[:, None])
+    kept = slice(None) if model.selection is None else model.selection.columns
+
+    sums, constants, moments = map(odd.only, (SelectionReply, ConstantsReply, MomentsReply))
+    assert many(sums.counts)
+    assert many(rows[:, None] - sums.counts)
+    assert many(constants.sizes)
+    assert constants.n_missing.tolist() == gone.sum(axis=0)[kept].tolist()  # told by moments too
+    told = moments.sums[:, n:] / QUANTUM
+    assert many(told)
+    assert many(rows[:, None] - told)
+    together = moments.products[n:, n:] / QUANTUM**2
+    assert many(together)
+    among = ~np.eye(len(together), dtype=bool)
+    assert (together[among] % min_count == 0).all()
+    assert many(odd.only(CentersReply).counts)
+    assert len(frame.indicators) + (len(frame.pooled) > 0) == len(together)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
+def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, min_count, share):
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1], [12, 30])
+    x = rng.normal(size=(42, 3))
+    x[rng.random(x.shape) < 0.1 + 0.8 * share] = np.nan
+    for label in (0, 1):
+        few = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
+        x[y == label, 0] = np.nan
+        x[few, 0] = rng.normal(size=len(few))
+    other = x.copy()
+    other[:, 0] = np.nan
+    constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
+    frame = make_frame("quantile", [constants], min_count=min_count)
+
+    replies = [
+        FedPNNParty("p", table, y, min_count=2).answer(
+            MomentsRequest(frame_bytes(frame), (0, 1), min_count)
+        )
+        for table in (x, other)
+    ]
+
+    assert replies[0] == replies[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_products_are_those_of_pairs_that_many_rows_say_something_of(seed, min_count):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(20, 3)) * 2
+    x[rng.random(x.shape) < rng.random(3)] = np.nan
+    known = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
+    frame = make_frame("quantile", [known], min_count=1)
+    frame = type(frame)(
+        frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
+    )
+    points, base = frame.apply(x), frame.nothing_known()
+    says = np.hstack([~np.isnan(x), points[:, 3:] > 0])
+    moments = class_moments(points, np.zeros(20, np.int64), 1)
+
+    found = without_few_pairs(moments, points, base, says, n_columns=3, min_count=min_count)
+
+    whole = np.rint(points * QUANTUM).astype(np.int64)
+    rest = np.rint(base * QUANTUM).astype(np.int64)
+    for a in range(5):
+        for b in range(5):
+            both = says[:, a] & says[:, b]
+            product = sum(
+                int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
+                for u, v, p, q in zip(
+                    whole[:, a], whole[:, b], [rest[a]] * 20, [rest[b]] * 20, strict=True
+                )
+            )
+            if a >= 3 and b >= 3 and a != b:
+                n = int(both.sum()) if both.sum() >= min_count else 0
+                product = min_count * round(n / min_count) * QUANTUM**2
+            if a == b and a >= 3:
+                product = int(both.sum()) * QUANTUM**2
+            assert found.products[a, b] == product
+    assert (found.sums == moments.sums).all()
+
+
+def test_centers_tell_nothing_of_a_cell_that_few_of_their_records_have():
+    rng = np.random.default_rng(2)
+    group = np.arange(40) % 5
+    x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
+    x[:5, 1] = rng.normal(size=5)  # one cell in each group, enough in the class
+    y = np.zeros(40, np.int64)
+    frame = make_frame("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
+    request = CentersRequest(
+        frame_bytes(frame), "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
+    )
+
+    found = FedPNNParty("p", x, y).answer(request)
+
+    assert found.counts[:, 0].tolist() == [8] * 5
+    assert found.centers[:, 1].tolist() == [frame.fill[1]] * 5
+    assert found.centers[:, 2].tolist() == [1.0] * 5  # all of them lack the cell, as far as told
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
+def test_cells_are_left_out_in_their_order_until_they_are_many(seed, min_count, share):
+    gone = np.random.default_rng(seed).random((12, 5)) < share
+
+    out = cells_left_out(gone, min_count=min_count)
+
+    for column in range(5):
+        expected = gone[:, column].tolist()
+        if 0 < sum(expected) < min_count:
+            for row in range(12):
+                if sum(expected) < min_count:
+                    expected[row] = True
+        if 12 - sum(expected) < min_count:
+            expected = [True] * 12
+        assert out[:, column].tolist() == expected
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
+def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, share):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([0, 2], [min_count, 15])
+    gone = rng.random((len(labels), 4)) < share
+    x = np.where(gone, np.nan, 1.0)
+
+    kept = without_few_cells(x, labels, min_count=min_count)
+    even = without_few_told(gone.astype(float), labels, min_count=min_count)
+
+    for label in (0, 2):
+        for column in range(4):
+            own = gone[labels == label, column]
+            few_known = (~own).sum() < min_count
+            few_gone = own.sum() < min_count
+            found = np.isnan(kept[labels == label, column])
+            assert found.tolist() == (own | few_known).tolist()
+            expected = np.zeros(len(own)) if few_gone else np.ones(len(own)) if few_known else own
+            assert even[labels == label, column].tolist() == expected.tolist()
+
+
+def test_complete_tables_and_a_least_count_of_one_hold_nothing_back():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(30, 4))
+    labels = np.repeat([0, 1], 15)
+    holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
+
+    assert (without_few_cells(x, labels, min_count=9) == x).all()
+    assert np.array_equal(without_few_cells(holes, labels, min_count=1), holes, equal_nan=True)
+    assert not cells_left_out(np.isnan(x), min_count=9).any()
+    assert (cells_left_out(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
+
+
+def test_a_class_that_no_party_has_enough_of_is_left_out_and_said_so():
+    rng = np.random.default_rng(4)
+    y = np.array(["common", "other"] * 20 + ["rare"] * 8)
+    owner = np.arange(48) % 2
+    x = rng.normal(size=(48, 3)) + (y == "other")[:, None] * 3
+
+    with pytest.warns(UserWarning, match=r"no party has min_count=5 rows of classes \['rare'\]"):
+        found = FedPNNClassifier().fit(x, y, parties=owner)
+    named = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
+
+    assert found.classes_.tolist() == ["common", "other"]
+    assert named.classes_.tolist() == ["common", "other", "rare"]
+    assert not named.predict_proba(x)[:, 2].any()
+    assert (found.centers_ == named.centers_).all()
+    assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
+    assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
+    with pytest.raises(ValueError, match="name all labels"):
+        FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
+
+
+def test_one_class_of_enough_rows_is_an_error_that_says_what_to_do():
+    y = np.repeat([0, 1], [20, 4])
+
+    with pytest.raises(DataError, match="got one class 0; add rows of another class, or lower"):
+        FedPNNClassifier().fit(np.arange(24.0)[:, None], y)
+
+
+def test_every_reply_of_the_protocol_is_looked_at_here():
+    sent = {request.reply.__name__ for request in FedPNNParty.accepts}
+
+    assert sent == {
+        "Schema", "SelectionReply", "ConstantsReply", "MomentsReply", "CentersReply", "Receipt",
+    }  # fmt: skip
+    assert [field.name for field in fields(Schema)] == [
+        "feature_names", "kinds", "label_name", "label_kind", "labels",
+    ]  # fmt: skip

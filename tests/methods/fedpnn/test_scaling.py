@@ -1,0 +1,222 @@
+"""Scaled columns and metric are those of all rows together, to the last bit."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtri
+
+from fedneighbors.methods.fedpnn._scaling import (
+    FARTHEST,
+    ClassMoments,
+    Constants,
+    class_moments,
+    column_constants,
+    covariance_within,
+    make_frame,
+    supervised_metric,
+)
+
+
+def columns(seed, n=300, missing=0.1):
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=n), rng.lognormal(size=n), rng.integers(0, 4, n)])
+    x[rng.random(x.shape) < missing] = np.nan
+    return x
+
+
+@given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20))
+def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_count):
+    x = columns(seed, n=int(np.random.default_rng(seed).integers(0, 60)))
+
+    found = column_constants(x, n_knots=n_knots, min_count=min_count)
+
+    for j in range(3):
+        values = np.sort(x[~np.isnan(x[:, j]), j])
+        sizes = found.sizes[j][found.sizes[j] > 0]
+        few = len(x) - len(values) if len(x) - len(values) < min_count else 0
+        assert sizes.sum() == (len(values) + few if len(values) >= min_count else 0)
+        assert (sizes >= min_count).all()
+        if len(sizes):
+            sizes[0] -= few
+        ends = np.concatenate([[0], sizes.cumsum()])
+        means = [np.clip(values[a:b].mean(), values[a], values[b - 1]) for a, b in pairwise(ends)]
+        assert found.knots[j, : len(sizes)].tolist() == means
+        assert np.isnan(found.knots[j, len(sizes) :]).all()
+
+
+def test_normal_scores_are_those_of_the_ranks():
+    x = np.arange(100.0)[:, None]
+
+    frame = make_frame("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
+
+    scores = np.clip(ndtri((np.arange(100) + 0.5) / 100), -FARTHEST, FARTHEST)
+    np.testing.assert_allclose(frame.apply(x)[:, 0], scores, rtol=1e-12)
+    assert frame.apply(np.array([[-50.0], [500.0]]))[:, 0].tolist() == [scores[0], scores[-1]]
+
+
+@pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_frame_of_many_parties_is_much_as_that_of_all_rows(kind, seed):
+    x = columns(seed)
+    owner = np.random.default_rng(seed).integers(0, 3, len(x))
+    parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
+    whole = column_constants(x, n_knots=50, min_count=2)
+
+    apart, together = (make_frame(kind, some, min_count=2) for some in (parts, [whole]))
+    backwards = make_frame(kind, parts[::-1], min_count=2)
+
+    assert np.abs(apart.apply(x) - together.apply(x)).max() < 0.5
+    assert (apart.apply(x) == backwards.apply(x)).all()
+
+
+def test_missing_cells_count_as_the_median_and_are_told_where_there_are_many():
+    x = np.column_stack([np.arange(20.0), np.arange(20.0)])
+    x[:6, 0], x[:2, 1] = np.nan, np.nan
+
+    frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=3)], min_count=3)
+    points = frame.apply(x)
+
+    assert points.shape == (20, 3)
+    assert points[:, 2].tolist() == [1.0] * 6 + [0.0] * 14
+    assert np.abs(points[:6, 0]).max() < 0.1
+    assert not np.isnan(points).any()
+    assert frame.without_indicators().apply(x).shape == (20, 2)
+
+
+@pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
+def test_constant_and_empty_columns_are_points_too(kind):
+    x = np.column_stack([np.full(30, 7.0), np.full(30, np.nan), np.arange(30.0)])
+
+    frame = make_frame(kind, [column_constants(x, n_knots=5, min_count=5)], min_count=5)
+
+    assert np.isfinite(frame.apply(x)).all()
+    assert len(set(frame.apply(x)[:, 0])) == 1
+
+
+def test_a_column_that_no_party_may_tell_of_says_nothing():
+    nothing = np.zeros((1, 4), np.int64)
+    few = Constants(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
+
+    frame = make_frame("quantile", [few], min_count=5)
+
+    assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
+
+
+def test_columns_of_which_a_class_lacks_few_cells_share_one_coordinate():
+    labels = np.repeat([0, 1], 20)
+    x = np.tile(np.arange(40.0)[:, None], 4)
+    x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many of both classes
+    x[:9, 1] = np.nan  # none of the other class
+    x[:9, 2], x[20:22, 2] = np.nan, np.nan  # few of the other class
+    x[10:19, 3], x[39:, 3] = np.nan, np.nan
+    other = Constants(
+        np.full((4, 20), np.nan),
+        np.zeros((4, 20), np.int64),
+        np.zeros(4, np.int64),
+        np.ones(4, bool),
+    )
+
+    constants = column_constants(x, n_knots=20, min_count=5, labels=labels)
+    frame = make_frame("quantile", [other, constants], min_count=5)
+    points = frame.apply(x)
+
+    assert constants.told.tolist() == [True, True, False, False]
+    assert constants.n_missing.tolist() == [15, 9, 9, 9]
+    assert constants.sizes.sum(axis=1).tolist() == [25, 31, 31, 31]
+    assert frame.indicators.tolist() == [0, 1]
+    assert frame.pooled.tolist() == [2, 3]
+    assert points[:, 6].tolist() == np.isnan(x[:, 2:]).any(axis=1).astype(float).tolist()
+    assert frame.n_coordinates == points.shape[1] == 7
+
+
+def test_cells_that_few_of_a_class_have_are_missing_in_constants():
+    labels = np.repeat([0, 1], [20, 10])
+    x = np.arange(30.0)[:, None].copy()
+    x[22:] = np.nan  # two cells of the rarer class are left
+
+    constants = column_constants(x, n_knots=4, min_count=5, labels=labels)
+
+    assert constants.n_missing.tolist() == [10]
+    assert constants.sizes.sum() == 20
+    assert constants.knots[0].max() < 20
+
+
+def rows(seed, n=400, d=4):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) / 2 + y[:, None] * 0.3, y
+
+
+@given(st.integers(0, 99), st.integers(1, 6))
+def test_moments_of_parts_add_up_to_those_of_the_whole(seed, n_parts):
+    x, y = rows(seed, n=60)
+    owner = np.random.default_rng(seed).integers(0, n_parts, len(y))
+
+    whole = class_moments(x, y, 3)
+    parts = [class_moments(x[owner == k], y[owner == k], 3) for k in range(n_parts)]
+
+    for name in ("counts", "sums", "products"):
+        added = np.sum([getattr(part, name) for part in parts], axis=0)
+        assert (added == getattr(whole, name)).all()
+
+
+def test_products_are_those_of_whole_numbers():
+    x, y = rows(0, n=40_000)
+    quanta = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
+
+    found = class_moments(x, y, 3)
+
+    assert (found.products == quanta.T @ quanta).all()
+    assert (found.sums == [quanta[y == c].sum(axis=0) for c in range(3)]).all()
+    assert found.counts.tolist() == np.bincount(y).tolist()
+
+
+def test_values_beyond_eight_count_as_eight():
+    moments = class_moments(np.array([[1e300, -np.inf]]), np.array([0]), 1)
+
+    assert moments.sums.tolist() == [[8 << 16, -8 << 16]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_covariance_is_that_within_classes(seed):
+    x, y = rows(seed)
+
+    means, within = covariance_within(class_moments(x, y, 3))
+
+    expected = sum((y == c).mean() * np.cov(x[y == c].T, bias=True) for c in range(3))
+    np.testing.assert_allclose(means, [x[y == c].mean(axis=0) for c in range(3)], atol=1e-4)
+    np.testing.assert_allclose(within, expected, atol=1e-4)
+
+
+def test_without_ridge_and_boost_rows_are_white_within_classes():
+    x, y = rows(1)
+
+    metric = supervised_metric(class_moments(x, y, 3), ridge=1e-9, boost=1.0)
+
+    _, within = covariance_within(class_moments(x @ metric, y, 3))
+    np.testing.assert_allclose(within, np.eye(4), atol=1e-3)
+
+
+def test_only_directions_between_means_are_stretched():
+    x, y = rows(2)
+    moments = class_moments(x, y, 3)
+
+    plain, boosted = (supervised_metric(moments, ridge=0.1, boost=b) for b in (1.0, 3.0))
+
+    means, _ = covariance_within(moments)
+    apart = means - means.mean(axis=0)
+    np.testing.assert_allclose(apart @ boosted, 3 * apart @ plain, atol=1e-8)
+    values = np.linalg.svd(np.linalg.solve(plain, boosted), compute_uv=False)
+    np.testing.assert_allclose(values, [3, 3, 1, 1], atol=1e-6)
+
+
+def test_one_class_and_constant_coordinates_have_a_metric():
+    one = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
+
+    metric = supervised_metric(one, ridge=0.03, boost=3.0)
+
+    assert isinstance(one, ClassMoments)
+    assert np.isfinite(metric).all()

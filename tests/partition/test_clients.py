@@ -1,0 +1,283 @@
+import datetime as dt
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.errors import PartitionError
+from fedneighbors.partition import (
+    by_time,
+    groups,
+    ordered_roles,
+    permute_labels,
+    row_roles,
+    shift_features,
+    unseen_parties,
+)
+
+PARTIES = np.array([f"p{i % 7}" for i in range(210)])
+LABELS = np.arange(210) % 10
+
+
+def test_groups_differ_by_one_party_at_most_and_keep_parties_whole():
+    group = groups(PARTIES, 3, seed=0)
+
+    each = {name: set(group[name == PARTIES]) for name in np.unique(PARTIES)}
+    assert all(len(found) == 1 for found in each.values())
+    sizes = np.bincount([found.pop() for found in each.values()])
+    assert sorted(sizes) == [2, 2, 3]
+
+
+def test_the_first_group_keeps_its_labels_and_others_swap_theirs_one_for_one():
+    group = groups(PARTIES, 4, seed=5)
+
+    shifted = permute_labels(LABELS, PARTIES, n_groups=4, seed=5)
+
+    assert (shifted[group == 0] == LABELS[group == 0]).all()
+    for number in range(1, 4):
+        pairs = set(zip(LABELS[group == number], shifted[group == number], strict=True))
+        assert len(pairs) == len({b for _, b in pairs}) == 10
+        assert any(a != b for a, b in pairs)
+
+
+def test_text_labels_stay_text():
+    shifted = permute_labels(np.array(["a", "b"] * 4), ["x", "y"] * 4, n_groups=2, seed=1)
+
+    assert set(shifted) <= {"a", "b"}
+
+
+def test_columns_move_by_the_same_for_all_parties_of_a_group():
+    x = np.random.default_rng(0).normal(size=(210, 3))
+    group = groups(PARTIES, 3, seed=2)
+
+    moved = shift_features(x, PARTIES, n_groups=3, size=2.0, seed=2) - x
+
+    assert (moved[group == 0] == 0).all()
+    for number in (1, 2):
+        assert np.ptp(moved[group == number], axis=0).max() < 1e-9
+        assert abs(moved[group == number][0]).min() > 0
+
+
+def test_images_are_turned_by_quarters():
+    images = np.arange(210 * 9).reshape(210, 1, 3, 3)
+    group = groups(PARTIES, 4, seed=2)
+
+    turned = shift_features(images, PARTIES, n_groups=4, seed=2)
+
+    for row in range(210):
+        assert (turned[row, 0] == np.rot90(images[row, 0], group[row])).all()
+
+
+def test_images_that_cannot_be_turned_are_refused():
+    with pytest.raises(ValueError, match="square images"):
+        shift_features(np.zeros((210, 3, 4)), PARTIES, n_groups=2, seed=0)
+    with pytest.raises(ValueError, match="at most 4 groups"):
+        shift_features(np.zeros((210, 3, 3)), PARTIES, n_groups=5, seed=0)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 30))
+def test_parties_are_stretches_of_time(times, n_parties):
+    if n_parties > len(times):
+        with pytest.raises(PartitionError):
+            by_time(times, n_parties)
+        return
+
+    parties = by_time(times, n_parties)
+
+    when = np.array(times)
+    sizes = []
+    for number in range(n_parties):
+        own = when[parties == f"party-{number}"]
+        later = when[parties == f"party-{number + 1}"]
+        sizes.append(len(own))
+        assert not len(later) or own.max() <= later.min()
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [2, 1.0, np.nan],
+        [1, 2, None],
+        ["b", "a", ""],
+        ["b", "a", None],
+        np.array(["2020-02-01", "2020-01-01", "NaT"], "datetime64[D]"),
+        np.array(["2020-02-01", "2020-01-01", "NaT"], "datetime64[ns]"),
+    ],
+    ids=["NaN", "None", "empty text", "None among text", "no day", "no nanosecond"],
+)
+def test_a_missing_time_is_refused_with_its_row(times):
+    with pytest.raises(ValueError, match="the time is missing in 1 rows, first in row 2"):
+        by_time(times, 1)
+
+
+def test_times_that_have_no_order_are_refused():
+    with pytest.raises(TypeError, match="times that can be put in order"):
+        by_time([1, dt.date(2020, 1, 1)], 1)
+    with pytest.raises(ValueError, match=r"a time for each row, got shape \(1, 2\)"):
+        by_time([[1, 2]], 1)
+
+
+@pytest.mark.parametrize("size", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(210, 3), (210, 3, 3)], ids=["table", "images"])
+def test_a_shift_of_no_finite_size_is_refused(size, shape):
+    with pytest.raises(ValueError, match="a finite size of the shifts"):
+        shift_features(np.ones(shape), PARTIES, n_groups=2, size=size, seed=0)
+
+
+@pytest.mark.parametrize("shape", [(210,), (209, 3), (211, 3, 3), ()])
+def test_features_of_another_shape_are_refused_with_it(shape):
+    with pytest.raises(ValueError, match=re.escape(f"got shape {shape}")):
+        shift_features(np.ones(shape), PARTIES, n_groups=2, seed=0)
+
+
+def test_a_column_with_a_missing_cell_is_not_moved_to_nothing():
+    x = np.ones((210, 2))
+    x[7, 1] = np.nan
+
+    with pytest.raises(ValueError, match="expected finite columns"):
+        shift_features(x, PARTIES, n_groups=2, seed=0)
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(0, 10), st.data())
+def test_rows_that_share_label_and_party_share_their_new_label(parties, seed, data):
+    n_groups = data.draw(st.integers(1, len(set(parties))))
+    n_rows = len(parties)
+    y = data.draw(st.lists(st.integers(-3, 3), min_size=n_rows, max_size=n_rows))
+
+    shifted = permute_labels(y, parties, n_groups=n_groups, seed=seed).tolist()
+
+    meant = set(zip(parties, y, shifted, strict=True))
+    assert len(meant) == len({(party, label) for party, label, _ in meant})
+    assert len(meant) == len({(party, new) for party, _, new in meant})
+    assert set(shifted) <= set(y)
+
+
+def test_labels_are_one_for_each_row():
+    with pytest.raises(ValueError, match="expected 210 labels, one for each row"):
+        permute_labels(LABELS[:9], PARTIES, n_groups=2, seed=0)
+
+
+def test_more_groups_than_parties_are_refused():
+    with pytest.raises(ValueError, match="1 to 7 groups of parties, got 8"):
+        groups(PARTIES, 8, seed=0)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=80),
+    st.sampled_from([0.0, 0.1, 0.25, 0.4]),
+    st.sampled_from([0.0, 0.2, 0.5]),
+)
+def test_every_row_is_for_one_thing_and_every_party_can_train(parties, validation, test):
+    roles = row_roles(parties, validation=validation, test=test, seed=1)
+
+    together = roles.train.astype(int) + roles.validation + roles.test
+    assert (together == 1).all()
+    for party in set(parties):
+        own = np.array(parties) == party
+        n = own.sum()
+        assert roles.train[own].any()
+        assert roles.test[own].sum() == min(int(test * n + 0.5), n - 1)
+        held = roles.test[own].sum() + roles.validation[own].sum()
+        assert held == max(min(int((validation + test) * n + 0.5), n - 1), roles.test[own].sum())
+
+
+def test_the_same_seed_gives_the_same_roles():
+    parties = ["a"] * 20
+
+    once, again, other = (row_roles(parties, seed=seed).test.tolist() for seed in (1, 1, 2))
+
+    assert once == again != other
+
+
+NO_NUMBERS = [float("nan"), float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("validation", "test"),
+    [
+        (0.5, 0.5),
+        (-0.1, 0.2),
+        (0.0, 1.0),
+        *((share, 0.2) for share in NO_NUMBERS),
+        *((0.2, share) for share in NO_NUMBERS),
+    ],
+)
+def test_shares_are_numbers_that_leave_rows_to_train_on(validation, test):
+    with pytest.raises(ValueError, match="leave rows to train on"):
+        row_roles(["a"], validation=validation, test=test, seed=0)
+    with pytest.raises(ValueError, match="leave rows to train on"):
+        ordered_roles(["a"], validation=validation, test=test)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, *NO_NUMBERS])
+def test_a_share_of_parties_is_a_number_below_one(share):
+    with pytest.raises(ValueError, match="share of parties"):
+        unseen_parties(["a", "b"], share, seed=0)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=60),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 10),
+)
+def test_unseen_parties_are_some_of_all_each_once(parties, share, seed):
+    unseen = unseen_parties(parties, share, seed=seed)
+
+    names = {str(party) for party in parties}
+    assert list(unseen) == sorted(set(unseen))
+    assert set(unseen) < names
+    assert len(unseen) == min(int(share * len(names) + 0.5), len(names) - 1)
+
+
+def test_roles_and_unseen_parties_want_the_party_of_each_row():
+    table = [["a"], ["b"]]
+
+    for refused in (
+        lambda: row_roles(table, seed=0),
+        lambda: ordered_roles(table),
+        lambda: unseen_parties(table, 0.5, seed=0),
+    ):
+        with pytest.raises(ValueError, match="the party of each row"):
+            refused()
+
+
+def test_a_share_of_parties_comes_later_and_one_is_always_seen():
+    parties = [f"p{i}" for i in range(10)] * 3
+
+    assert len(unseen_parties(parties, 0.2, seed=0)) == 2
+    assert unseen_parties(["only"] * 4, 0.9, seed=0) == ()
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=60),
+    st.sampled_from([0.0, 0.2, 0.4]),
+    st.sampled_from([0.0, 0.2, 0.5]),
+    st.integers(0, 4),
+)
+def test_what_comes_later_is_tested_and_a_gap_lies_between(parties, validation, test, gap):
+    drawn = row_roles(parties, validation=validation, test=test, seed=1)
+
+    roles = ordered_roles(parties, validation=validation, test=test, gap=gap)
+
+    for party in set(parties):
+        own = np.flatnonzero(np.array(parties) == party)
+        n_test, n_validation = drawn.test[own].sum(), drawn.validation[own].sum()
+        kinds = ["train"] * (len(own) - n_test - n_validation)
+        kinds += ["validation"] * n_validation + ["test"] * n_test
+        for begin, (one, next_one) in enumerate(pairwise(list(kinds))):
+            if one != next_one:
+                for place in range(max(begin + 1 - gap, 0), begin + 1):
+                    kinds[place] = "nothing"
+        assert [kind == "train" for kind in kinds] == roles.train[own].tolist()
+        assert [kind == "validation" for kind in kinds] == roles.validation[own].tolist()
+        assert [kind == "test" for kind in kinds] == roles.test[own].tolist()
+
+
+@pytest.mark.parametrize("gap", [-1, 1.5, *NO_NUMBERS])
+def test_a_gap_is_a_whole_number_from_zero_up(gap):
+    with pytest.raises(ValueError, match="gap of 0 rows or more"):
+        ordered_roles(["a"], gap=gap)

@@ -1,0 +1,98 @@
+"""Numbers as people read them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.reports._formatting import cells, number, size, span
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (999, "999 B"),
+        (999.6, "1 kB"),
+        (1_000, "1 kB"),
+        (1_638_400, "1.64 MB"),
+        (999_600, "1 MB"),
+        (2.5e9, "2.5 GB"),
+        (-1500, "\N{MINUS SIGN}1.5 kB"),
+        (math.nan, "n/a"),
+    ],
+)
+def test_bytes_are_told_in_the_unit_that_fits(n_bytes, text):
+    assert size(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (1e-6, "1 µs"),
+        (0.9996e-3, "1 ms"),
+        (0.25, "250 ms"),
+        (0.9999, "1 s"),
+        (59.96, "60 s"),
+        (120, "120 s"),
+        (3599.7, "1 h 0 min"),
+        (90_000, "25 h 0 min"),
+        (math.inf, "∞ s"),
+    ],
+)
+def test_seconds_are_told_in_the_unit_that_fits(seconds, text):
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1797, "1797"),
+        (12_345, "12,345"),
+        (0.98765, "0.9877"),
+        (-2.5, "\N{MINUS SIGN}2.5"),
+        (1e-9, "1×10⁻⁹"),  # noqa: RUF001 - the sign of multiplication
+        (-math.inf, "\N{MINUS SIGN}∞"),
+    ],
+)
+def test_numbers_have_few_digits(value, text):
+    assert number(value) == text
+
+
+def test_a_column_of_shares_is_aligned_by_its_decimals():
+    assert cells("accuracy", [0.9, 0.87654, 0.5]) == ["0.9000", "0.8765", "0.5000"]
+
+
+def test_a_column_shows_no_more_decimals_than_its_values_have():
+    assert cells("error", [0.021, 0.008]) == ["0.021", "0.008"]
+    assert cells("mean", [2.0, 3.0]) == ["2", "3"]
+
+
+def test_a_column_of_very_different_sizes_keeps_the_digits_of_each():
+    assert cells("loss", [1000.0, 0.0012345]) == ["1,000", "0.001234"]
+
+
+def test_units_follow_the_name_of_the_column():
+    assert cells("upload_bytes", [1500]) == ["1.5 kB"]
+    assert cells("fit_s", [0.5]) == ["500 ms"]
+    assert cells("classes", [1500]) == ["1500"]
+
+
+@given(values=st.lists(scalars, max_size=5), column=st.sampled_from(["a", "bytes", "wall_s"]))
+def test_every_scalar_has_a_text(values, column):
+    texts = cells(column, values)
+
+    assert len(texts) == len(values)
+    assert all(isinstance(text, str) for text in texts)
+
+
+def test_an_integer_too_large_for_a_float_has_a_text():
+    assert cells("bytes", [10**400]) == [str(10**400)]

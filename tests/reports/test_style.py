@@ -1,0 +1,21 @@
+"""Ticks say where they stand."""
+
+import pytest
+
+from fedneighbors.reports._style import Ticks
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0.8, 0.825, 0.85], ["0.800", "0.825", "0.850"]),
+        ([0.5, 1.0, 1.5], ["0.5", "1.0", "1.5"]),
+        ([0, 2.5, 5], ["0.0", "2.5", "5.0"]),
+        ([0.1, 0.30000000000000004, 0.5], ["0.1", "0.3", "0.5"]),
+        ([0.0025, 0.005], ["0.0025", "0.0050"]),
+        ([-10, 0, 10], ["\N{MINUS SIGN}10", "0", "10"]),
+        ([1000, 3500], ["1,000", "3,500"]),
+    ],
+)
+def test_a_tick_has_as_many_digits_as_the_step_between_ticks(values, labels):
+    assert Ticks("accuracy", log=False).format_ticks(values) == labels
