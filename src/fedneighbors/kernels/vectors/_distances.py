@@ -120,14 +120,7 @@ def square_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    _check(x, query, positions)
-    if positions is None:
-        out = np.empty(len(x))
-        _all_squares(x, query, out)
-    else:
-        out = np.empty(len(positions))
-        _some_squares(x, query, positions, out)
-    return out
+    return _sums(_all_squares, _some_squares, x, query, positions)
 
 
 def absolute_sums(
@@ -156,27 +149,28 @@ def absolute_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    _check(x, query, positions)
-    if positions is None:
-        out = np.empty(len(x))
-        _all_absolutes(x, query, out)
-    else:
-        out = np.empty(len(positions))
-        _some_absolutes(x, query, positions, out)
-    return out
+    return _sums(_all_absolutes, _some_absolutes, x, query, positions)
 
 
-def _check(
-    x: npt.NDArray[np.floating[Any]], query: Floats, positions: npt.NDArray[np.int64] | None
-) -> None:
+def _sums(
+    all_rows: Any,
+    some_rows: Any,
+    x: npt.NDArray[np.floating[Any]],
+    query: Floats,
+    positions: npt.NDArray[np.int64] | None,
+) -> Floats:
+    """Check the arguments and run the loop over all rows or over some."""
     if query.shape != x.shape[1:]:
         raise ValueError(f"expected a query of shape {x.shape[1:]}, got {query.shape}")
-    if (
-        positions is not None
-        and len(positions)
-        and not (positions.min() >= 0 and positions.max() < len(x))
-    ):
+    if positions is None:
+        out = np.empty(len(x))
+        all_rows(x, query, out)
+        return out
+    if len(positions) and not (positions.min() >= 0 and positions.max() < len(x)):
         raise ValueError(f"expected positions from 0 to {len(x) - 1}, got one outside")
+    out = np.empty(len(positions))
+    some_rows(x, query, positions, out)
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,12 @@ import numpy as np
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.fedknn.metrics._points import Measure
-from fedneighbors.methods.fedknn.metrics._sessions import Found, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    Found,
+    check_radius,
+    check_step,
+    checked_ranks,
+)
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
 
 Find = Callable[[int], Integers]
@@ -93,8 +98,7 @@ class ApproximateSession:
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        if k < 0 or math.isnan(cutoff):
-            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
+        check_step(k, cutoff)
         wanted = min(int(self._given.sum()) + k, len(self._ranks))
         found = self._find(wanted) if wanted else np.empty(0, np.int64)
         found = found[~self._given[found]]
@@ -111,8 +115,7 @@ class ApproximateSession:
 
     def count(self, radius: float) -> int:
         """Return how many objects lie within ``radius``: exactly, by computing all distances."""
-        if math.isnan(radius):
-            raise ValueError("expected a radius, got NaN")
+        check_radius(radius)
         return int((self._distances(np.arange(len(self._ranks))) <= radius).sum())
 
     def _distances(self, positions: Integers) -> Floats:

@@ -15,7 +15,7 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels.graph_edit._bounds import table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
-from fedneighbors.methods.fedknn.metrics._sessions import Found, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, checked_ranks, end_of
 
 _Int32s = npt.NDArray[np.int32]
 _MOST = np.iinfo(np.uint16).max
@@ -255,9 +255,8 @@ class _GraphSession:
         return self.bounds()  # counts of each graph against those of the query
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
-        if k < 0 or math.isnan(cutoff):
-            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
-        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        check_step(k, cutoff)
+        end = end_of(deadline_s)
         chosen: list[Integers] = [np.empty(0, np.int64)]
         n_left, in_time = k, True
         while n_left > 0 and in_time and self._enter(cutoff):

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession
+from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius
 
 # Squares of differences below 2**501 stay finite, and so do sums of up to 2**21 of them.
 MAX_MAGNITUDE = 2.0**500
@@ -135,7 +135,7 @@ class ScanSession(BrowsingSession):
 
     def count(self, radius: float) -> int:
         """Return how many objects lie within a distance of ``radius``."""
-        _expect_radius(radius)
+        check_radius(radius)
         self._complete()
         return self._n_verified_within(radius)
 
@@ -200,7 +200,7 @@ class TreeSession(ScanSession):
 
     def count(self, radius: float) -> int:
         """Return how many lie within ``radius``; only those in doubt are verified."""
-        _expect_radius(radius)
+        check_radius(radius)
         if self.n_verified == self._n_objects:
             return self._n_verified_within(radius)
         reach = self._scale.reach(radius)
@@ -268,7 +268,7 @@ class BoundedSession(ScanSession):
 
     def count(self, radius: float) -> int:
         """Return how many lie within ``radius``; those whose bound does are verified."""
-        _expect_radius(radius)
+        check_radius(radius)
         near = np.flatnonzero(self._own_bounds() <= radius)
         self._verify(near, self._frontier)
         return self._n_verified_within(radius)
@@ -304,8 +304,3 @@ class BoundedSession(ScanSession):
             near = np.flatnonzero(bounds <= np.partition(bounds, n - 1)[n - 1])
         # A longer order begins with the shorter one: positions break ties in both.
         self._order = near[np.argsort(bounds[near], kind="stable")]
-
-
-def _expect_radius(radius: float) -> None:
-    if math.isnan(radius):
-        raise ValueError("expected a radius, got NaN")

@@ -153,6 +153,23 @@ def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
     return array.astype(np.int64)
 
 
+def check_step(k: int, cutoff: float) -> None:
+    """Refuse a negative number of objects, and a cutoff that is not a number."""
+    if k < 0 or math.isnan(cutoff):
+        raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
+
+
+def check_radius(radius: float) -> None:
+    """Refuse a radius that is not a number."""
+    if math.isnan(radius):
+        raise ValueError("expected a radius, got NaN")
+
+
+def end_of(deadline_s: float | None) -> float:
+    """Return the monotonic time of a deadline, infinite for none."""
+    return math.inf if deadline_s is None else time.monotonic() + deadline_s
+
+
 class Pool:
     """Objects of known distance on their way out.
 
@@ -317,9 +334,8 @@ class BrowsingSession(ABC):
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        if k < 0 or math.isnan(cutoff):
-            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
-        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        check_step(k, cutoff)
+        end = end_of(deadline_s)
         late = False
         while not late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff):
             self._widen(k, cutoff)

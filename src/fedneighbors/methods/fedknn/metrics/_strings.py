@@ -21,7 +21,7 @@ from fedneighbors.kernels.edit._bands import (
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
 from fedneighbors.kernels.edit._slices import Slices, cut_slices, scan_slices
-from fedneighbors.methods.fedknn.metrics._sessions import Found
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end_of
 
 Codes = npt.NDArray[np.int32]
 
@@ -210,9 +210,8 @@ class StringSession:
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        if k < 0 or math.isnan(cutoff):
-            raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
-        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        check_step(k, cutoff)
+        end = end_of(deadline_s)
         limit = math.floor(min(max(cutoff, -1), self._largest))
         wanted = self._n_given + k
         complete = k == 0 or self._settle(wanted, limit, end)

@@ -292,42 +292,19 @@ class Chooser:
         # one after another each would see how long those before it had searched
         apart = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
-        return explained(
-            self._settings, costs, k, n_parties=self._n_parties, n_side_by_side=self._n_side_by_side
+        settings, n_parties = self._settings, self._n_parties
+        plan = make_plan(
+            costs,
+            k,
+            candidates=_candidates(settings, n_parties, k),
+            n_side_by_side=self._n_side_by_side,
         )
-
-
-def explained(
-    settings: SearchSettings,
-    costs: Costs,
-    k: int,
-    *,
-    n_parties: int,
-    n_side_by_side: int | None = None,
-) -> Plan:
-    """Return a plan over all algorithms that settings allow, with the one that they would run.
-
-    Parameters
-    ----------
-    settings : SearchSettings
-        Of the search.
-    costs : Costs
-        What was measured.
-    k : int
-        Neighbours.
-    n_parties : int
-        Of the federation.
-    n_side_by_side : int, optional
-        How many parties can be at work at the same time; None for all.
-    """
-    candidates: dict[str, Candidate] = dict(_candidates(settings, n_parties, k))
-    plan = make_plan(costs, k, candidates=candidates, n_side_by_side=n_side_by_side)
-    if settings.algorithm != "auto":
-        return replace(plan, algorithm=settings.algorithm, why="it was asked for by name")
-    if settings.privacy is not None:
-        algorithm, why = public_choice(settings, n_parties, k)
-        return replace(plan, algorithm=algorithm, why=why)
-    return plan
+        if settings.algorithm != "auto":
+            return replace(plan, algorithm=settings.algorithm, why="it was asked for by name")
+        if settings.privacy is not None:
+            algorithm, why = public_choice(settings, n_parties, k)
+            return replace(plan, algorithm=algorithm, why=why)
+        return plan
 
 
 def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
