@@ -83,6 +83,14 @@ class NearestReply:
         if len(set(self.ids)) < len(self.ids):
             raise ValueError("an object comes twice")
 
+    def require_number(self, count: int) -> None:
+        """Refuse more objects than ``count``, or fewer of a provider that has more."""
+        n = len(self.ids)
+        if n > count:
+            raise ValueError(f"{n} objects came, {count} were asked for")
+        if n < count and not self.exhausted:
+            raise ValueError(f"{n} of {count} objects came, and more are left")
+
 
 @message
 class NearestRequest:
@@ -101,10 +109,7 @@ class NearestRequest:
 
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse more objects than were asked for, or fewer of a provider that has more."""
-        if len(reply.ids) > self.count:
-            raise ValueError(f"{len(reply.ids)} objects came, {self.count} were asked for")
-        if len(reply.ids) < self.count and not reply.exhausted:
-            raise ValueError(f"{len(reply.ids)} of {self.count} objects came, and more are left")
+        reply.require_number(self.count)
         if self.cutoff is not None and (reply.distances > self.cutoff).any():
             raise ValueError(f"an object lies beyond the cutoff of {self.cutoff}")
 

@@ -93,13 +93,7 @@ class PaddedNearestRequest:
 
     def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse a reply of another size, or one that does not hold what was asked for."""
-        found = unpad_nearest(reply, self.k)
-        if len(found.ids) > int(self.count[0]):
-            raise ValueError(f"{len(found.ids)} objects came, {int(self.count[0])} were asked for")
-        if len(found.ids) < int(self.count[0]) and not found.exhausted:
-            raise ValueError(
-                f"{len(found.ids)} of {int(self.count[0])} objects came, and more are left"
-            )
+        unpad_nearest(reply, self.k).require_number(int(self.count[0]))
 
 
 def _require_shape(k: int, grid_s: float) -> None:
