@@ -12,8 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import Connected, connected
+from fedneighbors.federation._inprocess import Connected, Link, connected
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (

@@ -25,7 +25,7 @@ from fedneighbors.privacy._guarantees import (
     Sensitivity,
     exact,
 )
-from fedneighbors.privacy.ledger._entries import Terms
+from fedneighbors.privacy.ledger._books import Terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 
