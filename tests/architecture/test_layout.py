@@ -3,6 +3,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,7 @@ def public_functions(kernel):
     return [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
 
 
+@cache
 def compiled_behind_a_check():
     """Kernel files whose functions only another one calls; they are tested through it."""
     inside = set().union(*map(functions_used, KERNELS.values()))

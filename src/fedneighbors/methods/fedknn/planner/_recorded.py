@@ -62,14 +62,14 @@ class Recorded:
     ----------
     spent_s : float
         Seconds of search that the real provider would have spent so far.
-    n_given : int
+    n_verified : int
         Objects that it has returned so far.
     """
 
     def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
         self.name = name
         self.spent_s = 0.0
-        self.n_given = self.n_verified = 0
+        self.n_verified = 0
         self.exact = sampled.exact
         self._sampled = sampled
         self._searched_s = 0.0
@@ -105,11 +105,11 @@ class Recorded:
         deadline_s: float | None = None,  # noqa: ARG002 - a recording is never late
     ) -> Found:
         """Emit the next objects, as a session of the real provider would."""
-        first = self.n_given
+        first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
         self._search(last, reach=cutoff if last < first + k else None)
-        self.n_given = self.n_verified = last
+        self.n_verified = last
         return Found(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
