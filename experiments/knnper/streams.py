@@ -10,7 +10,7 @@ from experiments.knnper.scenes import Scene
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
-from fedneighbors.methods.knnper.memory._shares import weighed_anew
+from fedneighbors.methods.knnper.memory._drift import weighed_anew
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 TOLD = "told of the change"

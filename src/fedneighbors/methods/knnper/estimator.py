@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._membership import Classifying, Owners
 from fedneighbors.methods.knnper._settings import Metric
 from fedneighbors.methods.knnper.files._saving import Saved
 from fedneighbors.methods.knnper.personal._mixtures import Personal
-from fedneighbors.methods.knnper.private._spending import spending, spent_by
+from fedneighbors.methods.knnper.private._training import spending, spent_by
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord
 from fedneighbors.tabular._schema import label_array, reserved_labels
