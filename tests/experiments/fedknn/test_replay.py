@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.datasets.graphs import synthetic_graphs
-from experiments.fedknn.recording import RecordedMetric, Recorder
-from experiments.fedknn.replay import Late, Leg, replay
+from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
+from experiments.fedknn.measurement.replay import Late, Leg, replay
 from fedneighbors.federation._inprocess import Link, run
 from fedneighbors.methods.fedknn._messages import NearestRequest
 from fedneighbors.methods.fedknn._provider import Provider

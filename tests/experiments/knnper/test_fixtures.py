@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.knnper.bank import EmbeddingBank
+from experiments.knnper.fixtures import EmbeddingBank
 from fedneighbors.errors import DataError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from experiments.knnper.crowds import Crowd
+from experiments.knnper.federations import Crowd
 from fedneighbors import baselines as rivals
 from fedneighbors.baselines._base import Rival
 from fedneighbors.errors import PartyRefused

@@ -1,4 +1,4 @@
-"""Named runs of FedKNN, each of which returns a record."""
+"""All algorithms on the same queries: what each costs."""
 
 import time
 from collections.abc import Sequence
@@ -8,29 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.fedknn import breakdown, budgets, costs, sweeps, targets, validation
-from experiments.harness import Study
 from fedneighbors.methods.fedknn._settings import ALGORITHMS
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.records import RunRecord, Table, environment
-
-EXPERIMENTS: dict[str, Study] = {
-    study.name: study
-    for study in (
-        sweeps.NEIGHBORS,
-        sweeps.PROVIDERS,
-        budgets.STUDY,
-        sweeps.LOCAL_COST,
-        breakdown.LATENCY,
-        breakdown.BREAKDOWN,
-        sweeps.SCALABILITY,
-        sweeps.ABLATION,
-        costs.STUDY,
-        targets.STUDY,
-        validation.STUDY,
-    )
-}
-"""The experiments of the paper by name."""
 
 
 def compare(

@@ -5,15 +5,14 @@ and experiments that ask the same share what was measured.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from experiments.fedknn.cells import Cell, Place
-from experiments.fedknn.collections import Collection, load_collection
-from experiments.fedknn.journal import Journal
-from experiments.fedknn.trials import Trial
-from experiments.harness import run_each
+from experiments.fedknn.measurement.cells import Cell, Place
+from experiments.fedknn.measurement.collections import Collection, load_collection
+from experiments.fedknn.measurement.trials import Trial
+from experiments.harness import Journal, run_each
 from fedneighbors._typing import Progress, silent
 
 
@@ -72,7 +71,7 @@ class Measuring:
 
 def measure(tasks: Sequence[Task], how: Measuring) -> list[Trial]:
     """Return a trial of every algorithm, k and query of every task."""
-    Journal(how.journal, how.seed).mend()
+    Journal(how.journal).mend()
     jobs = [
         (task, how.seed, number, how.journal) for task in tasks for number in range(task.n_queries)
     ]
@@ -88,12 +87,33 @@ def _label(task: Task, _seed: int, number: int, _journal: Path | None) -> str:
 def _measured(task: Task, seed: int, number: int, journal: Path | None) -> list[Trial]:
     collection = _part(task.collection, task.n_objects, seed)
     row = collection.queries(task.n_queries, seed=seed)[number]
-    book = Journal(journal, seed)
-    known = book.of_query(task, row, len(collection.objects))
+    book = Journal(journal)
+    known = known_trials(book, task, row, n_objects=len(collection.objects), seed=seed)
     asked = _asked(task)
     if all(each in known for each in asked):
         return [known[each] for each in asked]
-    return _of_query(_ready(task, seed), row, task, known, book)
+    return _of_query(_ready(task, seed), row, task, known, book, seed=seed)
+
+
+def known_trials(
+    book: Journal, task: Task, row: int, *, n_objects: int, seed: int
+) -> dict[tuple[int, str], Trial]:
+    """Return the trials of a query in a journal that a task wants, by neighbors and algorithm.
+
+    Raises
+    ------
+    RecordError
+        If a line of the journal is no trial.
+    """
+    wanted = (task.collection, task.place.split, n_objects, task.place.n_parties, row)
+    return {
+        (trial.k, trial.algorithm): trial
+        for trial in book.outcomes([seed], decode=lambda held: Trial(**held))
+        if trial.k in task.ks
+        and trial.algorithm in task.algorithms
+        and trial.limit_s == task.limit_s
+        and wanted == (trial.collection, trial.split, trial.n_objects, trial.n_parties, trial.query)
+    }
 
 
 @lru_cache(maxsize=1)
@@ -121,7 +141,13 @@ def _ready(task: Task, seed: int) -> Cell:
 
 
 def _of_query(
-    cell: Cell, row: int, task: Task, known: Mapping[tuple[int, str], Trial], book: Journal
+    cell: Cell,
+    row: int,
+    task: Task,
+    known: Mapping[tuple[int, str], Trial],
+    book: Journal,
+    *,
+    seed: int,
 ) -> list[Trial]:
     """Measure one query; a search that cannot be in time is not begun.
 
@@ -144,7 +170,7 @@ def _of_query(
         if trial.late:
             late.add(algorithm)
         if (k, algorithm) not in known:
-            book.add(trial)
+            book.add([seed], asdict(trial))
         found.append(trial)
     return found
 

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from experiments.fedknn.trials import Trial
+from experiments.fedknn.measurement.trials import Trial
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.knnper import bootstrap
-from experiments.knnper.bootstrap import (
+from experiments import bootstrap
+from experiments.bootstrap import (
     accuracy_interval,
     clustered_interval,
     mean_interval,

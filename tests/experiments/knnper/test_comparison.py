@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from experiments.knnper.catalog import EXPERIMENTS
-from experiments.knnper.contest import OURS, PAPER, RIVALS, STARTED, contest
-from experiments.knnper.crowds import CROWDS, Scope, crowd, roles
+from experiments.catalog import find_study
+from experiments.knnper.comparison import OURS, PAPER, RIVALS, STARTED, contest
+from experiments.knnper.federations import CROWDS, Scope, crowd, roles
 from fedneighbors.methods.knnper import KNNPerClassifier
 
 SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
@@ -90,7 +90,7 @@ def test_the_paper_s_mixture_is_that_of_an_estimator_of_its_own():
 
 
 def test_the_tables_name_every_method():
-    record = EXPERIMENTS["knnper.claims"].run(quick=True)
+    record = find_study("knnper.claims").run(quick=True)
 
     tables = {table.name: table for table in record.tables}
     for who in ("seen", "unseen"):
@@ -115,7 +115,7 @@ def test_roles_speak_in_windows_that_do_not_overlap():
 
 
 def test_next_characters_are_told_by_the_pool_and_what_it_must_not_fall_behind():
-    record = EXPERIMENTS["knnper.shakespeare"].run(quick=True)
+    record = find_study("knnper.shakespeare").run(quick=True)
 
     seen, unseen, _ = record.tables
     assert [row[1] for row in seen.rows] == [*STARTED, "Ditto", "FedRep", PAPER, OURS]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.flynn.privacy_curves import (
+from experiments.flynn.privacy.curves import (
     Key,
     Mean,
     Means,
@@ -12,8 +12,8 @@ from experiments.flynn.privacy_curves import (
     means,
     picks_chapter,
 )
-from experiments.flynn.privacy_releases import Setting
-from experiments.flynn.privacy_sets import (
+from experiments.flynn.privacy.releases import Setting
+from experiments.flynn.privacy.sets import (
     CENTRAL,
     DEFAULT_PICKS,
     DEFAULTS,

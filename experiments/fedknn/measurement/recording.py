@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fedknn.replay import Late
+from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn._sessions import Found, Index, Metric, Session
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.flynn.privacy_sets import (
+from experiments.flynn.privacy.sets import (
     CENTRAL,
     DEFAULT_PICKS,
     EXACT,

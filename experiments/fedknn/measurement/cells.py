@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.fedknn.collections import Collection
-from experiments.fedknn.contenders import Boundless, Question, contender
-from experiments.fedknn.deadlines import replay_apart
-from experiments.fedknn.recording import RecordedMetric, Recorder
-from experiments.fedknn.replay import Course, replay
-from experiments.fedknn.trials import BYTES_PER_S, Trial
+from experiments.fedknn.measurement.collections import Collection
+from experiments.fedknn.measurement.contenders import Boundless, Question, contender
+from experiments.fedknn.measurement.deadlines import replay_apart
+from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
+from experiments.fedknn.measurement.replay import Course, replay
+from experiments.fedknn.measurement.trials import BYTES_PER_S, Trial
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._messages import BoundRequest, FinishRequest

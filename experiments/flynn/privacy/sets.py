@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.datasets.synthetic import synthetic_private
-from experiments.flynn.privacy_releases import (
+from experiments.flynn.privacy.releases import (
     Setting,
     exact_model,
     hash_set,
