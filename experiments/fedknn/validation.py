@@ -11,7 +11,7 @@ from experiments.fedknn.measurement.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
 from fedneighbors.federation._inprocess import Link, connected
-from fedneighbors.methods.fedknn._answers import farewell
+from fedneighbors.methods.fedknn.protocol import farewell
 from fedneighbors.records import Scalar, Table
 
 ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")

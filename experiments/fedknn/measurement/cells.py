@@ -16,11 +16,11 @@ from experiments.fedknn.measurement.replay import Course, replay
 from experiments.fedknn.measurement.trials import BYTES_PER_S, Trial
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._roles import Party
-from fedneighbors.methods.fedknn._messages import BoundRequest, FinishRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
-from fedneighbors.methods.fedknn._sessions import Index, Metric
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric
+from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest
 from fedneighbors.partition import quantity_skew
 
 SPLITS = {"uniform": 0.0, "skewed": 0.6}

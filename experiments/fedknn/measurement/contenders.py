@@ -9,11 +9,10 @@ import numpy as np
 
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, Party
-from fedneighbors.methods.fedknn._answers import Answer
-from fedneighbors.methods.fedknn._messages import BoundReply, BoundRequest
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import NoiseOf, dann_star
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import Answer, BoundReply, BoundRequest, baseline, dann
 
 DELTA = "1e-6"
 """Of DANN* where its answers are always exact."""

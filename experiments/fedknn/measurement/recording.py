@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn._sessions import Found, Index, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import Found, Index, Metric, Session
 
 _MOST_BETWEEN_LOOKS_S = 1.0
 

@@ -17,7 +17,7 @@ from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._loop import Delivery, Exchange, FrameTransport, run_rounds
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, Party, serve
-from fedneighbors.methods.fedknn._answers import Answer
+from fedneighbors.methods.fedknn.protocol import Answer
 
 
 class Late(Exception):  # noqa: N818 - says what became of a search

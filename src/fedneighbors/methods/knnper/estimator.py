@@ -21,6 +21,8 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
+NOT_COVERED = "memories, and what a client predicts from its own"
+
 
 class KNNPerClassifier(
     Compressing,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import square_sums
 
 _BLOCK = 1 << 22
 """Most products that are held at once: 32 MiB."""

@@ -28,8 +28,6 @@ from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import Label
 from fedneighbors.tabular._threads import one_thread
 
-NOT_COVERED = "memories, and what a client predicts from its own"
-
 
 def federated_privately(
     asked: Any,

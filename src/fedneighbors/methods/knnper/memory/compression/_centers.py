@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import RebuildNeeded
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import square_sums
 from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
 from fedneighbors.methods.knnper.memory.compression._codes import (
     Bytes,
