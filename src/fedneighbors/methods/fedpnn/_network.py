@@ -24,7 +24,7 @@ MAX_SCORED = 2_000
 """Rows that choose a smoothing, at most: evenly spaced ones of a larger table."""
 
 
-class DensityClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
     """Base of classifiers by the logarithms of the classes' probabilities."""
 
     classes_: npt.NDArray[Any]
@@ -55,7 +55,7 @@ class DensityClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return np.asarray(self.classes_[logs.argmax(axis=1)])
 
 
-class ProbabilisticNeuralNetwork(DensityClassifier):
+class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Classifier by the mean kernel of each class's patterns, computed in logarithms.
 
     Every row of training is a pattern neuron, so that centers of clusters with the classes they

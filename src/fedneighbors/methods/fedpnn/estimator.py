@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -90,7 +91,7 @@ def dealt(
     return np.array([f"client {number + 1}" for number in place[~kept] % share]), kept
 
 
-class FedPNNClassifier(DensityClassifier):
+class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Probabilistic network over evolving clusters, which parties make in one round of centers.
 
     Every party clusters its rows in one pass and sends the centers; clustered once more, they are
