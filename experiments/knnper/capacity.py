@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.contest import OURS, PAPER, entrants, scored
-from experiments.knnper.crowds import Crowd, Scope, crowd
-from experiments.knnper.scenes import HIDDEN, Scene, scene, seen_through, trained
+from experiments.harness import Findings, Study, run_each
+from experiments.knnper.comparison import OURS, PAPER, entrants, scored
+from experiments.knnper.federations import Crowd, Scope, crowd
+from experiments.knnper.fixtures import HIDDEN, Scene, scene, seen_through, trained
 from experiments.knnper.sweeps import (
     DRAWN,
     Point,

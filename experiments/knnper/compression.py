@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.crowds import Scope, crowd
-from experiments.knnper.scenes import Scene, seen_through, trained
+from experiments.harness import Findings, Study, run_each
+from experiments.knnper.federations import Scope, crowd
+from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, half
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._datastore import Datastore

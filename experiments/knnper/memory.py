@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from experiments.bootstrap import ENDS, clustered_interval
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import ENDS, clustered_interval
-from experiments.knnper.crowds import Scope
-from experiments.knnper.scenes import Scene, scene
+from experiments.knnper.federations import Scope
+from experiments.knnper.fixtures import Scene, scene
 from experiments.knnper.sweeps import (
     Answer,
     Point,

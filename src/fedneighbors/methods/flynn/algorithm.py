@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.kernels._exactsum import exact_moments
-from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
-from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
+from fedneighbors.kernels.flyhash._winners import winners
 from fedneighbors.kernels.flyhash._wiring import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._moments import blocks

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import square_sums
 
 _BLOCK = 1 << 22
 """Most products that are held at once: 32 MiB."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import square_sums
 from fedneighbors.methods.knnper.memory._neighbors import Neighbors, nearest, refuse_infinite
 
 Search = Literal["auto", "own", "faiss"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._rowdistance import square_sums
+from fedneighbors.kernels.vectors._distances import square_sums
 
 MOST_STEPS = 25
 
