@@ -18,9 +18,12 @@ from experiments.knnper.sweeps import DRAWN, half
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
-from fedneighbors.methods.knnper.memory.compression._eightbit import EightBitCodec
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore
+from fedneighbors.methods.knnper.memory.compression._codes import EightBitCodec
+from fedneighbors.methods.knnper.memory.compression._kinds import (
+    CodedDatastore,
+    Memory,
+    new_datastore,
+)
 from fedneighbors.methods.knnper.memory.compression._product import (
     Bits,
     ProductCodec,

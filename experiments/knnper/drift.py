@@ -13,7 +13,7 @@ from experiments.knnper.fixtures import Scene, scene
 from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
-from fedneighbors.methods.knnper.memory._shares import weighed_anew
+from fedneighbors.methods.knnper.memory._drift import weighed_anew
 from fedneighbors.records import Figure, Scalar, Table
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

@@ -31,7 +31,7 @@ AUTHORS_VARIANT: Mapping[str, Mapping[float, float]] = {
 
 
 class Key(NamedTuple):
-    """What a mean is of; see :class:`~.privacy_sets.Point`."""
+    """What a mean is of; see :class:`~experiments.flynn.privacy.sets.Point`."""
 
     data: str
     setting: str

@@ -5,9 +5,9 @@ the classes, and the model on which it chooses its mixture. It is told these aga
 it gave before. The file is gone once the client has its own part of the model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,53 @@ from fedneighbors.methods.knnper._messages import (
     SchemaRequest,
     TrainRequest,
 )
-from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.files._clients import read_settings, settings_parts
 from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import OWN, Model
+from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 from fedneighbors.tabular._ownership import one_thread
-from fedneighbors.tabular._schema import Agreed, describe
+from fedneighbors.tabular._schema import Agreed, Schema, describe
+
+
+@message
+class OpeningRequest:
+    """Asks what a client's rows look like, before anything is said of what is trained."""
+
+    reply: ClassVar[type] = Schema
+
+
+@message
+class PlanRequest:
+    """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
+
+    ``network`` are the words of a :class:`~.networks.blueprint.Blueprint`.
+    """
+
+    network: str
+    layout: str
+    memory: Mapping[str, str | int | float | bool | None]
+
+    reply: ClassVar[type] = Schema
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, layout: str, settings: MemorySettings) -> "PlanRequest":
+        """Return the plan of a network and of the memories that are built on it."""
+        return cls(blueprint.words, layout, settings_parts(settings))
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Of the network; ValueError if there is none."""
+        return Blueprint.read(self.network)
+
+    @property
+    def settings(self) -> MemorySettings:
+        """Of the memories; ValueError if they are none."""
+        return read_settings(self.memory)
+
 
 MAGIC = b"FNKNODE1"
 

@@ -14,7 +14,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.files._clients import ClientParts, read_settings, settings_parts
 from fedneighbors.methods.knnper.files._model import MAGIC
-from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import sealed_model
 

@@ -24,7 +24,7 @@ from fedneighbors.methods.knnper.files._values import (
 )
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
-from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 
 Scalar = str | int | float | bool | None
 

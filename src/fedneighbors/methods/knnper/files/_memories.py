@@ -12,9 +12,13 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.files._values import n_classes_of, refuse_values
 from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
 from fedneighbors.methods.knnper.memory.compression._codes import Codec
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore, new_memory
+from fedneighbors.methods.knnper.memory.compression._kinds import (
+    CodedDatastore,
+    Memory,
+    new_datastore,
+    new_memory,
+)
 from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
 from fedneighbors.methods.knnper.memory.compression._prototypes import Prototypes

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._seen import as_tensor, with_rows
+from fedneighbors.methods.knnper._inputs import as_tensor, with_rows
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Layout, Network

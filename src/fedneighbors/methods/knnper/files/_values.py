@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import EXPERTS, Personal
-from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.personal._regression import (
     NUMBER_EXPERTS,
     PersonalNumbers,
