@@ -7,11 +7,11 @@ import numpy as np
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort, simulate
 from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
-from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.methods.knnper.targets._classes import CLASSES
 from fedneighbors.methods.knnper.targets._kind import Kind

@@ -24,8 +24,9 @@ from fedneighbors.methods.knnper._messages import (
     SchemaRequest,
     TrainRequest,
 )
+from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper.files._model import KNNPerModel
+from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Model
 from fedneighbors.neural._network import Network
@@ -170,7 +171,7 @@ class NodeParty:
                 seen=final.seen,
             ),
             settings=plan.settings,
-            clients={self.name: member.personal},
+            clients={self.name: ClientRecord.of(member.personal)},
         ).save(self._path)
         self._pending.unlink(missing_ok=True)
 
