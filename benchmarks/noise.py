@@ -15,15 +15,19 @@ import numpy as np
 
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy.noise._distributed import LaplaceShares
-from fedneighbors.privacy.noise._distributions import (
+from fedneighbors.privacy.noise._mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    opendp_gaussian,
+    opendp_laplace,
+)
+from fedneighbors.privacy.noise._samplers import (
     GaussianLaw,
     LaplaceLaw,
     Law,
     NegativeBinomialLaw,
+    table,
 )
-from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
-from fedneighbors.privacy.noise._opendp import opendp_gaussian, opendp_laplace
-from fedneighbors.privacy.noise._samplers import table
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
 N_OURS = 4_000_000

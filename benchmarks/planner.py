@@ -29,8 +29,7 @@ import numpy as np
 
 from fedneighbors.datasets._graph_files import read_graphs
 from fedneighbors.datasets._objects import read_objects
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import connected
+from fedneighbors.federation._inprocess import Link, connected
 from fedneighbors.methods.fedknn._answers import farewell
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query

@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_party import MaskedParty
-from fedneighbors.federation._masked_state import MemoryStore
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput
+from fedneighbors.federation._masking import MaskInput, MemoryStore
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import serve, total
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
@@ -99,7 +98,7 @@ def measure(counts, *, masked, gone=()):
         ]
     exchange = Timed(parties, gone)
     start = time.thread_time()
-    outcome = run_rounds(ask(), exchange, tuple(counts), sums=sums)
+    outcome = run_rounds(ask(), FrameTransport(exchange, tuple(counts)), sums=sums)
     spent = time.thread_time() - start
     stayed = [name for name in counts if name not in gone]
     return (

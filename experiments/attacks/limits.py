@@ -43,7 +43,7 @@ def largest_auc(guarantee: Guarantee) -> float:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> round(largest_auc(PureDP(1)), 4)
     0.7311
     """
@@ -83,7 +83,7 @@ def largest_hit_rate(guarantee: Guarantee, n_candidates: int) -> float:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> round(100 * largest_hit_rate(PureDP(1), 100), 3)  # times what blind guessing gets
     2.672
     """

@@ -14,7 +14,7 @@ from experiments.fedknn.deadlines import replay_apart
 from experiments.fedknn.recording import RecordedMetric, Recorder
 from experiments.fedknn.replay import Course, replay
 from experiments.fedknn.trials import BYTES_PER_S, Trial
-from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._messages import BoundRequest, FinishRequest
 from fedneighbors.methods.fedknn._provider import Provider

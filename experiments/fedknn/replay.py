@@ -6,16 +6,17 @@ that: in every exchange the slowest provider counts, with its way there and back
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._loop import run_rounds
-from fedneighbors.federation._roles import Ask, Coordinator, Party, serve
+from fedneighbors.federation._inprocess import Link
+from fedneighbors.federation._loop import Delivery, Exchange, FrameTransport, run_rounds
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Coordinator, Party, serve
 from fedneighbors.methods.fedknn._answers import Answer
 
 
@@ -147,6 +148,7 @@ def replay(
     by_name, clocks = {party.name: party for party in parties}, clocks or {}
     broker, whole, local = _Watch(), _Watch(), _Watch()
     legs: list[Leg] = []
+    asked: list[tuple[str, int]] = []
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         spent, answers = {}, {}
@@ -163,11 +165,9 @@ def replay(
         return answers, {}
 
     answer: Answer | None = None
-    names = tuple(by_name)
-    asked: list[tuple[str, int]] = []
+    transport = _Noted(exchange, tuple(by_name), asked)
     with whole, suppress(Late):
-        watched = _watched(coordinator, broker, lambda ask: asked.append(_wanted(ask, names)))
-        answer = run_rounds(watched, exchange, names).result
+        answer = run_rounds(coordinator, transport, watch=broker).result
     carrying_s = max(whole.spent_s - broker.spent_s - local.spent_s, 0.0)
     return Course(answer, tuple(legs), broker.spent_s, carrying_s)
 
@@ -176,26 +176,19 @@ def _so_far(seen: Clock, recorded: Clock | None) -> float:
     return seen.spent_s + (recorded.spent_s if recorded else 0.0)
 
 
-def _wanted(ask: Ask, names: tuple[str, ...]) -> tuple[str, int]:
-    """Return the kind of a request, and how many objects it asks for."""
-    requests: list[Any] = list(ask.for_parties(names).values())
-    return type(requests[0]).__name__, sum(int(np.sum(getattr(r, "count", 0))) for r in requests)
+class _Noted(FrameTransport):
+    """Transport that notes each request's kind and the objects that it asks for."""
 
+    def __init__(
+        self, exchange: Exchange, names: tuple[str, ...], asked: list[tuple[str, int]]
+    ) -> None:
+        super().__init__(exchange, names)
+        self._asked = asked
 
-def _watched(
-    coordinator: Coordinator[Answer], watch: _Watch, note: Callable[[Ask], None]
-) -> Coordinator[Answer]:
-    """Pass a coordinator through; note what it asks and watch the time that it takes itself."""
-    try:
-        with watch:
-            ask = next(coordinator)
-        while True:
-            note(ask)
-            replies = yield ask
-            with watch:
-                ask = coordinator.send(replies)
-    except StopIteration as stop:
-        answer: Answer = stop.value
-        return answer
-    finally:
-        coordinator.close()
+    def carry(
+        self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
+    ) -> Delivery:
+        """Note the requests and carry them."""
+        wanted = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
+        self._asked.append((type(next(iter(requests.values()))).__name__, wanted))
+        return super().carry(requests, reduce=reduce)

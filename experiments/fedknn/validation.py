@@ -10,8 +10,7 @@ from experiments.fedknn.contenders import contender
 from experiments.fedknn.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import connected
+from fedneighbors.federation._inprocess import Link, connected
 from fedneighbors.methods.fedknn._answers import farewell
 from fedneighbors.records import Scalar, Table
 

@@ -18,7 +18,7 @@ from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.datasets import load
 from fedneighbors.errors import PrivacyError
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
@@ -178,7 +178,9 @@ def _trained(x: Floats, y: Any, owners: Any, privacy: Privacy, seeds: list[int])
         def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
             return {name: serve(parties[name], frame) for name, frame in frames.items()}, {}
 
-        return run_rounds(coordinate_private(privacy), exchange, tuple(parties)).result
+        return run_rounds(
+            coordinate_private(privacy), FrameTransport(exchange, tuple(parties))
+        ).result
 
 
 def _jobs(

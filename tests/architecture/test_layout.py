@@ -48,6 +48,21 @@ def test_no_file_is_longer_than_one_sitting(folder):
     assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
 
 
+def test_one_loop_drives_every_coordinator():
+    """A coordinator is a generator; others, the Newton steps of a pool, are called ``steps``."""
+    driven = [
+        path.relative_to(ROOT).as_posix()
+        for path in [*sources(), *sorted((ROOT / "experiments").rglob("*.py"))]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "send"
+        and ast.unparse(node.func.value) != "steps"
+    ]
+
+    assert driven == ["src/fedneighbors/federation/_loop.py"]
+
+
 def test_no_file_or_folder_is_a_drawer():
     names = {part for path in sources() for part in path.relative_to(SOURCE).with_suffix("").parts}
 

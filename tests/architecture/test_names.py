@@ -29,6 +29,8 @@ def loaded_by(statement):
         "import fedneighbors",
         "import fedneighbors, fedneighbors.errors; dir(fedneighbors); fedneighbors.__version__",
         "import fedneighbors.federation._messages, fedneighbors.federation._roles",
+        "from fedneighbors.federation import message, run",
+        "from fedneighbors.privacy import Ledger, Privacy; import fedneighbors.secure_sum",
         "import fedneighbors.cli._main",
     ],
 )

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_party import MaskedParty
-from fedneighbors.federation._masked_state import MemoryStore
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Advert,
@@ -18,6 +17,7 @@ from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
+    MemoryStore,
     OpenSum,
     Revealed,
     SealedShares,
@@ -147,7 +147,9 @@ def one_sum(request=None):
 def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
     """Return the replies that a coordinator is given for one masked sum, and its rounds."""
     sums = MaskedSums(roster, threshold=threshold)
-    outcome = run_rounds(one_sum(request), wire, tuple(names or wire.parties), sums=sums)
+    outcome = run_rounds(
+        one_sum(request), FrameTransport(wire, tuple(names or wire.parties)), sums=sums
+    )
     return outcome.result, outcome.rounds
 
 

@@ -5,9 +5,8 @@ import pytest
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.privacy._configuration import privacy_from
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid

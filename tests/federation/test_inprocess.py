@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
-from fedneighbors.federation._connections import Threads
-from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._inprocess import Threads, run
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count

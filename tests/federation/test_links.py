@@ -11,8 +11,7 @@ from typing import ClassVar
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._inprocess import Link, connected, run
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import gather
 from tests.architecture.tree import ROOT

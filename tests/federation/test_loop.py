@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import (
     Ask,
@@ -57,7 +57,7 @@ class Watched:
 
 
 def test_result_and_rounds_come_back():
-    outcome = run_rounds(count(3), exchange_with(PARTIES), NAMES)
+    outcome = run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))
 
     assert outcome.result == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
     assert [(r.index, r.request, r.reduce) for r in outcome.rounds] == [
@@ -67,7 +67,7 @@ def test_result_and_rounds_come_back():
 
 
 def test_bytes_are_those_of_the_frames():
-    outcome = run_rounds(count(3), exchange_with(PARTIES), NAMES)
+    outcome = run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))
 
     names, counts = outcome.rounds
     assert names.download_bytes == dict.fromkeys(NAMES, len(encode(NameRequest("hello"))))
@@ -79,7 +79,7 @@ def test_bytes_are_those_of_the_frames():
 def test_coordinator_sees_only_the_sum_of_a_sum():
     watched = Watched([total(CountRequest(3)), gather(CountRequest(3))])
 
-    run_rounds(watched.steps(), exchange_with(PARTIES), NAMES)
+    run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
     summed, gathered = watched.seen
     assert summed == Replies({}, CountReply(4, np.array([1, 2, 1])), {})
@@ -90,7 +90,7 @@ def test_coordinator_sees_only_the_sum_of_a_sum():
 def test_named_parties_alone_are_asked_each_with_its_request():
     watched = Watched([gather({"bob": NameRequest("hi"), "ann": NameRequest("hey")})])
 
-    outcome = run_rounds(watched.steps(), exchange_with(PARTIES), NAMES)
+    outcome = run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
     assert watched.seen[0].each == {"ann": NameReply("hey ann"), "bob": NameReply("hi bob")}
     assert set(outcome.rounds[0].download_bytes) == {"ann", "bob"}
@@ -100,7 +100,11 @@ def test_missing_party_is_named_by_the_coordinator_and_by_the_record():
     records = []
 
     with pytest.raises(PartyMissing, match=r"'bob' \(asleep\)") as caught:
-        run_rounds(count(3), exchange_with(PARTIES, {"bob"}), NAMES, on_round=records.append)
+        run_rounds(
+            count(3),
+            FrameTransport(exchange_with(PARTIES, {"bob"}), NAMES),
+            on_round=records.append,
+        )
 
     assert caught.value.missing == {"bob": "asleep"}
     assert caught.value.during == "the counts"
@@ -112,7 +116,7 @@ def test_missing_party_is_named_by_the_coordinator_and_by_the_record():
 def test_sum_without_any_reply_has_no_total():
     watched = Watched([total(CountRequest(3))])
 
-    run_rounds(watched.steps(), exchange_with(PARTIES, set(NAMES)), NAMES)
+    run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES, set(NAMES)), NAMES))
 
     assert watched.seen[0].total is None
     assert set(watched.seen[0].missing) == set(NAMES)
@@ -122,7 +126,7 @@ def test_refusal_names_party_code_and_detail():
     parties = (PARTIES[0], Counter("bob", (1,), trouble="refuse"))
 
     with pytest.raises(PartyRefused, match=r"'bob' refused: a column is missing \(age\)") as caught:
-        run_rounds(count(3), exchange_with(parties), ("ann", "bob"))
+        run_rounds(count(3), FrameTransport(exchange_with(parties), ("ann", "bob")))
 
     assert (caught.value.party, caught.value.code) == ("bob", "a column is missing")
     assert caught.value.detail == "age"
@@ -132,7 +136,7 @@ def test_refusal_of_any_text_travels_short_and_printable():
     party = Counter("bob", (1,), trouble="ugly refusal")
 
     with pytest.raises(PartyRefused) as caught:
-        run_rounds(count(3), exchange_with([party]), ("bob",))
+        run_rounds(count(3), FrameTransport(exchange_with([party]), ("bob",)))
 
     assert caught.value.code == "a?b" * 33 + "a"
     assert caught.value.detail == "?[31m" + "c" * 395
@@ -148,20 +152,20 @@ def test_hostile_refusal_is_a_wire_error(code, detail):
         hostile = hostile.replace(field, b"s" + len(new).to_bytes(4, "little") + new.encode())
 
     with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) has"):
-        run_rounds(count(3), lambda frames: ({"ann": hostile}, {}), ("ann",))
+        run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
 
 
 def test_reply_of_another_type_is_a_wire_error_that_names_the_party():
     parties = (PARTIES[0], Impostor("bob", ()))
 
     with pytest.raises(WireError, match="party 'bob': unexpected message 'NameReply'"):
-        run_rounds(count(3), exchange_with(parties), ("ann", "bob"))
+        run_rounds(count(3), FrameTransport(exchange_with(parties), ("ann", "bob")))
 
 
 @pytest.mark.parametrize("frame", [b"", b"FNM", b"garbage", encode(NameReply("a")) + b"\0"])
 def test_reply_that_is_no_frame_is_a_wire_error_that_names_the_party(frame):
     with pytest.raises(WireError, match="party 'ann'"):
-        run_rounds(count(3), lambda frames: ({"ann": frame}, {}), ("ann",))
+        run_rounds(count(3), FrameTransport(lambda frames: ({"ann": frame}, {}), ("ann",)))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +212,7 @@ def test_asking_nobody_is_a_protocol_error(ask):
     watched = Watched([ask])
 
     with pytest.raises(ProtocolError, match="asks no party"):
-        run_rounds(watched.steps(), exchange_with(PARTIES), NAMES)
+        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
     assert watched.closed
 
@@ -217,7 +221,7 @@ def test_asking_a_stranger_is_a_protocol_error():
     watched = Watched([gather({"eve": NameRequest("hi"), "ann": NameRequest("hi")})])
 
     with pytest.raises(ProtocolError, match=r"do not take part: \['eve'\]"):
-        run_rounds(watched.steps(), exchange_with(PARTIES), NAMES)
+        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_asking_a_stranger_is_a_protocol_error():
 )
 def test_runtime_that_loses_or_invents_a_party_is_a_protocol_error(result):
     with pytest.raises(ProtocolError, match="lost a party"):
-        run_rounds(count(3), lambda frames: result, ("ann",))
+        run_rounds(count(3), FrameTransport(lambda frames: result, ("ann",)))
 
 
 def test_replies_that_do_not_add_up_are_a_protocol_error():
@@ -241,7 +245,10 @@ def test_replies_that_do_not_add_up_are_a_protocol_error():
 
     watched = Watched([total(CountRequest(3))])
     with pytest.raises(ProtocolError, match=r"CountReply\.counts of party 'bob'"):
-        run_rounds(watched.steps(), exchange_with([PARTIES[0], Short("bob", ())]), ("ann", "bob"))
+        run_rounds(
+            watched.steps(),
+            FrameTransport(exchange_with([PARTIES[0], Short("bob", ())]), ("ann", "bob")),
+        )
 
 
 @pytest.mark.parametrize("failure", [OSError("line cut"), KeyboardInterrupt()])
@@ -252,7 +259,7 @@ def test_coordinator_is_closed_when_the_exchange_fails(failure):
         raise failure
 
     with pytest.raises(type(failure)):
-        run_rounds(watched.steps(), exchange, NAMES)
+        run_rounds(watched.steps(), FrameTransport(exchange, NAMES))
 
     assert watched.closed
 
@@ -264,7 +271,7 @@ def test_stop_iteration_of_a_hook_does_not_end_the_run_as_if_it_were_done():
         raise StopIteration
 
     with pytest.raises(StopIteration):
-        run_rounds(watched.steps(), exchange_with(PARTIES), NAMES, on_round=hook)
+        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES), on_round=hook)
 
     assert watched.closed
 
@@ -279,8 +286,7 @@ def test_hook_fires_once_per_round_before_the_coordinator_goes_on():
 
     outcome = run_rounds(
         coordinator(),
-        exchange_with(PARTIES),
-        NAMES,
+        FrameTransport(exchange_with(PARTIES), NAMES),
         on_round=lambda record: events.append(record.index),
     )
 
@@ -293,7 +299,7 @@ def test_coordinator_without_rounds_returns_at_once():
         return "done"
         yield
 
-    outcome = run_rounds(coordinator(), exchange_with(PARTIES), NAMES)
+    outcome = run_rounds(coordinator(), FrameTransport(exchange_with(PARTIES), NAMES))
 
     assert (outcome.result, outcome.rounds) == ("done", ())
 
@@ -304,7 +310,7 @@ def test_error_of_the_coordinator_is_its_own():
         raise LookupError("of the coordinator")
 
     with pytest.raises(LookupError, match="of the coordinator"):
-        run_rounds(coordinator(), exchange_with(PARTIES), NAMES)
+        run_rounds(coordinator(), FrameTransport(exchange_with(PARTIES), NAMES))
 
 
 def test_one_request_for_all_is_encoded_once():
@@ -317,7 +323,7 @@ def test_one_request_for_all_is_encoded_once():
         frames_seen.append({id(frame) for frame in frames.values()})
         return exchange_with(PARTIES)(frames)
 
-    run_rounds(Watched([Ask(NameRequest("hi"), "gather")]).steps(), exchange, NAMES)
+    run_rounds(Watched([Ask(NameRequest("hi"), "gather")]).steps(), FrameTransport(exchange, NAMES))
 
     assert len(frames_seen[0]) == 1
 
@@ -325,7 +331,7 @@ def test_one_request_for_all_is_encoded_once():
 def test_each_round_is_logged_by_numbers_alone(caplog):
     caplog.set_level("INFO", "fedneighbors.federation")
 
-    run_rounds(count(3), exchange_with(PARTIES), NAMES)
+    run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))
 
     lines = [r.getMessage() for r in caplog.records]
     assert lines[0].startswith("round 0, NameRequest: 3 replies, 0 missing, ")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._masked_state import Opened
+from fedneighbors.federation._masked_party import Opened
 from fedneighbors.federation._masking import (
     Confirm,
     DealShares,

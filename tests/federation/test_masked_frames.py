@@ -4,12 +4,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, FederationError, WireError
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import OpenSum
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal, serve
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Refusal, add_up, serve
 from tests.federation.maskfleet import (
     REPLIES,
     REQUESTS,
@@ -71,7 +70,7 @@ def test_coordinator_takes_an_altered_reply_for_an_error_of_its_party(step, at, 
     done, reason = [], ""
     names = tuple(f"p{k}" for k in range(6))
     try:
-        outcome = run_rounds(one_sum(), exchange, names, sums=MaskedSums(roster))
+        outcome = run_rounds(one_sum(), FrameTransport(exchange, names), sums=MaskedSums(roster))
     except (AggregationError, WireError) as error:
         reason = str(error)
     if reason:

@@ -5,10 +5,15 @@ from threading import Barrier
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._masked_state import MOST_OPEN, FolderStore, MemoryStore
-from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
-from fedneighbors.federation._roles import Refuse
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._masking import (
+    MOST_OPEN,
+    FolderStore,
+    MaskInput,
+    MemoryStore,
+    OpenSum,
+    Unmask,
+)
+from fedneighbors.federation._roles import Refuse, add_up
 from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MOST_OPEN)]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Confirm,
@@ -15,8 +15,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import MaskedRound, Refuse, gather, total
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import MaskedRound, Refuse, add_up, gather, total
 from fedneighbors.secure_sum._shares import default_threshold
 from tests.federation.fleet import Counter, NameReply, count
 from tests.federation.maskfleet import (
@@ -183,7 +182,9 @@ def test_what_goes_only_into_masked_sums_is_refused_in_the_plain():
 
     for ask in asks:
         with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .NoisedRequest"):
-            run_rounds((x for x in [ask]), Wire(plain), tuple(p.name for p in plain))
+            run_rounds(
+                (x for x in [ask]), FrameTransport(Wire(plain), tuple(p.name for p in plain))
+            )
 
     assert [party.rounds for party in plain] == [[], [], []]
 
@@ -193,7 +194,9 @@ def test_a_party_behind_masks_refuses_a_coordinator_that_asks_in_the_plain(ask):
     masked, _ = enroll(holders(3))
 
     with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
-        run_rounds((x for x in [ask(ValuesRequest())]), Wire(masked), ("p0", "p1", "p2"))
+        run_rounds(
+            (x for x in [ask(ValuesRequest())]), FrameTransport(Wire(masked), ("p0", "p1", "p2"))
+        )
 
 
 def test_a_request_class_may_say_that_its_integers_are_seen_one_by_one():
@@ -202,7 +205,7 @@ def test_a_request_class_may_say_that_its_integers_are_seen_one_by_one():
     def one_by_one():
         return (yield gather(OpenRequest()))
 
-    outcome = run_rounds(one_by_one(), Wire(masked), ("p0", "p1", "p2"))
+    outcome = run_rounds(one_by_one(), FrameTransport(Wire(masked), ("p0", "p1", "p2")))
 
     assert sorted(outcome.result.each) == ["p0", "p1", "p2"]
 
@@ -335,7 +338,9 @@ def test_many_sums_follow_one_another():
         third = yield total(ValuesRequest(0))
         return [reply.total for reply in (first, second, third)]
 
-    outcome = run_rounds(thrice(), Wire(masked), ("p0", "p1", "p2"), sums=MaskedSums(roster))
+    outcome = run_rounds(
+        thrice(), FrameTransport(Wire(masked), ("p0", "p1", "p2")), sums=MaskedSums(roster)
+    )
 
     assert outcome.result == [add_up({p.name: p.answer(None) for p in holders(3)})] * 3
     assert [r.index for r in outcome.rounds] == list(range(12))

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._messages import TrainRequest
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.neural._architectures import cnn, lstm, mobilenet
 from fedneighbors.neural._network import Layout, Network, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order
@@ -83,7 +84,7 @@ def test_running_averages_are_averaged_over_clients_as_weights_are():
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, layout = [], parties[0].layout
 
-    simulate(training(parties, rounds=rounds, keep=stages.append), Cohort(parties))
+    run_rounds(training(parties, rounds=rounds, keep=stages.append), Cohort(parties))
 
     regime = replace(rounds.regime, learning_rate=rounds.learning_rate(0))
     request = TrainRequest(
@@ -110,7 +111,7 @@ def test_clients_behind_frames_drop_and_average_the_same_bit_for_bit():
     apart, together = members(averaging()), members(averaging())
 
     framed = run(training(apart), apart)
-    direct = simulate(training(together), Cohort(together))
+    direct = run_rounds(training(together), Cohort(together))
 
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.privacy.audit._campaign import audit_release
+from fedneighbors.privacy.audit._certificates import audit_release
 from fedneighbors.privacy.audit._enumeration import enumerate_law, exact_delta, exact_epsilon
 from fedneighbors.privacy.noise._top_picks import TopPicks
 from tests.privacy import planted

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from fedneighbors.errors import BudgetExceeded
 from fedneighbors.privacy._guarantees import ZCDP, PureDP
-from fedneighbors.privacy.ledger._entries import Terms
+from fedneighbors.privacy.ledger._books import Terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 N_IDS = 12  # that a process chooses from at a time: some are asked for again, by it or by others

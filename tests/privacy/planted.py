@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.audit._campaign import neighboring_pairs
+from fedneighbors.privacy.audit._certificates import neighboring_pairs
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace, NoisyTopK
 from fedneighbors.privacy.noise._top_picks import CellWeights, TopPicks

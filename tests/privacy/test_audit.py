@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
-from fedneighbors.privacy.audit._campaign import audit_release, neighboring_pairs
-from fedneighbors.privacy.audit._certificates import certified_epsilon, certified_rho
+from fedneighbors.privacy.audit._certificates import (
+    audit_release,
+    certified_epsilon,
+    certified_rho,
+    neighboring_pairs,
+)
 from fedneighbors.privacy.audit._enumeration import enumerate_law, exact_delta, exact_epsilon
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
 from fedneighbors.privacy.noise._top_picks import TopPicks

@@ -4,7 +4,7 @@ import pytest
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
 from fedneighbors.privacy._guarantees import PureDP
-from fedneighbors.privacy.ledger._entries import Terms
+from fedneighbors.privacy.ledger._books import Terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 TENTH = PureDP("0.1")

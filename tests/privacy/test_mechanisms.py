@@ -14,8 +14,8 @@ from fedneighbors.privacy.noise._mechanisms import (
     DiscreteGaussian,
     DiscreteLaplace,
     NoisyTopK,
+    opendp_laplace,
 )
-from fedneighbors.privacy.noise._opendp import _opendp as noise_opendp
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=9, l2_squared=9, linf=1)
 EXCHANGED = Sensitivity(unit="row", neighbors="replace_one", l1=18, l2_squared=18, linf=1)
@@ -133,7 +133,7 @@ def test_without_opendp_selection_names_the_missing_extra(monkeypatch):
     with pytest.raises(MissingExtraError, match=r"fedneighbors\[privacy\]"):
         NoisyTopK(1, 1).release(np.array([1, 2]), ROW)
     with pytest.raises(MissingExtraError):
-        noise_opendp.opendp_laplace(Fraction(3), 1)
+        opendp_laplace(Fraction(3), 1)
 
 
 def test_noise_of_the_usual_widths_does_not_need_opendp(monkeypatch):

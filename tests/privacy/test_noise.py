@@ -7,15 +7,19 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from fedneighbors.kernels._inversion import UNDECIDED, invert_words
-from fedneighbors.privacy.noise._distributions import (
+from fedneighbors.privacy.noise._mechanisms import opendp_gaussian, opendp_laplace
+from fedneighbors.privacy.noise._samplers import (
+    CHUNK,
+    WORD_BITS,
     GaussianLaw,
     LaplaceLaw,
     NegativeBinomialLaw,
     exp_minus,
+    locate,
     probability,
+    sample,
+    table,
 )
-from fedneighbors.privacy.noise._opendp import opendp_gaussian, opendp_laplace
-from fedneighbors.privacy.noise._samplers import CHUNK, WORD_BITS, locate, sample, table
 
 LAWS = [
     LaplaceLaw(Fraction(1, 3)),

@@ -8,13 +8,13 @@ from scipy.stats import chisquare
 
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares, sum_excess
-from fedneighbors.privacy.noise._distributions import (
+from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._samplers import (
     LaplaceLaw,
     NegativeBinomialLaw,
     cumulative,
     probability,
 )
-from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, DiscreteGaussian, DiscreteLaplace
 
 ROW = Sensitivity(unit="row", neighbors="add_remove", l1=4, l2_squared=4, linf=1)
 FALSE_ALARM = 1e-4  # the seeds are fixed

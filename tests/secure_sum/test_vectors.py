@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.secure_sum._vectors import (
+from fedneighbors.secure_sum._masks import (
     check_layout,
     from_cells,
     layout_of,

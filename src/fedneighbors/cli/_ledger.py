@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from fedneighbors.privacy._guarantees import Guarantee
-    from fedneighbors.privacy.ledger._entries import BudgetState, Entry
+    from fedneighbors.privacy.ledger._books import BudgetState, Entry
 
 
 _BAR = 10  # cells
@@ -216,7 +216,7 @@ def _bar(share: float) -> str:
 
 
 def _row(entry: "Entry") -> dict[str, str | int]:
-    from fedneighbors.privacy.ledger._entries import to_columns
+    from fedneighbors.privacy.ledger._books import to_columns
 
     notion, first, second = to_columns(entry.guarantee)
     epsilon, rho = ("", first) if notion == "zcdp" else (first, "")

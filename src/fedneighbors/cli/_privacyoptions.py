@@ -77,7 +77,7 @@ def privacy_of(
         If other options of privacy are given without it, a value is out of range, or something
         that the training reads off the file was not declared public.
     """
-    from fedneighbors.privacy._configuration import privacy_from
+    from fedneighbors.privacy._policy import privacy_from
 
     if epsilon is None:
         if delta or public or bounds:

@@ -109,7 +109,7 @@ class Settings:
         typer.BadParameter
             If privacy is asked for in terms that make no sense.
         """
-        from fedneighbors.federation._connections import Link
+        from fedneighbors.federation._inprocess import Link
         from fedneighbors.methods.fedknn import FederatedNeighbors
 
         return FederatedNeighbors(

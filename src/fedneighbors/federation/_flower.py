@@ -23,7 +23,7 @@ from fedneighbors.errors import (
     PartyMissing,
     ProtocolError,
 )
-from fedneighbors.federation._loop import Outcome, read_reply, run_rounds
+from fedneighbors.federation._loop import FrameTransport, Outcome, read_reply, run_rounds
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.federation._roles import (
     Coordinator,
@@ -99,7 +99,7 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     ----------
     build : callable
         Makes the party from the configuration of its node (``--node-config``), once per message.
-        Its :class:`~fedneighbors.federation._roles.Refuse` reaches the coordinator; of any other
+        Its :class:`~fedneighbors.federation.Refuse` reaches the coordinator; of any other
         exception only the type does.
 
     Returns
@@ -242,7 +242,8 @@ def run(
             {names[node]: reason for node, reason in missing.items()},
         )
 
-    return run_rounds(coordinator, exchange, tuple(sorted(nodes)), on_round=on_round, sums=sums)
+    transport = FrameTransport(exchange, tuple(sorted(nodes)))
+    return run_rounds(coordinator, transport, on_round=on_round, sums=sums)
 
 
 def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
@@ -398,7 +399,7 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
     if not any(config.get(key) for key in NODE_KEYS):
         return party
     from fedneighbors.federation._masked_party import MaskedParty
-    from fedneighbors.federation._masked_state import FolderStore
+    from fedneighbors.federation._masking import FolderStore
     from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
     paths = {key: Path(str(_set(config, key))) for key in NODE_KEYS}

@@ -1,16 +1,16 @@
-"""The loop around a coordinator that every runtime shares: encode, exchange, count, decode."""
+"""The loop that drives every coordinator, and the transport of frames that most runtimes use."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import Ask, Coordinator, Refusal, Replies
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Ask, Coordinator, Refusal, Replies, add_up
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -19,11 +19,172 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
+N = TypeVar("N", int, float)
+
+Reduce = Literal["gather", "sum"]
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What came of one exchange.
+class Delivery:
+    """Replies to one exchange and their cost.
+
+    Parameters
+    ----------
+    replies : Replies
+        For the coordinator.
+    upload_bytes, download_bytes : mapping of str to int
+        Bytes of the frames from and to each party.
+    busy_s : mapping of str to float
+        Seconds of work of each party; empty if unknown.
+    """
+
+    replies: Replies
+    upload_bytes: Mapping[str, int]
+    download_bytes: Mapping[str, int]
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """Way from a coordinator to its parties; all that differs between runtimes.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The parties.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+        """Carry a request to each named party; return their replies, or the sum of these."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """Result of a federated run.
+
+    Parameters
+    ----------
+    result : object
+        Return value of the coordinator.
+    rounds : tuple of Round
+        Its exchanges, with bytes and seconds.
+    """
+
+    result: R
+    rounds: tuple[Round, ...]
+
+
+def run_rounds(
+    coordinator: Coordinator[R],
+    transport: Transport,
+    *,
+    on_round: Callable[[Round], None] | None = None,
+    sums: "MaskedSums | None" = None,
+    watch: AbstractContextManager[Any] | None = None,
+    log_level: int = logging.INFO,
+) -> Outcome[R]:
+    """Drive a coordinator to its end and return its result with a record of each round.
+
+    Parameters
+    ----------
+    coordinator : generator
+        Yields asks, is sent replies; closed on return and on any error.
+    transport : Transport
+        Carries requests to the parties.
+    on_round : callable, optional
+        Called with each round's record.
+    sums : MaskedSums, optional
+        How sums are masked. Without it they are formed of replies that reach the coordinator.
+    watch : context manager, optional
+        Entered for each step of the coordinator, to time its own work.
+    log_level : int
+        Level at which rounds are logged.
+
+    Raises
+    ------
+    AggregationError
+        If a masked sum cannot be formed.
+    PartyRefused
+        If a party answers with an error code.
+    WireError
+        If a party answers with a frame that is not the declared reply; the message names it.
+    ProtocolError
+        If the coordinator asks nobody, or replies cannot be added up.
+    """
+    exchanges = _Exchanges(transport, on_round, log_level)
+    watch = nullcontext() if watch is None else watch
+    replies: Replies | None = None
+    try:
+        while True:
+            try:
+                with watch:
+                    ask = next(coordinator) if replies is None else coordinator.send(replies)
+            except StopIteration as stop:
+                return Outcome(stop.value, tuple(exchanges.rounds))
+            replies = exchanges.replies(ask, sums)
+    finally:
+        coordinator.close()
+
+
+class _Exchanges:
+    """The exchanges of a run, each recorded as a round."""
+
+    def __init__(
+        self, transport: Transport, on_round: Callable[[Round], None] | None, log_level: int
+    ) -> None:
+        self.rounds: list[Round] = []
+        self._transport = transport
+        self._on_round = on_round
+        self._log_level = log_level
+
+    def replies(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
+        """Return the replies to an ask; a masked sum takes several exchanges."""
+        requests = ask.for_parties(self._transport.names)
+        if ask.reduce == "sum" and sums is not None:
+            during = f"{_kind(requests)}: "
+            return sums.total(requests, partial(self._carry, label="masked", during=during))
+        return self._carry(requests, reduce=ask.reduce)
+
+    def _carry(
+        self,
+        requests: Mapping[str, Message],
+        *,
+        reduce: Reduce = "gather",
+        label: str = "",
+        during: str = "",
+    ) -> Replies:
+        started = time.perf_counter()
+        delivery = self._transport.carry(requests, reduce=reduce)
+        record = Round(
+            index=len(self.rounds),
+            request=during + _kind(requests),
+            reduce=label or reduce,
+            upload_bytes=_by_name(delivery.upload_bytes),
+            download_bytes=_by_name(delivery.download_bytes),
+            seconds=time.perf_counter() - started,
+            missing=dict(delivery.replies.missing),
+            busy_s=_by_name(delivery.busy_s),
+        )
+        self.rounds.append(record)
+        _report(record, self._log_level)
+        if self._on_round is not None:
+            self._on_round(record)
+        return delivery.replies
+
+
+def _kind(requests: Mapping[str, Message]) -> str:
+    return type(next(iter(requests.values()))).__name__
+
+
+def _by_name(values: Mapping[str, N]) -> dict[str, N]:
+    return {name: values[name] for name in sorted(values)}
+
+
+class Carried(NamedTuple):
+    """Frames that came back from one exchange.
 
     Parameters
     ----------
@@ -38,124 +199,41 @@ class Carried:
 
     answers: Mapping[str, bytes]
     missing: Mapping[str, str]
-    busy_s: Mapping[str, float] = field(default_factory=dict)
+    busy_s: Mapping[str, float] = {}
 
 
 Exchange = Callable[[Mapping[str, bytes]], Carried | tuple[Mapping[str, bytes], Mapping[str, str]]]
 """Carry one frame to each party; return answers and missing alone, or all that is known."""
 
 
-@dataclass(frozen=True)
-class Outcome(Generic[R]):
-    """What a federated run returns.
+class FrameTransport:
+    """Transport of canonical bytes: encode, exchange, decode and check.
 
     Parameters
     ----------
-    result : object
-        What the coordinator returned.
-    rounds : tuple of Round
-        Its exchanges, with bytes and seconds.
-    """
-
-    result: R
-    rounds: tuple[Round, ...]
-
-
-def run_rounds(
-    coordinator: Coordinator[R],
-    exchange: Exchange,
-    parties: tuple[str, ...],
-    *,
-    on_round: Callable[[Round], None] | None = None,
-    sums: "MaskedSums | None" = None,
-) -> Outcome[R]:
-    """Drive a coordinator to its end and return its result with a record of each round.
-
-    Parameters
-    ----------
-    coordinator : generator
-        Yields asks, is sent replies; closed on return and on any error.
     exchange : callable
-        How frames travel; all that differs between runtimes.
-    parties : tuple of str
-        Names of the parties that take part.
-    on_round : callable, optional
-        Called with each round's record.
-    sums : MaskedSums, optional
-        How sums are masked. Without it they are formed of replies that reach the coordinator.
-
-    Raises
-    ------
-    AggregationError
-        If a masked sum cannot be formed.
-    PartyRefused
-        If a party answers with an error code.
-    WireError
-        If a party answers with a frame that is not the declared reply; the message names it.
-    ProtocolError
-        If the coordinator asks nobody, or replies cannot be added up.
+        Carries the frames.
+    names : tuple of str
+        The parties.
     """
-    exchanges = _Exchanges(exchange, on_round)
-    replies: Replies | None = None
-    try:
-        while True:
-            try:
-                ask = next(coordinator) if replies is None else coordinator.send(replies)
-            except StopIteration as stop:
-                return Outcome(stop.value, tuple(exchanges.rounds))
-            replies = _replies(ask, parties, exchanges, sums)
-    finally:
-        coordinator.close()
 
-
-class _Exchanges:
-    """Carries requests for a run and records each exchange as a round."""
-
-    def __init__(self, exchange: Exchange, on_round: Callable[[Round], None] | None) -> None:
-        self.rounds: list[Round] = []
+    def __init__(self, exchange: Exchange, names: tuple[str, ...]) -> None:
+        self.names = names
         self._exchange = exchange
-        self._on_round = on_round
 
-    def carry(
-        self, requests: Mapping[str, Message], *, reduce: str, during: str = ""
-    ) -> tuple[dict[str, Message], dict[str, str]]:
-        """Return the replies in the order of the names, and the parties that are missing."""
-        started = time.perf_counter()
+    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+        """Carry a request to each named party; return their replies, or the sum of these."""
         frames = _encode_once(requests)
-        came = self._exchange(frames)
-        carried = came if isinstance(came, Carried) else Carried(*came)
-        answers, missing = carried.answers, carried.missing
+        answers, missing, busy_s = Carried(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
             raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
         each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
-        record = Round(
-            index=len(self.rounds),
-            request=during + type(next(iter(requests.values()))).__name__,
-            reduce=reduce,
-            upload_bytes={name: len(answers[name]) for name in sorted(answers)},
-            download_bytes={name: len(frames[name]) for name in sorted(frames)},
-            seconds=time.perf_counter() - started,
-            missing=dict(missing),
-            busy_s={name: carried.busy_s[name] for name in sorted(carried.busy_s)},
-        )
-        self.rounds.append(record)
-        _report(record)
-        if self._on_round is not None:
-            self._on_round(record)
-        return each, dict(missing)
-
-
-def _replies(
-    ask: Ask, parties: tuple[str, ...], exchanges: _Exchanges, sums: "MaskedSums | None"
-) -> Replies:
-    requests = ask.for_parties(parties)
-    if ask.reduce == "sum" and sums is not None:
-        during = f"{type(next(iter(requests.values()))).__name__}: "
-        return sums.total(requests, partial(exchanges.carry, reduce="masked", during=during))
-    each, missing = exchanges.carry(requests, reduce=ask.reduce)
-    if ask.reduce == "sum":
-        return Replies({}, add_up(each) if each else None, missing)
-    return Replies(each, None, missing)
+        if reduce == "sum":
+            replies = Replies({}, add_up(each) if each else None, dict(missing))
+        else:
+            replies = Replies(each, None, dict(missing))
+        up, down = ({name: len(some[name]) for name in some} for some in (answers, frames))
+        return Delivery(replies, up, down, busy_s)
 
 
 def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
@@ -193,8 +271,9 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
     return reply
 
 
-def _report(record: Round) -> None:
-    log.info(
+def _report(record: Round, level: int) -> None:
+    log.log(
+        level,
         "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s",
         record.index,
         record.request,

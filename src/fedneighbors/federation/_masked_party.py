@@ -5,25 +5,20 @@ roster, every list against those before it, and each step of a round is taken on
 """
 
 import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fedneighbors.errors import WireError
-from fedneighbors.federation._masked_state import (
-    Dealt,
-    Held,
-    MaskStore,
-    Opened,
-    Steps,
-    refuse,
-    refusing,
-)
+from fedneighbors.errors import AggregationError, WireError
 from fedneighbors.federation._masking import (
+    DIGEST_BYTES,
     Advert,
     Confirm,
     Confirmation,
     DealShares,
     MaskedInput,
     MaskInput,
+    MaskStore,
     OpenSum,
     Revealed,
     SealedShares,
@@ -35,15 +30,131 @@ from fedneighbors.federation._masking import (
     sum_context,
     survivors_digest,
 )
-from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import MALFORMED, MaskedRound, Party, Refuse
-from fedneighbors.federation._sums import integer_fields, is_summable
-from fedneighbors.secure_sum._key_agreement import Identity, Roster, seal, unseal
-from fedneighbors.secure_sum._masks import Secrets, mask, new_private, public_of
+from fedneighbors.federation._messages import Message, decode, encode, message
+from fedneighbors.federation._roles import (
+    MALFORMED,
+    MASKED_SUM,
+    MaskedRound,
+    Party,
+    Refuse,
+    integer_fields,
+    is_summable,
+)
+from fedneighbors.secure_sum._key_agreement import (
+    Identity,
+    Roster,
+    seal,
+    unseal,
+)
+from fedneighbors.secure_sum._masks import (
+    Secrets,
+    layout_of,
+    mask,
+    new_private,
+    public_of,
+    to_cells,
+)
 from fedneighbors.secure_sum._shares import SECRET_BYTES, check_threshold, split
-from fedneighbors.secure_sum._vectors import layout_of, to_cells
 
 T = TypeVar("T")
+
+
+@message
+class Opened:
+    """What is kept of :class:`OpenSum`."""
+
+    request: bytes
+    mask_private: bytes
+    seal_private: bytes
+    seed: bytes
+    reply: bytes
+
+    def __repr__(self) -> str:
+        return "Opened(secrets)"
+
+
+@message
+class Dealt:
+    """What is kept of :class:`DealShares`."""
+
+    context: bytes
+    mask_keys: dict[str, bytes]
+    seed_share: bytes
+    key_share: bytes
+    reply: bytes
+
+    def __repr__(self) -> str:
+        return "Dealt(secrets)"
+
+
+@message
+class Held:
+    """What is kept of :class:`MaskInput`: the shares of others, and the own ones."""
+
+    context: bytes
+    members: tuple[str, ...]
+    seed_shares: dict[str, bytes]
+    key_shares: dict[str, bytes]
+
+    def __repr__(self) -> str:
+        return "Held(secrets)"
+
+
+class _RoundState:
+    """A party's steps in all rounds, each taken once.
+
+    The first content that is kept for a step stands, also against another process that takes the
+    same step at the same time, so that a repeated request is answered with the same bytes and an
+    altered one can be refused. What is erased stays known as taken.
+    """
+
+    def __init__(self, store: MaskStore) -> None:
+        self._store = store
+
+    def once(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
+        """Return what a step keeps, taking it if it was not taken with another request."""
+        asked = hashlib.sha256(encode(request)).digest()
+        kept = self._store.get(request.round_id, step)
+        if kept is None:
+            kept = self._store.keep(request.round_id, step, asked + make())
+        if not kept:
+            raise _refuse("the round is over")
+        if kept[:DIGEST_BYTES] != asked:
+            raise _refuse("this step of the round was taken with another request")
+        return kept[DIGEST_BYTES:]
+
+    def taken(self, round_id: str, step: str, kind: type[T]) -> T:
+        """Return what a step keeps that was taken before and is not over."""
+        kept = self._store.get(round_id, step)
+        if not kept:
+            raise _refuse("an unknown round" if kept is None else "the round is over")
+        content: T = decode(kept[DIGEST_BYTES:], (kind,))
+        return content
+
+    def settle(self, round_id: str, listed: bytes) -> None:
+        """Settle on the digest of a list, once."""
+        if self._store.keep(round_id, "settle", listed) != listed:
+            raise _refuse("another list of those who are left was settled before")
+
+    def end(self, round_id: str) -> None:
+        """Forget the secrets of a round, not that it was."""
+        self._store.erase(round_id, ("open", "deal", "hold", "mask"))
+
+
+def _refuse(reason: str, detail: str = "") -> Refuse:
+    """Return the refusal of a step."""
+    return Refuse(MASKED_SUM + reason, detail)
+
+
+@contextmanager
+def _refusing(party: str = "") -> Iterator[None]:
+    """Turn an error of the cryptography into a refusal that names a party, if there is one."""
+    try:
+        yield
+    except AggregationError as error:
+        who = error.party or party
+        reason = f"party {who!r}: {error.reason}" if who else error.reason
+        raise _refuse("not possible", reason) from None
 
 
 class MaskedParty:
@@ -77,7 +188,7 @@ class MaskedParty:
         self._party = party
         self._identity = identity
         self._roster = roster
-        self._steps = Steps(store)
+        self._state = _RoundState(store)
 
     @property
     def accepts(self) -> tuple[type[Any], ...]:
@@ -116,44 +227,44 @@ class MaskedParty:
             kept = Opened(encode(request), mask_private, seal_private, seed, reply)
             return encode(kept)
 
-        return _replied(self._steps.once(request, "open", make), Opened, Advert)
+        return _replied(self._state.once(request, "open", make), Opened, Advert)
 
     def _check_opening(self, request: OpenSum) -> None:
         if self._enrolled not in request.names:
-            raise refuse("this party is not among those that are asked", self._enrolled)
+            raise _refuse("this party is not among those that are asked", self._enrolled)
         for name in request.names:
             if name not in self._roster.keys:
-                raise refuse("a party is not in the roster of this one", name)
+                raise _refuse("a party is not in the roster of this one", name)
         noised = bool(getattr(self._asked(request.request_name), "noised", False))
-        with refusing():
+        with _refusing():
             check_threshold(len(request.names), request.threshold, noised=noised)
 
     def _asked(self, name: str) -> type[Any]:
         for kind in self._party.accepts:
             if kind.__name__ == name:
                 return kind
-        raise refuse("an unknown request", name)
+        raise _refuse("an unknown request", name)
 
     def _deal(self, request: DealShares) -> SealedShares:
         def make() -> bytes:
-            opened = self._steps.taken(request.round_id, "open", Opened)
+            opened = self._state.taken(request.round_id, "open", Opened)
             opening = decode(opened.request, (OpenSum,))
             self._check_adverts(request, opening, decode(opened.reply, (Advert,)))
             return encode(self._dealt(request, opening, opened))
 
-        return _replied(self._steps.once(request, "deal", make), Dealt, SealedShares)
+        return _replied(self._state.once(request, "deal", make), Dealt, SealedShares)
 
     def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
         if not set(request.adverts) <= set(opening.names):
-            raise refuse("a party has joined after the beginning")
+            raise _refuse("a party has joined after the beginning")
         if len(request.adverts) < opening.threshold:
-            raise refuse("fewer parties are left than the threshold", str(len(request.adverts)))
+            raise _refuse("fewer parties are left than the threshold", str(len(request.adverts)))
         if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
-            raise refuse("the keys of this party were altered on the way")
+            raise _refuse("the keys of this party were altered on the way")
         for name, (mask_key, seal_key, signature) in request.adverts.items():
             signed = advert_digest(opening, name, mask_key, seal_key)
             if not self._roster.signed(name, signed, signature):
-                raise refuse("keys that are not signed by the enrolled party", name)
+                raise _refuse("keys that are not signed by the enrolled party", name)
 
     def _dealt(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
         context = dealt_context(opening, request.adverts)
@@ -177,7 +288,7 @@ class MaskedParty:
         sealed = b""
         if owner != self._enrolled:
             info = sealed_digest(context, self._enrolled, owner)
-            with refusing(owner):
+            with _refusing(owner):
                 sealed = seal(b"".join(pair), seal_key, info=info)
         commitments = _commitments(context, self._enrolled, owner, pair)
         signed = sealed_digest(context, self._enrolled, owner, sealed, *commitments)
@@ -187,24 +298,24 @@ class MaskedParty:
         def make() -> bytes:
             return encode(self._held(request))
 
-        held: Held = decode(self._steps.once(request, "hold", make), (Held,))
-        frame = self._steps.once(request, "mask", lambda: self._masked(request, held))
+        held: Held = decode(self._state.once(request, "hold", make), (Held,))
+        frame = self._state.once(request, "mask", lambda: self._masked(request, held))
         reply: MaskedInput = decode(frame, (MaskedInput,))
         return reply
 
     def _held(self, request: MaskInput) -> Held:
-        opened = self._steps.taken(request.round_id, "open", Opened)
+        opened = self._state.taken(request.round_id, "open", Opened)
         opening: OpenSum = decode(opened.request, (OpenSum,))
-        dealt = self._steps.taken(request.round_id, "deal", Dealt)
+        dealt = self._state.taken(request.round_id, "deal", Dealt)
         members = request.members
         if self._enrolled not in members or not set(members) <= set(dealt.mask_keys):
-            raise refuse("the parties of the sum are not those that advertised keys")
+            raise _refuse("the parties of the sum are not those that advertised keys")
         if len(members) < opening.threshold:
-            raise refuse("fewer parties are left than the threshold", str(len(members)))
+            raise _refuse("fewer parties are left than the threshold", str(len(members)))
         if set(request.sealed) != set(members) - {self._enrolled}:
-            raise refuse("the sealed shares are not those of the other parties")
+            raise _refuse("the sealed shares are not those of the other parties")
         if hashlib.sha256(request.request).digest() != opening.request_digest:
-            raise refuse("the request is not the one that all parties agreed on")
+            raise _refuse("the request is not the one that all parties agreed on")
         pairs = {self._enrolled: (dealt.seed_share, dealt.key_share)}
         for name, entry in request.sealed.items():
             pairs[name] = self._unsealed(name, entry, opened.seal_private, dealt.context)
@@ -221,25 +332,25 @@ class MaskedParty:
         *parts, signature = entry
         signed = sealed_digest(context, dealer, self._enrolled, *parts)
         if not self._roster.signed(dealer, signed, signature):
-            raise refuse("a share that is not signed by the enrolled party", dealer)
+            raise _refuse("a share that is not signed by the enrolled party", dealer)
         info = sealed_digest(context, dealer, self._enrolled)
-        with refusing(dealer):
+        with _refusing(dealer):
             content = unseal(entry[0], private, info=info)
         pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
         if _commitments(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
-            raise refuse("a share that is not what its dealer committed to", dealer)
+            raise _refuse("a share that is not what its dealer committed to", dealer)
         return pair
 
     def _masked(self, request: MaskInput, held: Held) -> bytes:
-        opened = self._steps.taken(request.round_id, "open", Opened)
-        dealt = self._steps.taken(request.round_id, "deal", Dealt)
+        opened = self._state.taken(request.round_id, "open", Opened)
+        dealt = self._state.taken(request.round_id, "deal", Dealt)
         opening: OpenSum = decode(opened.request, (OpenSum,))
         arrays = integer_fields(self._asked_inside(request.request, opening, held))
-        with refusing():
+        with _refusing():
             cells = to_cells(arrays, n_parties=len(held.members))
         publics = {name: dealt.mask_keys[name] for name in held.members}
         own = Secrets(self._enrolled, opened.mask_private, opened.seed)
-        with refusing():
+        with _refusing():
             mask(cells, own, publics, context=held.context)
         return encode(MaskedInput(request.round_id, layout_of(arrays), cells))
 
@@ -263,20 +374,20 @@ class MaskedParty:
 
     def _settled(self, round_id: str, survivors: tuple[str, ...]) -> Held:
         """Settle on who is left, once: a second list would let both secrets of a party be asked."""
-        self._steps.taken(round_id, "mask", MaskedInput)
-        held = self._steps.taken(round_id, "hold", Held)
-        opened = self._steps.taken(round_id, "open", Opened)
+        self._state.taken(round_id, "mask", MaskedInput)
+        held = self._state.taken(round_id, "hold", Held)
+        opened = self._state.taken(round_id, "open", Opened)
         if self._enrolled not in survivors or not set(survivors) <= set(held.members):
-            raise refuse("those who are left are not parties of the sum")
+            raise _refuse("those who are left are not parties of the sum")
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
-            raise refuse("fewer parties are left than the threshold", str(len(survivors)))
+            raise _refuse("fewer parties are left than the threshold", str(len(survivors)))
         listed = survivors_digest(held.context, survivors)
-        self._steps.settle(round_id, listed)
+        self._state.settle(round_id, listed)
         return held
 
     def _unmask(self, request: Unmask) -> Revealed:
-        frame = self._steps.once(request, "unmask", lambda: encode(self._revealed(request)))
-        self._steps.end(request.round_id)
+        frame = self._state.once(request, "unmask", lambda: encode(self._revealed(request)))
+        self._state.end(request.round_id)
         revealed: Revealed = decode(frame, (Revealed,))
         return revealed
 
@@ -292,13 +403,13 @@ class MaskedParty:
         )
 
     def _check_confirmations(self, request: Unmask, held: Held) -> None:
-        opened = self._steps.taken(request.round_id, "open", Opened)
+        opened = self._state.taken(request.round_id, "open", Opened)
         signed = survivors_digest(held.context, request.survivors)
         for name, signature in request.confirmations.items():
             if name not in request.survivors or not self._roster.signed(name, signed, signature):
-                raise refuse("a confirmation that is not signed by a party that is left", name)
+                raise _refuse("a confirmation that is not signed by a party that is left", name)
         if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
-            raise refuse("too few parties confirm who is left", str(len(request.confirmations)))
+            raise _refuse("too few parties confirm who is left", str(len(request.confirmations)))
 
 
 def _replied(kept: bytes, kind: type[Any], reply: type[T]) -> T:

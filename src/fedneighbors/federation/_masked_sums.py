@@ -33,17 +33,15 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies
-from fedneighbors.federation._sums import summed_reply
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies, summed_reply
 from fedneighbors.secure_sum._key_agreement import Roster
-from fedneighbors.secure_sum._masks import Cells, lift, public_of
+from fedneighbors.secure_sum._masks import Cells, from_cells, lift, public_of
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold
-from fedneighbors.secure_sum._vectors import from_cells
 
 log = logging.getLogger(__name__)
 
-Carry = Callable[[Mapping[str, Message]], tuple[Mapping[str, Message], Mapping[str, str]]]
-"""Carry a request to each party; return their replies and the parties that are missing."""
+Carry = Callable[[Mapping[str, Message]], Replies]
+"""Carry a request to each party and return the replies."""
 
 
 class MaskedSums:
@@ -236,7 +234,7 @@ class _MaskedSum:
 
     def _ask(self, requests: Mapping[str, Message], kind: type[Any]) -> dict[str, Any]:
         try:
-            replies, missing = self._carry(requests)
+            replies = self._carry(requests)
         except PartyRefused as refused:
             if kind is Advert and refused.code == MALFORMED:
                 raise AggregationError(
@@ -248,12 +246,12 @@ class _MaskedSum:
             detail = f" ({refused.detail})" if refused.detail else ""
             reason = f"it refused a {refused.code}{detail}"
             raise AggregationError(reason, refused.party) from refused
-        self._missing.update(missing)
-        for name, reply in replies.items():
+        self._missing.update(replies.missing)
+        for name, reply in replies.each.items():
             if type(reply) is not kind or reply.round_id != self._opening.round_id:
                 raise AggregationError("it answered for another round", name)
-        self._check_enough(replies)
-        return dict(replies)
+        self._check_enough(replies.each)
+        return dict(replies.each)
 
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         if len(replies) >= self._opening.threshold:

@@ -1,4 +1,4 @@
-"""What travels when a sum is masked, and what each signature and seal binds.
+"""Messages, signed digests and stores of masked sums.
 
 A masked sum takes four exchanges, five when a party drops out on the way::
 
@@ -13,17 +13,20 @@ A masked sum takes four exchanges, five when a party drops out on the way::
 Every length is bounded; the frames are those of :mod:`~fedneighbors.federation._messages`.
 """
 
+import os
 import re
+import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation._messages import message
 from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
+from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
-from fedneighbors.secure_sum._vectors import check_layout, n_cells, width
 
 KEY_BYTES = 32
 DIGEST_BYTES = 32
@@ -258,3 +261,130 @@ def _agreed(opened: OpenSum) -> tuple[Any, ...]:
         opened.request_name,
         opened.request_digest,
     )
+
+
+MOST_OPEN = 16
+"""Rounds whose secrets are kept; beginning one more erases those of the oldest."""
+
+
+class MaskStore(Protocol):
+    """Memory of a party for masked sums. An empty content means that it was erased."""
+
+    def get(self, round_id: str, step: str) -> bytes | None:
+        """Return what is kept of a step, None if it was not taken."""
+        ...
+
+    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
+        """Keep the content of a step unless one is kept; return what then is kept."""
+        ...
+
+    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
+        """Forget the contents of steps, not that they were taken."""
+        ...
+
+
+class MemoryStore:
+    """Memory of a party whose process lives until the end of the run."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, bytes]] = {}
+
+    def get(self, round_id: str, step: str) -> bytes | None:
+        """Return what is kept of a step, None if it was not taken."""
+        return self._kept.get(round_id, {}).get(step)
+
+    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
+        """Keep the content of a step unless one is kept; return what then is kept."""
+        if round_id not in self._kept:
+            for old in list(self._kept)[: -MOST_OPEN + 1]:
+                self.erase(old, tuple(self._kept[old]))
+        return self._kept.setdefault(round_id, {}).setdefault(step, content)
+
+    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
+        """Forget the contents of steps, not that they were taken."""
+        taken = self._kept.get(round_id, {})
+        taken.update({step: b"" for step in steps if step in taken})
+
+
+class FolderStore:
+    """Memory of a party that is built anew for each message: one file per round and step.
+
+    Files are readable by their owner alone and appear whole or not at all.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there. One party's alone.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def get(self, round_id: str, step: str) -> bytes | None:
+        """Return what is kept of a step, None if it was not taken."""
+        try:
+            return self._path(round_id, step).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
+        """Keep the content of a step unless one is kept; return what then is kept."""
+        target = self._path(round_id, step)
+        part = self._written(target, content)
+        try:
+            os.link(part, target)  # unlike a rename, this never replaces what is there
+        except FileExistsError:
+            return target.read_bytes()
+        finally:
+            part.unlink()
+        self._settle()
+        self._erase_oldest(round_id)
+        return content
+
+    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
+        """Forget the contents of steps, not that they were taken."""
+        for step in steps:
+            target = self._path(round_id, step)
+            if target.exists() and target.stat().st_size:
+                os.replace(self._written(target, b""), target)
+        self._settle()
+
+    def _path(self, round_id: str, step: str) -> Path:
+        return self._folder / f"{round_id}.{step}"
+
+    def _written(self, target: Path, content: bytes) -> Path:
+        part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return part
+
+    def _settle(self) -> None:
+        """Make names durable, so that no crash brings back a step that was not taken."""
+        if os.name != "posix":
+            return
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _erase_oldest(self, current: str) -> None:
+        open_rounds: dict[str, float] = {}
+        for path in self._folder.glob("[0-9a-f]*.*"):
+            found = path.stat()
+            round_id = path.name.split(".")[0]
+            if found.st_size:
+                open_rounds[round_id] = max(found.st_mtime, open_rounds.get(round_id, 0.0))
+        oldest = sorted(set(open_rounds) - {current}, key=lambda old: open_rounds[old])
+        for old in oldest[: len(oldest) - MOST_OPEN + 1] if len(oldest) >= MOST_OPEN else ():
+            steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old}.*")]
+            self.erase(old, tuple(steps))

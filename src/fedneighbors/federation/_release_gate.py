@@ -1,7 +1,7 @@
-"""How a party answers out of a budget: charge, draw, keep, and the same again to the same request.
+"""Charge the ledger, draw noise, store the reply; idempotent per request.
 
-A refusal tells nothing of the rows: what can be wrong with a request is found before the charge,
-and a failure behind it stays charged and says only that there was one.
+A refusal depends on no rows: a request is checked before the charge, and a failure after it stays
+charged and is reported without its cause.
 """
 
 import hashlib
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Till:
-    """Where one party's answers are paid for.
+class ReleaseGate:
+    """Exit of all releases of one party that are charged to its budget.
 
     Parameters
     ----------
     method : str
-        Of the training, as ``"FlyNN"``.
+        Name of the method, as ``"FlyNN"``.
     party : str
-        Whose answers.
+        Name of the party.
     ledger : Ledger
         Keeps the budget.
     dataset, user : str
-        What is charged, and for whom.
+        Data set and user that are charged.
     """
 
     method: str
@@ -43,21 +43,21 @@ class Till:
     dataset: str
     user: str
 
-    def pay(
+    def release(
         self, request: Any, *, attempt: str, cost: Guarantee, draw: Callable[[], Message]
     ) -> Message:
-        """Charge for a reply, draw it, keep it in the ledger, and return it.
+        """Charge for a reply, draw it, store it in the ledger, and return it.
 
         Parameters
         ----------
         request : message
-            With the name of the training in ``run``; asked again in it, the reply is the same.
+            With the name of the training in ``run``; repeated in it, the reply is the same.
         attempt : str
-            Of a masked sum, each of which is a release of its own; empty for a plain reply.
+            Masked sum that the reply goes into, each a release of its own; empty if none.
         cost : Guarantee
             Of the reply.
         draw : callable
-            Makes the reply once that is paid.
+            Makes the reply once it is charged.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class Till:
             If the budget does not allow it, the ledger cannot be used, or the draw failed.
         """
         kind = type(request).__name__.removesuffix("Request")
-        answer = self.keep(
+        answer = self.release_bytes(
             f"{request.run} {self.digest(request)} {attempt}".rstrip(),
             cost=cost,
             draw=lambda: encode(draw()),
@@ -74,23 +74,23 @@ class Till:
         return decode(answer, (type(request).reply,))
 
     def digest(self, request: Message) -> str:
-        """Return what tells a request to this party about this data set from all others."""
+        """Return the digest of a request to this party about this data set."""
         asked = repr((self.party, self.dataset)).encode() + encode(request)
         return hashlib.sha256(asked).hexdigest()
 
-    def keep(
+    def release_bytes(
         self, query: str, *, cost: Guarantee, draw: Callable[[], bytes], purpose: str
     ) -> bytes:
-        """Charge for bytes, draw them, keep them in the ledger, and return them.
+        """Charge for bytes, draw them, store them in the ledger, and return them.
 
         Parameters
         ----------
         query : str
-            What is asked for, told from all else of this method; asked for again, it is the same.
+            Identifier of the release within the method; repeated, the bytes are the same.
         cost : Guarantee
             Of the release.
         draw : callable
-            Makes the bytes once that is paid.
+            Makes the bytes once they are charged.
         purpose : str
             For people.
 
@@ -122,13 +122,7 @@ class Till:
 
 
 def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
-    """Return if so many honest shares of noise are sure to be in a masked sum.
-
-    Raises
-    ------
-    Refuse
-        If not.
-    """
+    """Refuse unless a masked sum is sure to hold ``n_shares`` honest noise shares."""
     try:
         sure = shares_counted_on(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders

@@ -1,1 +1,49 @@
-"""Privacy: what a release costs, who pays, the noise itself, masked sums, audits of it all."""
+"""Differential privacy: budgets, guarantees, the ledger, noise mechanisms, and audits."""
+
+from fedneighbors._lazy import lazy_names
+
+_HOMES = {
+    "ApproxDP": "fedneighbors.privacy._guarantees",
+    "audit_release": "fedneighbors.privacy.audit._certificates",
+    "DiscreteGaussian": "fedneighbors.privacy.noise._mechanisms",
+    "DiscreteLaplace": "fedneighbors.privacy.noise._mechanisms",
+    "fits": "fedneighbors.privacy._accounting",
+    "GaussianShares": "fedneighbors.privacy.noise._distributed",
+    "Guarantee": "fedneighbors.privacy._guarantees",
+    "LaplaceShares": "fedneighbors.privacy.noise._distributed",
+    "largest_zcdp": "fedneighbors.privacy._accounting",
+    "Ledger": "fedneighbors.privacy.ledger._ledger",
+    "NoisyTopK": "fedneighbors.privacy.noise._mechanisms",
+    "Privacy": "fedneighbors.privacy._policy",
+    "privacy_from": "fedneighbors.privacy._policy",
+    "PureDP": "fedneighbors.privacy._guarantees",
+    "Sensitivity": "fedneighbors.privacy._guarantees",
+    "spent_after": "fedneighbors.privacy._accounting",
+    "TopPicks": "fedneighbors.privacy.noise._top_picks",
+    "ZCDP": "fedneighbors.privacy._guarantees",
+    "zcdp_to_approx": "fedneighbors.privacy._accounting",
+}
+
+__all__ = [
+    "ApproxDP",
+    "audit_release",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "fits",
+    "GaussianShares",
+    "Guarantee",
+    "LaplaceShares",
+    "largest_zcdp",
+    "Ledger",
+    "NoisyTopK",
+    "Privacy",
+    "privacy_from",
+    "PureDP",
+    "Sensitivity",
+    "spent_after",
+    "TopPicks",
+    "ZCDP",
+    "zcdp_to_approx",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

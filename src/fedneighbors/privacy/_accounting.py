@@ -9,7 +9,7 @@ import math
 import struct
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -69,7 +69,7 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import ZCDP, PureDP
+    >>> from fedneighbors.privacy import ZCDP, PureDP
     >>> spent_after([PureDP("0.1"), PureDP("0.2")], PureDP(1))
     PureDP(epsilon=Fraction(3, 10))
     >>> spent_after([PureDP("0.1"), ZCDP("0.005")], ZCDP(1))
@@ -162,7 +162,7 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> [fits([PureDP("0.1")] * n, PureDP("0.3")) for n in (3, 4)]
     [True, False]
     """
@@ -175,26 +175,20 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
 def within(spent: Guarantee, budget: Guarantee) -> bool:
     """Whether a cost is no larger than a budget of the same notion."""
-    if isinstance(spent, ZCDP) and isinstance(budget, ZCDP):
-        return spent.rho <= budget.rho
-    if isinstance(spent, PureDP) and isinstance(budget, PureDP):
-        return spent.epsilon <= budget.epsilon
-    if isinstance(spent, ApproxDP) and isinstance(budget, ApproxDP):
-        return spent.epsilon <= budget.epsilon and spent.delta <= budget.delta
-    raise TypeError(f"expected two guarantees of one notion, got {spent!r} and {budget!r}")
+    return all(used <= allowed for used, allowed in _pairs(spent, budget))
 
 
 def difference(budget: Guarantee, spent: Guarantee) -> Guarantee:
     """Return what is left of a budget, 0 where overspent: one more release of it would fit."""
-    if isinstance(spent, ZCDP) and isinstance(budget, ZCDP):
-        return ZCDP(max(Fraction(0), budget.rho - spent.rho))
-    if isinstance(spent, PureDP) and isinstance(budget, PureDP):
-        return PureDP(max(Fraction(0), budget.epsilon - spent.epsilon))
-    if isinstance(spent, ApproxDP) and isinstance(budget, ApproxDP):
-        if not within(spent, budget):
-            return ApproxDP(Fraction(0), Fraction(0))
-        return ApproxDP(budget.epsilon - spent.epsilon, budget.delta - spent.delta)
-    raise TypeError(f"expected two guarantees of one notion, got {budget!r} and {spent!r}")
+    left = [allowed - used for used, allowed in _pairs(spent, budget)]
+    kind: Callable[..., Guarantee] = type(budget)
+    return kind(*(left if within(spent, budget) else [Fraction(0)] * len(left)))
+
+
+def _pairs(spent: Guarantee, budget: Guarantee) -> list[tuple[Fraction, Fraction]]:
+    if type(spent) is not type(budget):
+        raise TypeError(f"expected two guarantees of one notion, got {spent!r} and {budget!r}")
+    return list(zip(vars(spent).values(), vars(budget).values(), strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -239,7 +233,7 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     floor = _float_below(exact_delta)
     if not 0 < exact_delta < 1 or not floor:
         raise ValueError(f"expected delta in (0, 1) and not below 5e-324, got {delta}")
-    epsilon = _opendp_epsilon(_float_above(exact_rho), floor)
+    epsilon = _opendp_epsilon(float_above(exact_rho), floor)
     if epsilon == math.inf:
         raise ValueError(f"rho={rho} is too large to be converted at delta={delta}")
     return Fraction(epsilon)
@@ -300,7 +294,8 @@ def _float_at(place: int) -> float:
     return float(struct.unpack("<d", struct.pack("<q", place))[0])
 
 
-def _float_above(number: Fraction) -> float:
+def float_above(number: Fraction) -> float:
+    """Return the smallest float that is not below a fraction."""
     nearest = float(number)
     return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
 
@@ -312,12 +307,7 @@ def _float_below(number: Fraction) -> float:
 
 def _opendp_epsilon(rho: float, delta: float) -> float:
     """Epsilon of OpenDP for a release of this rho; infinite where OpenDP overflows."""
-    try:
-        import opendp.prelude as dp
-    except ImportError as error:
-        raise MissingExtraError("opendp", "privacy") from error
-    dp.enable_features("contrib", "honest-but-curious")
-    combinators: Any = dp.c  # its functions carry no types
+    dp = load_opendp("contrib", "honest-but-curious")
     release = dp.m.make_user_measurement(
         dp.atom_domain(T=bool),
         dp.discrete_distance(),
@@ -326,7 +316,7 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
         lambda _: rho,
         TO=bool,
     )
-    profile = combinators.make_zCDP_to_approxDP(release).map(1)
+    profile = dp.c.make_zCDP_to_approxDP(release).map(1)
     try:
         epsilon = float(profile.epsilon(delta))
         # OpenDP searches for epsilon with its curve of delta; the curve has the last word.
@@ -335,3 +325,13 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
     except dp.OpenDPException:
         return math.inf
     return epsilon
+
+
+def load_opendp(*features: str) -> Any:
+    """Return the prelude of OpenDP, whose functions carry no types, with features enabled."""
+    try:
+        import opendp.prelude
+    except ImportError as error:
+        raise MissingExtraError("opendp", "privacy") from error
+    opendp.prelude.enable_features(*features)
+    return opendp.prelude

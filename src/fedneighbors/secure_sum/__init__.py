@@ -1,4 +1,46 @@
 """Secure aggregation: the cryptography of sums in which no part can be seen (Bonawitz et al. 2017).
 
-Pure functions on arrays and bytes; who sends what to whom is in ``fedneighbors.federation``.
+Pure functions on arrays and bytes; the protocol is in ``fedneighbors.federation``.
 """
+
+from fedneighbors._lazy import lazy_names
+
+_HOMES = {
+    "check_threshold": "fedneighbors.secure_sum._shares",
+    "combine": "fedneighbors.secure_sum._shares",
+    "default_threshold": "fedneighbors.secure_sum._shares",
+    "digest": "fedneighbors.secure_sum._key_agreement",
+    "from_cells": "fedneighbors.secure_sum._masks",
+    "Identity": "fedneighbors.secure_sum._key_agreement",
+    "lift": "fedneighbors.secure_sum._masks",
+    "mask": "fedneighbors.secure_sum._masks",
+    "new_private": "fedneighbors.secure_sum._masks",
+    "public_of": "fedneighbors.secure_sum._masks",
+    "Roster": "fedneighbors.secure_sum._key_agreement",
+    "seal": "fedneighbors.secure_sum._key_agreement",
+    "Secrets": "fedneighbors.secure_sum._masks",
+    "split": "fedneighbors.secure_sum._shares",
+    "to_cells": "fedneighbors.secure_sum._masks",
+    "unseal": "fedneighbors.secure_sum._key_agreement",
+}
+
+__all__ = [
+    "check_threshold",
+    "combine",
+    "default_threshold",
+    "digest",
+    "from_cells",
+    "Identity",
+    "lift",
+    "mask",
+    "new_private",
+    "public_of",
+    "Roster",
+    "seal",
+    "Secrets",
+    "split",
+    "to_cells",
+    "unseal",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -8,8 +8,7 @@ import pytest
 from experiments.datasets.graphs import synthetic_graphs
 from experiments.fedknn.recording import RecordedMetric, Recorder
 from experiments.fedknn.replay import Late, Leg, replay
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._inprocess import Link, run
 from fedneighbors.methods.fedknn._messages import NearestRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query

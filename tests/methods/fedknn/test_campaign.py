@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedknn.algorithm import expected_counts
 from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
@@ -29,7 +29,7 @@ def searched(federation, algorithm):
         return {name: serve(providers[name], frame) for name, frame in frames.items()}, {}
 
     coordinator = algorithm(repr(federation.query).encode(), federation.k, name="q")
-    return run_rounds(coordinator, exchange, tuple(providers)).result
+    return run_rounds(coordinator, FrameTransport(exchange, tuple(providers))).result
 
 
 def wrong_answers(n_federations, *, seed):

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._inprocess import Link, connected, run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.protocol import baseline, dann

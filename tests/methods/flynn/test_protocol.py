@@ -15,7 +15,7 @@ from fedneighbors.errors import (
     SchemaMismatch,
     WireError,
 )
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refuse, serve
 from fedneighbors.methods.flynn._calibration import SHARPNESS
@@ -272,7 +272,9 @@ def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_rou
     with pytest.raises(
         PartyMissing, match=rf"no reply to {during} from party 'south' \(timed out\)"
     ):
-        run_rounds(coordinate(HOW), lossy(parties, "south", at_round), ("north", "south"))
+        run_rounds(
+            coordinate(HOW), FrameTransport(lossy(parties, "south", at_round), ("north", "south"))
+        )
 
     assert parties["south"].model is None
     assert not (tmp_path / "south").exists()

@@ -5,6 +5,7 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Layout
@@ -30,6 +31,19 @@ def members(net=None, *, settings=None, owner=OWNER):
         KNNPerParty(name, x[owner == name], y[owner == name], net, settings=settings)
         for name in np.unique(owner).tolist()
     ]
+
+
+class Overheard(Cohort):
+    """A cohort that remembers requests, ways to reduce and replies."""
+
+    def __init__(self, parties, **options):
+        super().__init__(parties, **options)
+        self.seen = []
+
+    def carry(self, requests, *, reduce):
+        delivery = super().carry(requests, reduce=reduce)
+        self.seen.append((requests, reduce, delivery.replies))
+        return delivery
 
 
 def training(parties, *, rounds=ROUNDS, **options):

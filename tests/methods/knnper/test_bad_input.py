@@ -10,12 +10,13 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import DataError, MissingExtraError, PartyRefused, SchemaMismatch
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import SchemaRequest
 from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from tests.methods.knnper.federations import members, network, training
 
 X, Y = load_wine(return_X_y=True)
@@ -75,8 +76,8 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
     )
     with_it.append(none)
 
-    expected = simulate(training(alone), Cohort(alone)).result
-    found = simulate(training(with_it), Cohort(with_it)).result
+    expected = run_rounds(training(alone), Cohort(alone)).result
+    found = run_rounds(training(with_it), Cohort(with_it)).result
 
     assert found.weights.tobytes() == expected.weights.tobytes()
     assert len(none.personal.memory) == 0
@@ -90,14 +91,14 @@ def test_clients_without_any_rows_are_told_to_bring_some():
     parties = [KNNPerParty(name, x, y, network()) for name in ("a", "b")]
 
     with pytest.raises(DataError, match="the clients hold no rows to train on; give them rows"):
-        simulate(training(parties, reserved=tuple(range(10))), Cohort(parties))
+        run_rounds(training(parties, reserved=tuple(range(10))), Cohort(parties))
 
 
 def test_a_client_whose_rows_have_another_shape_is_named():
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 60)), np.arange(4), network())]
 
     with pytest.raises(SchemaMismatch, match=r"zoe.*expected 64 columns, .*60 columns"):
-        simulate(training(parties), Cohort(parties))
+        run_rounds(training(parties), Cohort(parties))
 
 
 def test_a_client_with_another_network_is_named():
@@ -107,7 +108,7 @@ def test_a_client_with_another_network_is_named():
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
 
     with pytest.raises(PartyRefused, match="'zoe' refused: the network is not the one"):
-        simulate(training(parties), Cohort(parties))
+        run_rounds(training(parties), Cohort(parties))
 
 
 def test_a_label_that_the_network_does_not_know_is_named(fitted):

@@ -13,16 +13,18 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import ModelFileError
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import members, training
 
 KILLED = """
     import os, signal, sys
+    from fedneighbors.federation._loop import run_rounds
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
-    from fedneighbors.methods.knnper._simulation import Cohort, simulate
+    from fedneighbors.methods.knnper._simulation import Cohort
     from tests.methods.knnper.federations import members, training
 
     file, kept, parties = Checkpoint(sys.argv[1], "mine"), [], members()
@@ -33,13 +35,13 @@ KILLED = """
         if len(kept) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    simulate(training(parties, keep=keep), Cohort(parties))
+    run_rounds(training(parties, keep=keep), Cohort(parties))
 """
 
 
 def test_a_training_that_was_killed_loses_no_round_that_was_kept(tmp_path):
     whole = members()
-    expected = simulate(training(whole), Cohort(whole))
+    expected = run_rounds(training(whole), Cohort(whole))
 
     dead = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "c")],
@@ -51,7 +53,7 @@ def test_a_training_that_was_killed_loses_no_round_that_was_kept(tmp_path):
     assert dead.returncode == -signal.SIGKILL
     assert stage.number == 2
     again = members()
-    found = simulate(training(again, resumed=stage), Cohort(again))
+    found = run_rounds(training(again, resumed=stage), Cohort(again))
     assert found.result.weights.tobytes() == expected.result.weights.tobytes()
 
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from fedneighbors.errors import AggregationError, PartyMissing
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
@@ -85,8 +85,7 @@ def test_a_client_that_leaves_within_a_round_ends_the_training_and_is_named(step
     with pytest.raises(PartyMissing, match="no reply to the changes of round 1") as caught:
         run_rounds(
             training(own, keep=kept.append),
-            leaving(fleet, step, {own[4].name}),
-            tuple(fleet),
+            FrameTransport(leaving(fleet, step, {own[4].name}), tuple(fleet)),
             sums=MaskedSums(roster),
         )
 
@@ -104,8 +103,7 @@ def test_a_client_that_leaves_after_its_part_is_summed_is_in_that_round():
     with pytest.raises(PartyMissing, match="no reply to the changes of round 2"):
         run_rounds(
             training(own, keep=kept.append),
-            leaving(fleet, Unmask, {own[4].name}),
-            tuple(fleet),
+            FrameTransport(leaving(fleet, Unmask, {own[4].name}), tuple(fleet)),
             sums=MaskedSums(roster),
         )
 
@@ -120,7 +118,8 @@ def test_too_few_that_stay_give_no_sum_at_all():
     with pytest.raises(AggregationError):
         run_rounds(
             training(own),
-            leaving(fleet, MaskInput, {member.name for member in own[2:]}),
-            tuple(fleet),
+            FrameTransport(
+                leaving(fleet, MaskInput, {member.name for member in own[2:]}), tuple(fleet)
+            ),
             sums=MaskedSums(roster),
         )

@@ -7,26 +7,21 @@ import pytest
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
-from tests.methods.knnper.federations import DIGITS, ROWS, members, network, training
+from tests.methods.knnper.federations import DIGITS, ROWS, Overheard, members, network, training
 
 
 def asked(coordinator, parties):
-    """Return all that a coordinator asks for."""
-    seen = []
-    cohort = Cohort(parties, method="reuse")
-    try:
-        ask = next(coordinator)
-        while True:
-            seen.append(ask)
-            ask = coordinator.send(cohort.replies(ask)[0])
-    except StopIteration:
-        return seen
+    """Return all requests of a coordinator, with the way to reduce the replies."""
+    cohort = Overheard(parties, method="reuse")
+    run_rounds(coordinator, cohort)
+    return [(requests, reduce) for requests, reduce, _ in cohort.seen]
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
@@ -35,7 +30,7 @@ def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(c
     apart, together = members(settings=settings), members(settings=settings)
 
     framed = run(training(apart), apart)
-    direct = simulate(training(together), Cohort(together, method="reuse"))
+    direct = run_rounds(training(together), Cohort(together, method="reuse"))
 
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
     if combine == "pool":
@@ -50,8 +45,8 @@ def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(c
 def test_one_batched_product_gives_the_same_up_to_rounding():
     one, other = members(), members()
 
-    stacked = simulate(training(one), Cohort(one, method="stacked"))
-    reused = simulate(training(other), Cohort(other, method="reuse"))
+    stacked = run_rounds(training(one), Cohort(one, method="stacked"))
+    reused = run_rounds(training(other), Cohort(other, method="reuse"))
 
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
@@ -59,8 +54,8 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
 def test_the_order_of_clients_does_not_matter():
     ahead, behind = members(), members()[::-1]
 
-    one = simulate(training(ahead), Cohort(ahead, method="reuse"))
-    other = simulate(training(behind), Cohort(behind, method="reuse"))
+    one = run_rounds(training(ahead), Cohort(ahead, method="reuse"))
+    other = run_rounds(training(behind), Cohort(behind, method="reuse"))
 
     assert one.result.weights.tobytes() == other.result.weights.tobytes()
 
@@ -70,9 +65,7 @@ def test_weights_are_formed_from_sums_alone():
 
     asks = asked(training(parties), parties)
 
-    kinds = {
-        type(ask.for_parties(("party-0",)).popitem()[1]) for ask in asks if ask.reduce != "sum"
-    }
+    kinds = {type(each) for requests, how in asks if how != "sum" for each in requests.values()}
     assert {kind.__name__ for kind in kinds} == {"SchemaRequest", "ReleaseRequest"}
     for reply in (SchemaRequest.reply, TrainRequest.reply):
         assert "personal" not in reply.__dataclass_fields__
@@ -85,10 +78,9 @@ def test_only_those_who_are_chosen_are_asked_and_every_round_others():
     asks = asked(training(parties, rounds=rounds), parties)
 
     trained = [
-        tuple(ask.requests)
-        for ask in asks
-        if isinstance(ask.requests, dict)
-        and isinstance(next(iter(ask.requests.values())), TrainRequest)
+        tuple(requests)
+        for requests, _ in asks
+        if isinstance(next(iter(requests.values())), TrainRequest)
     ]
     assert len(trained) == 12
     assert {len(names) for names in trained} == {2}
@@ -103,10 +95,10 @@ def test_held_out_rows_choose_and_take_no_part_in_the_first_training():
         party._raw[party.held_out] = 0.5  # seen by the first training, this would change it
     stages = {}
 
-    simulate(
+    run_rounds(
         training(parties, keep=lambda s: stages.setdefault("a", []).append(s)), Cohort(parties)
     )
-    simulate(
+    run_rounds(
         training(altered, keep=lambda s: stages.setdefault("b", []).append(s)), Cohort(altered)
     )
 
@@ -118,11 +110,11 @@ def test_held_out_rows_choose_and_take_no_part_in_the_first_training():
 
 def test_a_training_goes_on_where_it_was_to_the_same_bits():
     whole, stages = members(settings=MemorySettings(combine="pool")), []
-    expected = simulate(training(whole, keep=stages.append), Cohort(whole))
+    expected = run_rounds(training(whole, keep=stages.append), Cohort(whole))
 
     for stage in stages[:-1]:
         again = members(settings=MemorySettings(combine="pool"))
-        found = simulate(training(again, resumed=stage), Cohort(again))
+        found = run_rounds(training(again, resumed=stage), Cohort(again))
 
         assert found.result.weights.tobytes() == expected.result.weights.tobytes()
         assert found.result.pool.tobytes() == expected.result.pool.tobytes()
@@ -131,7 +123,7 @@ def test_a_training_goes_on_where_it_was_to_the_same_bits():
 def test_a_memory_holds_exactly_the_rows_of_its_client():
     parties = members()
 
-    simulate(training(parties), Cohort(parties))
+    run_rounds(training(parties), Cohort(parties))
 
     for party in parties:
         assert len(party.personal.memory) == party.n_rows
@@ -143,7 +135,7 @@ def test_a_client_with_another_network_is_named():
     parties[2] = members(perceptron(64, 10, hidden=(16, 9)))[2]
 
     with pytest.raises(PartyRefused, match=r"party-2.*the network is not the one"):
-        simulate(training(parties), Cohort(parties))
+        run_rounds(training(parties), Cohort(parties))
 
 
 def test_training_that_diverges_is_refused_with_the_way_out():
@@ -151,14 +143,14 @@ def test_training_that_diverges_is_refused_with_the_way_out():
     rounds = RoundSettings(n_rounds=3, regime=Regime(learning_rate=1e6))
 
     with pytest.raises(PartyRefused, match="lower the learning rate"):
-        simulate(training(parties, rounds=rounds), Cohort(parties, method="reuse"))
+        run_rounds(training(parties, rounds=rounds), Cohort(parties, method="reuse"))
 
 
 def test_a_client_of_one_row_takes_part():
     owner = np.array(["big"] * 239 + ["tiny"])
     parties = members(network(), owner=owner)
 
-    simulate(training(parties), Cohort(parties))
+    run_rounds(training(parties), Cohort(parties))
 
     tiny = next(party for party in parties if party.name == "tiny")
     assert len(tiny.personal.memory) == 1
@@ -168,7 +160,7 @@ def test_a_client_of_one_row_takes_part():
 def test_standardized_columns_are_those_of_the_pooled_table():
     parties = members()
 
-    outcome = simulate(training(parties, standardize=True), Cohort(parties))
+    outcome = run_rounds(training(parties, standardize=True), Cohort(parties))
 
     pooled = DIGITS[:240] / 16
     np.testing.assert_allclose(outcome.result.center, pooled.mean(axis=0), rtol=1e-12)
@@ -189,7 +181,7 @@ def test_no_more_changes_are_held_at_a_time_however_many_clients_train(monkeypat
         return reply
 
     monkeypatch.setattr(KNNPerParty, "update", counted)
-    simulate(training(parties), Cohort(parties))
+    run_rounds(training(parties), Cohort(parties))
 
     assert len(held) == 6 * len(parties) == 360
     assert most[0] <= 3  # the sum so far, the last change and the next

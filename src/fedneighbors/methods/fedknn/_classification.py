@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
-from fedneighbors.federation._connections import Link
+from fedneighbors.federation._inprocess import Link
 from fedneighbors.methods.fedknn._queries import listed
 from fedneighbors.methods.fedknn._settings import whole_neighbors
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors

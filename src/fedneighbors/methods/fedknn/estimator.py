@@ -11,8 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation._connections import Link
-from fedneighbors.federation._inprocess import Connected, connected
+from fedneighbors.federation._inprocess import Connected, Link, connected
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.fedknn._answers import Answer
 from fedneighbors.methods.fedknn._claims import require_known_ids, require_true_distances

@@ -142,7 +142,7 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Threads for prediction, and for training where there is one party; results do not depend on
         it. -1 means all processors.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy._policy.Privacy`. In
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. In
         place of clusters, noised sums are exchanged, so that of the other parameters ``bounds``,
         ``share``, ``random_state`` and ``n_jobs`` alone apply.
     bounds : float64 array of shape (n_features, 2), optional

@@ -16,8 +16,7 @@ from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, Party, Refuse
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.privacy._configuration import privacy_from
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.tabular._app_config import (
     check_masked,
     check_model_path,

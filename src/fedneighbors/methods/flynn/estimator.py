@@ -62,7 +62,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs : int, optional
         Threads. The result does not depend on it.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy._policy.Privacy`. What
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. What
         is derived from the rows is then paid for or was declared public; with ``decay=None`` rows
         get a score that suits noised counts.
 

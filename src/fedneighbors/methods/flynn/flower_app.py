@@ -10,8 +10,7 @@ from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.privacy._configuration import privacy_from
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.tabular._app_config import (
     check_masked,
     check_model_path,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.federation._inprocess import run
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Outcome, run_rounds
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.methods.knnper.targets._classes import CLASSES
@@ -83,7 +83,7 @@ def federated(
     )
     with one_thread():
         if getattr(asked, "sums", "plain") == "plain":
-            outcome = simulate(coordinator, Cohort(members, method=asked.trainer))
+            outcome = run_rounds(coordinator, Cohort(members, method=asked.trainer))
         else:
             outcome = run(coordinator, members, sums=asked.sums)
     if keeper is not None:

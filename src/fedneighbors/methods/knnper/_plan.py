@@ -4,12 +4,11 @@ In one process all clients are made with the same network. On nodes the coordina
 the tables look like, and then says what is trained, in words.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.tabular._schema import Schema
@@ -101,33 +100,3 @@ class PlanRequest:
     def settings(self) -> MemorySettings:
         """Of the memories; ValueError if they are none."""
         return read_settings(self.memory)
-
-
-def planned(training: Coordinator[Any], plan: PlanRequest) -> Generator[Ask, Replies, Any]:
-    """Run a training whose question for the schema goes out with the plan.
-
-    Parameters
-    ----------
-    training : generator
-        As :func:`~.protocol.coordinate` makes it.
-    plan : PlanRequest
-        What is trained.
-
-    Yields
-    ------
-    Ask
-        Those of the training.
-
-    Returns
-    -------
-    object
-        What the training returns.
-    """
-    next(training)
-    replies = yield gather(plan)
-    while True:
-        try:
-            ask = training.send(replies)
-        except StopIteration as stop:
-            return stop.value
-        replies = yield ask

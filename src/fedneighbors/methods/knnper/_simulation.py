@@ -1,30 +1,25 @@
-"""Clients of one process: what the protocol asks of all of them is done in as few steps as can be.
+"""Transport to kNN-Per clients of one process, which train side by side.
 
-The coordinator is the one of every runtime. Only the way to the clients is shorter: nothing is
-packed, clients train side by side, and sums are formed as their parts come, so that memory does
-not grow with the number of clients.
+Nothing is packed, and sums are formed as their parts come, so that memory does not grow with the
+number of clients.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import torch
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Delivery
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Ask, Coordinator, Refuse, Replies
-from fedneighbors.federation._sums import add_up
+from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper._messages import TrainRequest
-from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
-from fedneighbors.records import Round
 
 
 class Cohort:
-    """Clients whose rows lie in one table, which train side by side.
+    """Transport to clients whose rows lie in one table.
 
     Parameters
     ----------
@@ -42,38 +37,45 @@ class Cohort:
     ) -> None:
         self.parties = {party.name: party for party in sorted(parties, key=lambda p: p.name)}
         self._method: Literal["auto", "stacked", "reuse"] = method
-        self._first = 0
         self._trainer: Trainer | None = None
 
-    def replies(self, ask: Ask) -> tuple[Replies, Mapping[str, Message]]:
-        """Return what all asked clients reply, and their requests.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the clients, ascending."""
+        return tuple(self.parties)
+
+    def carry(
+        self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
+    ) -> Delivery:
+        """Return the replies of all asked clients, with the bytes that frames would take.
 
         Raises
         ------
         PartyRefused
             If one refuses.
         """
-        requests = ask.for_parties(tuple(self.parties))
-        if _trains(requests):
-            each = self._trained(requests)
+        if all(isinstance(request, TrainRequest) for request in requests.values()):
+            each = self._train(requests)
         else:
             self._trainer = None  # what clients learn, and in which units, may change
-            each = self._answered(requests)
-        if ask.reduce == "gather":
-            return Replies(dict(each), None, {}), requests
-        summed: Message | None = None
-        for name, reply in each:
-            summed = reply if summed is None else add_up({f"before {name}": summed, name: reply})
-        return Replies({}, summed, {}), requests
+            each = self._answers(requests)
+        if reduce == "gather":
+            replies = Replies(dict(each), None, {})
+            upload_bytes = {name: len(encode(reply)) for name, reply in replies.each.items()}
+        else:
+            replies = Replies({}, _running_sum(each), {})
+            upload_bytes = dict.fromkeys(requests, len(encode(replies.total)))
+        first = next(iter(requests.values()))  # all clients are sent equally many bytes
+        return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
 
-    def _answered(self, requests: Mapping[str, Message]) -> Any:
+    def _answers(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         for name in sorted(requests):
             try:
                 yield name, self.parties[name].answer(requests[name])
             except Refuse as refuse:
                 raise PartyRefused(name, refuse.code, refuse.detail) from None
 
-    def _trained(self, requests: Mapping[str, TrainRequest]) -> Any:
+    def _train(self, requests: Mapping[str, TrainRequest]) -> Iterator[tuple[str, Message]]:
         names = sorted(requests)
         trainer = self._table()
         for first in range(0, len(names), CHUNK):
@@ -112,59 +114,8 @@ class Cohort:
         return self._trainer
 
 
-def _trains(requests: Mapping[str, Message]) -> bool:
-    return all(isinstance(request, TrainRequest) for request in requests.values())
-
-
-def simulate(
-    coordinator: Coordinator[Shared],
-    cohort: Cohort,
-    *,
-    on_round: Callable[[Round], None] = lambda _round: None,
-) -> Outcome[Shared]:
-    """Drive a coordinator to its end over clients of this process.
-
-    Parameters
-    ----------
-    coordinator : generator
-        The training.
-    cohort : Cohort
-        Its clients.
-    on_round : callable
-        Told of each exchange, with the bytes that it would take between machines.
-    """
-    rounds: list[Round] = []
-    replies: Replies | None = None
-    try:
-        while True:
-            try:
-                ask = next(coordinator) if replies is None else coordinator.send(replies)
-            except StopIteration as stop:
-                return Outcome(stop.value, tuple(rounds))
-            started = time.perf_counter()
-            replies, requests = cohort.replies(ask)
-            rounds.append(_record(len(rounds), ask, requests, replies, started))
-            on_round(rounds[-1])
-    finally:
-        coordinator.close()
-
-
-def _record(
-    index: int, ask: Ask, requests: Mapping[str, Message], replies: Replies, started: float
-) -> Round:
-    """Return the record of an exchange; all clients are sent, and return, equally many bytes."""
-    first = next(iter(requests.values()))
-    down = len(encode(first))
-    up = {name: len(encode(reply)) for name, reply in replies.each.items()}
-    if replies.total is not None:
-        up = dict.fromkeys(requests, len(encode(replies.total)))
-    return Round(
-        index=index,
-        request=type(first).__name__,
-        reduce=ask.reduce,
-        upload_bytes={name: up[name] for name in sorted(up)},
-        download_bytes=dict.fromkeys(sorted(requests), down),
-        seconds=time.perf_counter() - started,
-        missing={},
-        busy_s={},
-    )
+def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
+    total: Message | None = None
+    for name, reply in each:
+        total = reply if total is None else add_up({f"before {name}": total, name: reply})
+    return total

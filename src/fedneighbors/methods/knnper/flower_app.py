@@ -21,7 +21,7 @@ from fedneighbors.federation._roles import Coordinator, Refuse, gather
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._node import NodeParty
-from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest, planned
+from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
 from fedneighbors.methods.knnper.protocol import coordinate
@@ -131,7 +131,7 @@ def _training(
     standardize = typed(config, "standardize", bool) and len(shape) == 1
     words = (layout.digest, blueprint, rounds, settings, names, agreed, standardize)
     keeper = path and Checkpoint(path, fingerprint(*words), probe(network, layout, shape))
-    training = coordinate(
+    shared = yield from coordinate(
         rounds,
         layout.digest,
         layout.initial,
@@ -142,8 +142,8 @@ def _training(
         reserved=reserved,
         resumed=keeper.resumed() if keeper else None,
         keep=keeper.keep if keeper else (lambda _stage: None),
+        opening=PlanRequest.of(blueprint, layout.digest, settings),
     )
-    shared = yield from planned(training, PlanRequest.of(blueprint, layout.digest, settings))
     return KNNPerModel(blueprint, layout.digest, shared, settings)
 
 

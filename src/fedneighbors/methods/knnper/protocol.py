@@ -110,6 +110,7 @@ def coordinate(
     reserved: tuple[Label, ...] = (),
     resumed: Stage | None = None,
     keep: Keep = lambda _stage: None,
+    opening: Message | None = None,
 ) -> Coordinator[Shared]:
     """Train a shared model, choose mixtures on held-out rows, and train it anew on all rows.
 
@@ -137,6 +138,8 @@ def coordinate(
         Where an interrupted training had come to.
     keep : callable
         Told every stage that is reached.
+    opening : message, optional
+        Request for the schema, if not a :class:`SchemaRequest`.
 
     Yields
     ------
@@ -158,7 +161,7 @@ def coordinate(
     DataError
         If the clients hold no rows or fewer than two classes together.
     """
-    replies = yield gather(SchemaRequest(layout))
+    replies = yield gather(SchemaRequest(layout) if opening is None else opening)
     agreed = kind.agreed(replies.complete("the schema").each, reserved)
     frame = Frame()
     if standardize or discriminate:

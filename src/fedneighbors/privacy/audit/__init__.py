@@ -1,6 +1,36 @@
 """Audits: certified lower bounds on what a mechanism costs, from samples or from its exact law.
 
-An audit can prove a claim wrong, never right. ``certificates`` bounds from samples, ``events``
-chooses what to look at, ``enumeration`` computes laws of tiny inputs, ``campaign`` puts a mechanism
-and its claim on trial.
+An audit can prove a claim wrong, never right.
 """
+
+from fedneighbors._lazy import lazy_names
+
+_HOMES = {
+    "audit_release": "fedneighbors.privacy.audit._certificates",
+    "Certificate": "fedneighbors.privacy.audit._certificates",
+    "certified_epsilon": "fedneighbors.privacy.audit._certificates",
+    "certified_loss": "fedneighbors.privacy.audit._certificates",
+    "certified_rho": "fedneighbors.privacy.audit._certificates",
+    "enumerate_law": "fedneighbors.privacy.audit._enumeration",
+    "exact_delta": "fedneighbors.privacy.audit._enumeration",
+    "exact_epsilon": "fedneighbors.privacy.audit._enumeration",
+    "ExactLaw": "fedneighbors.privacy.audit._enumeration",
+    "neighboring_pairs": "fedneighbors.privacy.audit._certificates",
+    "Verdict": "fedneighbors.privacy.audit._certificates",
+}
+
+__all__ = [
+    "audit_release",
+    "Certificate",
+    "certified_epsilon",
+    "certified_loss",
+    "certified_rho",
+    "enumerate_law",
+    "exact_delta",
+    "exact_epsilon",
+    "ExactLaw",
+    "neighboring_pairs",
+    "Verdict",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

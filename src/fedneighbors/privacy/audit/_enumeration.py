@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 
-from fedneighbors.privacy.noise._distributions import Enclosure, LaplaceLaw, cumulative, times
+from fedneighbors.privacy.noise._samplers import Enclosure, LaplaceLaw, cumulative, times
 from fedneighbors.privacy.noise._top_picks import CellWeights, Draws
 
 _PRECISION = 128

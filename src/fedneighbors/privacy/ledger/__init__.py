@@ -1,1 +1,21 @@
-"""The privacy ledger of a party."""
+"""The privacy ledger of one party: budgets, charges and released answers in one file."""
+
+from fedneighbors._lazy import lazy_names
+
+_HOMES = {
+    "BudgetState": "fedneighbors.privacy.ledger._books",
+    "Entry": "fedneighbors.privacy.ledger._books",
+    "Ledger": "fedneighbors.privacy.ledger._ledger",
+    "MAX_ANSWER_BYTES": "fedneighbors.privacy.ledger._ledger",
+    "Terms": "fedneighbors.privacy.ledger._books",
+}
+
+__all__ = [
+    "BudgetState",
+    "Entry",
+    "Ledger",
+    "MAX_ANSWER_BYTES",
+    "Terms",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -9,8 +9,15 @@ from typing import Self
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy._accounting import spent_by_counts
 from fedneighbors.privacy._guarantees import Guarantee
-from fedneighbors.privacy.ledger._books import Books, now
-from fedneighbors.privacy.ledger._entries import BudgetState, Entry, Terms, check_name, check_text
+from fedneighbors.privacy.ledger._books import (
+    Books,
+    BudgetState,
+    Entry,
+    Terms,
+    check_name,
+    check_text,
+    now,
+)
 from fedneighbors.privacy.ledger._file import LedgerFile
 
 log = logging.getLogger(__name__)
@@ -44,7 +51,7 @@ class Ledger:
 
     Examples
     --------
-    >>> from fedneighbors.privacy._guarantees import PureDP
+    >>> from fedneighbors.privacy import PureDP
     >>> with Ledger(":memory:", party="north") as ledger:
     ...     ledger.set_budget("visits", PureDP(1))
     ...     terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}

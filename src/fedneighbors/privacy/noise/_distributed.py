@@ -13,9 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.noise._distributions import GaussianLaw, NegativeBinomialLaw, exp_minus
 from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIANCE, positive
-from fedneighbors.privacy.noise._samplers import BitSource, sample
+from fedneighbors.privacy.noise._samplers import (
+    BitSource,
+    GaussianLaw,
+    NegativeBinomialLaw,
+    exp_minus,
+    sample,
+)
 
 _TWO_PI_SQUARED = Fraction(197392, 10000)
 """Below 2 pi**2 = 19.73920880..., so that bounds built on it err upward."""

@@ -1,25 +1,92 @@
 """Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
 
-Each takes the vector together with its :class:`~fedneighbors.privacy._guarantees.Sensitivity`, the
+Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity`, the
 one place where norm, unit and neighboring relation are stated, and says what a release costs.
+
+OpenDP draws noise that is too wide for a table and selects the largest cells. Its integers have
+64 bits here: its samplers cut at the ends of the type, which for Python's ``int`` is taken to have
+32, and cut noise hides nothing.
 """
 
+import math
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.privacy._accounting import float_above, load_opendp
 from fedneighbors.privacy._guarantees import ZCDP, Number, PureDP, Sensitivity, exact
-from fedneighbors.privacy.noise._distributions import GaussianLaw, LaplaceLaw
-from fedneighbors.privacy.noise._opendp import (
-    opendp_gaussian,
-    opendp_laplace,
-    opendp_top_k,
-    top_k_measurement,
-)
-from fedneighbors.privacy.noise._samplers import BitSource, sample
+from fedneighbors.privacy.noise._samplers import BitSource, GaussianLaw, LaplaceLaw, sample
+
+
+def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+    """Draw discrete Laplace noise with OpenDP, from its own entropy: int64 array of (size,).
+
+    Parameters
+    ----------
+    scale : Fraction
+        Rounded up to a float.
+    size : int
+        How many values.
+    """
+    dp = load_opendp("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    return np.array(dp.m.make_laplace(*space, scale=float_above(scale))([0] * size), np.int64)
+
+
+def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
+    """Draw discrete Gaussian noise with OpenDP, from its own entropy: int64 array of (size,).
+
+    Parameters
+    ----------
+    variance : Fraction
+        Its square root is rounded up to a float.
+    size : int
+        How many values.
+    """
+    dp = load_opendp("contrib")
+    sigma = math.sqrt(variance)
+    while Fraction(sigma) ** 2 < variance:
+        sigma = math.nextafter(sigma, math.inf)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
+    return np.array(dp.m.make_gaussian(*space, scale=sigma)([0] * size), np.int64)
+
+
+def top_k_measurement(k: int, scale: Fraction) -> Any:
+    """Return OpenDP's measurement of noisy top-k under pure differential privacy.
+
+    Scores may move in both directions: OpenDP's cheaper ``monotonic`` case is not claimed.
+
+    Parameters
+    ----------
+    k : int
+        How many cells are selected.
+    scale : Fraction
+        Of the noise, rounded up to a float.
+    """
+    dp = load_opendp("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
+    return dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=k, scale=float_above(scale))
+
+
+def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.NDArray[np.int64]:
+    """Select k cells of a vector with OpenDP: int64 indices, the likeliest largest first.
+
+    Parameters
+    ----------
+    values : int64 array of shape (n,)
+        Scores.
+    k : int
+        How many cells.
+    scale : Fraction
+        Of the noise.
+    """
+    return np.array(top_k_measurement(k, scale)(values.tolist()), np.int64)
+
 
 LARGEST_SCALE = 1 << 14
 """Up to this scale Laplace noise is drawn from a table of ours, above it by OpenDP."""
@@ -98,8 +165,44 @@ def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.ND
     return values + noise.reshape(values.shape)
 
 
+class _Additive(ABC):
+    """A mechanism that adds independent noise to every cell."""
+
+    @abstractmethod
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+        """Draw noise: int64 array of shape (size,)."""
+
+    def release(
+        self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
+    ) -> npt.NDArray[np.int64]:
+        """Return the values with independent noise on every cell.
+
+        Parameters
+        ----------
+        values : integer array of any shape
+            The vector.
+        sensitivity : Sensitivity
+            Of that vector.
+        bits : callable
+            Source of random bytes.
+
+        Returns
+        -------
+        int64 array of the same shape
+
+        Raises
+        ------
+        TypeError
+            If the values are not integers.
+        ValueError
+            If a value is beyond :data:`LARGEST_VALUE`.
+        """
+        vector = integers(values, sensitivity)
+        return _plus(vector, self.noise(vector.size, bits=bits))
+
+
 @dataclass(frozen=True)
-class DiscreteLaplace:
+class DiscreteLaplace(_Additive):
     """Integer noise with P(k) proportional to exp(-abs(k) / scale) on every cell; pure privacy.
 
     Parameters
@@ -160,37 +263,9 @@ class DiscreteLaplace:
             return opendp_laplace(self.scale, size)
         return sample(LaplaceLaw(self.scale), size, bits)
 
-    def release(
-        self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
-    ) -> npt.NDArray[np.int64]:
-        """Return the values with independent noise on every cell.
-
-        Parameters
-        ----------
-        values : integer array of any shape
-            The vector.
-        sensitivity : Sensitivity
-            Of that vector.
-        bits : callable
-            Source of random bytes.
-
-        Returns
-        -------
-        int64 array of the same shape
-
-        Raises
-        ------
-        TypeError
-            If the values are not integers.
-        ValueError
-            If a value is beyond :data:`LARGEST_VALUE`.
-        """
-        vector = integers(values, sensitivity)
-        return _plus(vector, self.noise(vector.size, bits=bits))
-
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class DiscreteGaussian(_Additive):
     """Integer noise with P(k) proportional to exp(-k**2 / (2 variance)) on every cell; zCDP.
 
     Parameters
@@ -250,34 +325,6 @@ class DiscreteGaussian:
             _refuse_bits(bits, f"noise of a variance above {LARGEST_VARIANCE}")
             return opendp_gaussian(self.variance, size)
         return sample(GaussianLaw(self.variance), size, bits)
-
-    def release(
-        self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
-    ) -> npt.NDArray[np.int64]:
-        """Return the values with independent noise on every cell.
-
-        Parameters
-        ----------
-        values : integer array of any shape
-            The vector.
-        sensitivity : Sensitivity
-            Of that vector.
-        bits : callable
-            Source of random bytes.
-
-        Returns
-        -------
-        int64 array of the same shape
-
-        Raises
-        ------
-        TypeError
-            If the values are not integers.
-        ValueError
-            If a value is beyond :data:`LARGEST_VALUE`.
-        """
-        vector = integers(values, sensitivity)
-        return _plus(vector, self.noise(vector.size, bits=bits))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.privacy._guarantees import PureDP, Sensitivity
-from fedneighbors.privacy.noise._distributions import Enclosure, powers_of_exp, times
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace, integers, positive
-from fedneighbors.privacy.noise._samplers import BitSource, draw_words
+from fedneighbors.privacy.noise._samplers import (
+    BitSource,
+    Enclosure,
+    draw_words,
+    powers_of_exp,
+    times,
+)
 
 _PRECISION = 192
 

@@ -64,7 +64,7 @@ def exact_sums(levels):
 
 
 def spent(member):
-    return member._till.ledger.spent("table")
+    return member._gate.ledger.spent("table")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(ask, change):
     with pytest.raises(Refuse, match="not the one that was agreed"):
         north.answer(ask(replace(LOCAL, **change)))
 
-    assert [entry.kind for entry in north._till.ledger.entries()] == ["budget"]
+    assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
 
 
 def test_noise_shares_leave_only_inside_a_masked_sum():
@@ -218,7 +218,7 @@ def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
 
     north.contribute(masked_request(policy, 3), MaskedRound("ab", 5, 5, 4))
 
-    (charged,) = (x.guarantee for x in north._till.ledger.entries() if x.kind == "released")
+    (charged,) = (x.guarantee for x in north._gate.ledger.entries() if x.kind == "released")
     assert charged == noise.guarantee(release.moved, 10)
     assert charged.rho <= release.allowed.rho
 

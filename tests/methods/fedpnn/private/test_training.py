@@ -13,7 +13,7 @@ from fedneighbors.errors import (
     ProtocolError,
     SchemaMismatch,
 )
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
@@ -70,7 +70,7 @@ def test_every_party_pays_its_budget_once_and_nothing_is_left_of_it(privacy, n_c
         train(members, privacy, run_name="again")
 
     for member in members:
-        ledger = member._till.ledger
+        ledger = member._gate.ledger
         paid = [entry for entry in ledger.entries() if entry.kind == "released"]
         assert len(paid) == (3 if n_classes == 2 else 2)
         assert fits([ledger.spent("table")], privacy.total)
@@ -84,7 +84,7 @@ def test_a_training_that_is_refused_sends_nothing_and_makes_no_model():
     with pytest.raises(PartyRefused, match="'p1' refused: its privacy budget"):
         train([rich, poor], LOCAL)
 
-    assert [entry.kind for entry in poor._till.ledger.entries()] == ["budget"]
+    assert [entry.kind for entry in poor._gate.ledger.entries()] == ["budget"]
     assert (rich.model, poor.model) == (None, None)
 
 
@@ -170,8 +170,7 @@ def test_parties_may_drop_out_of_the_masked_sums(step):
     with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
-            lossy(by_name, step, ("p6", "p7")),
-            tuple(by_name),
+            FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -185,8 +184,7 @@ def test_a_party_missing_from_sums_in_the_plain_ends_the_training():
     with pytest.raises(PartyMissing, match="no reply to the cells"):
         run_rounds(
             coordinate_private(LOCAL, run="a"),
-            lossy(members, CellsRequest, ("p2",)),
-            tuple(members),
+            FrameTransport(lossy(members, CellsRequest, ("p2",)), tuple(members)),
         )
 
     assert [member.model for member in members.values()] == [None] * 3
@@ -239,7 +237,7 @@ def test_what_the_training_needs_is_asked_for(change, words):
     with pytest.raises(ValueError, match=words):
         train(members, replace(LOCAL, **change))
 
-    assert all(len(member._till.ledger.entries()) == 1 for member in members)
+    assert all(len(member._gate.ledger.entries()) == 1 for member in members)
 
 
 def test_more_colluders_than_survivors_are_refused():
@@ -262,7 +260,7 @@ def test_tables_that_differ_are_told_apart_before_anything_is_paid():
     with pytest.raises(SchemaMismatch):
         train(members, LOCAL)
 
-    assert all(len(member._till.ledger.entries()) == 1 for member in members)
+    assert all(len(member._gate.ledger.entries()) == 1 for member in members)
 
 
 class Liar:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import DataError, PartyMissing, PartyRefused, PrivacyError, ProtocolError
-from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._messages import encode
@@ -136,8 +136,7 @@ def test_parties_that_drop_out_of_the_masked_sum_leave_enough_noise(step, n_summ
     with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
         run_rounds(
             coordinator,
-            lossy(by_name, step, ("p6", "p7")),
-            tuple(by_name),
+            FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -311,8 +310,7 @@ def test_a_party_missing_from_counts_in_the_plain_ends_the_training(privacy, req
     with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
         run_rounds(
             coordinate_private(HOW, privacy, run="a"),
-            lossy(members, request_, ("p2",)),
-            tuple(members),
+            FrameTransport(lossy(members, request_, ("p2",)), tuple(members)),
         )
 
     assert set(caught.value.missing) == {"p2"}

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._messages import CountsRequest, ReleaseRequest, ScatterRequest
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper.personal import _discriminants as discriminants
 from fedneighbors.methods.knnper.personal._discriminants import (
     RIDGE,
@@ -242,7 +243,7 @@ def test_the_order_of_clients_does_not_change_a_bit():
 def test_directions_are_those_of_the_scatter_of_all_clients():
     parties = pooling()
 
-    seen = simulate(training(parties), Cohort(parties)).result.seen
+    seen = run_rounds(training(parties), Cohort(parties)).result.seen
 
     each = [Scatter.of(seen.features, party.x.double().numpy(), party._labels) for party in parties]
     scatter = Scatter(sum(one.within for one in each), sum(one.between for one in each))
@@ -274,7 +275,7 @@ def test_held_out_rows_take_no_part_in_the_first_scatter():
 def test_the_paper_s_mixture_asks_for_no_scatter():
     parties = members()
 
-    outcome = simulate(training(parties), Cohort(parties))
+    outcome = run_rounds(training(parties), Cohort(parties))
 
     assert outcome.result.seen is None
     assert "ScatterRequest" not in {entry.request for entry in outcome.rounds}

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import CountsRequest, UnitsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort, simulate
+from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_means
 from fedneighbors.methods.knnper.memory._neighbors import Neighbors
 from fedneighbors.methods.knnper.personal._regression import (
@@ -24,7 +25,7 @@ from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import squared_error
-from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, training
+from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, Overheard, training
 from tests.naive import knnper as naive
 
 ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=32))
@@ -134,16 +135,10 @@ def numbers(parties, **options):
 
 
 def asked(parties):
-    """Yield all that a coordinator asks for, and what it is replied."""
-    coordinator, cohort = numbers(parties), Cohort(parties)
-    try:
-        ask = next(coordinator)
-        while True:
-            replies, _ = cohort.replies(ask)
-            yield ask.requests, replies
-            ask = coordinator.send(replies)
-    except StopIteration:
-        return
+    """Return all requests of a coordinator and the replies."""
+    cohort = Overheard(parties)
+    run_rounds(numbers(parties), cohort)
+    return [(next(iter(requests.values())), replies) for requests, _, replies in cohort.seen]
 
 
 def test_clients_side_by_side_give_what_frames_and_masked_sums_give_bit_for_bit():
@@ -152,7 +147,7 @@ def test_clients_side_by_side_give_what_frames_and_masked_sums_give_bit_for_bit(
 
     framed = run(numbers(apart, standardize=True), apart)
     hidden = run(numbers(masked, standardize=True), masked, sums="masked")
-    direct = simulate(numbers(together, standardize=True), Cohort(together, method="reuse"))
+    direct = run_rounds(numbers(together, standardize=True), Cohort(together, method="reuse"))
 
     for other in (framed, hidden):
         assert other.result.weights.tobytes() == direct.result.weights.tobytes()
@@ -169,8 +164,8 @@ def test_clients_side_by_side_give_what_frames_and_masked_sums_give_bit_for_bit(
 def test_one_batched_product_gives_the_same_up_to_rounding():
     one, other = members(), members()
 
-    stacked = simulate(numbers(one), Cohort(one, method="stacked"))
-    reused = simulate(numbers(other), Cohort(other, method="reuse"))
+    stacked = run_rounds(numbers(one), Cohort(one, method="stacked"))
+    reused = run_rounds(numbers(other), Cohort(other, method="reuse"))
 
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
@@ -194,7 +189,7 @@ def test_units_are_those_of_all_rows_at_the_end_and_of_the_rest_while_rows_are_h
 def test_the_weights_of_the_pool_are_those_of_all_held_out_rows_together():
     parties = members(settings=MemorySettings(combine="pool"))
 
-    outcome = simulate(numbers(parties), Cohort(parties))
+    outcome = run_rounds(numbers(parties), Cohort(parties))
 
     experts = np.concatenate([party._found.experts for party in parties])
     targets = np.concatenate([party._found.targets for party in parties])
@@ -213,11 +208,11 @@ def test_what_is_gathered_tells_nothing_of_targets():
 def test_a_training_goes_on_where_it_was_to_the_same_bits():
     settings, stages = MemorySettings(combine="pool"), []
     whole = members(settings=settings)
-    expected = simulate(numbers(whole, keep=stages.append), Cohort(whole))
+    expected = run_rounds(numbers(whole, keep=stages.append), Cohort(whole))
 
     for stage in stages[1:-1:2]:
         again = members(settings=settings)
-        found = simulate(numbers(again, resumed=stage), Cohort(again))
+        found = run_rounds(numbers(again, resumed=stage), Cohort(again))
 
         assert found.result.weights.tobytes() == expected.result.weights.tobytes()
         assert found.result.pool.tobytes() == expected.result.pool.tobytes()
@@ -229,17 +224,17 @@ def test_a_client_whose_targets_are_missing_is_named():
     parties = members(y=broken)
 
     with pytest.raises(PartyRefused, match=r"party-3.*a target is missing or not a finite number"):
-        simulate(numbers(parties), Cohort(parties))
+        run_rounds(numbers(parties), Cohort(parties))
 
 
 def test_clients_of_different_outputs_or_columns_are_named():
     parties, narrow = members(), members(y=TARGETS[:, :1])
     with pytest.raises(ProtocolError, match="'party-1' is"):
-        simulate(numbers([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]]))
+        run_rounds(numbers([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]]))
 
     parties[1]._raw = parties[1]._raw[:, :60]
     with pytest.raises(SchemaMismatch, match="party-1"):
-        simulate(numbers(parties), Cohort(parties))
+        run_rounds(numbers(parties), Cohort(parties))
 
 
 def test_a_client_that_predicts_numbers_counts_no_classes():

@@ -86,7 +86,7 @@ def measure(
     Parameters
     ----------
     federation : Federation
-        The providers; :func:`~fedneighbors.federation._inprocess.connected` yields one.
+        The providers; :func:`~fedneighbors.federation.connected` yields one.
     queries : sequence of bytes
         Sample queries as providers decode them, like those to come. The first is also asked
         beforehand for one object, so that nothing is measured that happens once only.

@@ -23,12 +23,12 @@ from fedneighbors.methods.fedknn.planner._messages import SampleReply
 from fedneighbors.methods.fedknn.planner._recorded import (
     Candidate,
     Course,
-    Exchange,
     Recorded,
     course,
 )
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from fedneighbors.methods.fedknn.protocol import baseline, dann
+from fedneighbors.records import Round
 
 CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
 """Algorithms that a plan is made of by default."""
@@ -203,15 +203,15 @@ def _course(
     return course(candidate(b"", k, name="plan"), providers)
 
 
-def _local_s(exchange: Exchange, n_side_by_side: int | None) -> float:
-    slowest = max(exchange.local_s.values())
+def _local_s(exchange: Round, n_side_by_side: int | None) -> float:
+    slowest = max(exchange.busy_s.values())
     if n_side_by_side is None:
         return slowest
-    return max(slowest, sum(exchange.local_s.values()) / n_side_by_side)
+    return max(slowest, sum(exchange.busy_s.values()) / n_side_by_side)
 
 
 def _exchange_s(
-    exchange: Exchange, links: Mapping[str, LinkCost], n_side_by_side: int | None
+    exchange: Round, links: Mapping[str, LinkCost], n_side_by_side: int | None
 ) -> float:
     """Return the seconds until the last reply is there."""
     travel = {
@@ -219,9 +219,9 @@ def _exchange_s(
             download_bytes=exchange.download_bytes[name],
             upload_bytes=exchange.upload_bytes[name],
         )
-        for name in exchange.local_s
+        for name in exchange.busy_s
     }
-    slowest = max(travel[name] + spent for name, spent in exchange.local_s.items())
+    slowest = max(travel[name] + spent for name, spent in exchange.busy_s.items())
     if n_side_by_side is None:
         return slowest
     return max(slowest, min(travel.values()) + _local_s(exchange, n_side_by_side))

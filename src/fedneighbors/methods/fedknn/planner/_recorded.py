@@ -4,16 +4,18 @@ The coordinator of an algorithm itself is run against the recordings: what it as
 bounds and distances alone, so that it asks what it would ask the real providers.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation._loop import read_reply
+from fedneighbors.federation._loop import Delivery, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Coordinator, Refuse, Replies
 from fedneighbors.methods.fedknn._answers import Answer
@@ -32,6 +34,7 @@ from fedneighbors.methods.fedknn.private._padding import (
     pad_bounds,
     pad_nearest,
 )
+from fedneighbors.records import Round
 
 Candidate = Callable[..., Coordinator[Answer]]
 """Takes a query as bytes, k and ``name=``, and returns the coordinator of an algorithm."""
@@ -191,41 +194,21 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """One exchange of a course.
-
-    Parameters
-    ----------
-    local_s : mapping of str to float
-        Seconds of search of each provider that is asked.
-    asked : mapping of str to int
-        Objects that each has returned by then.
-    download_bytes, upload_bytes : mapping of str to int
-        Bytes of the frames to and from each provider.
-    """
-
-    local_s: Mapping[str, float]
-    asked: Mapping[str, int]
-    download_bytes: Mapping[str, int]
-    upload_bytes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class Course:
-    """What an algorithm does with a query.
+    """Predicted course of one query.
 
     Parameters
     ----------
     answer : Answer
-        What it would return.
-    exchanges : tuple of Exchange
-        In order.
+        The coordinator's.
+    exchanges : tuple of Round
+        In order, with the seconds of search of each provider.
     broker_s : float
         Seconds that the coordinator took, and packing and reading what travels.
     """
 
     answer: Answer
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[Round, ...]
     broker_s: float
 
 
@@ -239,21 +222,10 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
     FederationError
         What the coordinator raises.
     """
-    names = tuple(sorted(providers))
-    exchanges: list[Exchange] = []
-    watch, replies = _Watch(), None
-    try:
-        while True:
-            try:
-                with watch:
-                    ask = next(coordinator) if replies is None else coordinator.send(replies)
-            except StopIteration as stop:
-                return Course(stop.value, tuple(exchanges), watch.spent_s)
-            each, exchange = _answered(ask.for_parties(names), providers, watch)
-            exchanges.append(exchange)
-            replies = Replies(each, None, {})
-    finally:
-        coordinator.close()
+    watch = _Watch()
+    transport = _Recordings(providers, watch)
+    outcome = run_rounds(coordinator, transport, watch=watch, log_level=logging.DEBUG)
+    return Course(outcome.result, outcome.rounds, watch.spent_s)
 
 
 class _Watch:
@@ -269,25 +241,31 @@ class _Watch:
         self.spent_s += time.perf_counter() - self._started
 
 
-def _answered(
-    requests: Mapping[str, Message], providers: Mapping[str, Recorded], watch: _Watch
-) -> tuple[dict[str, Message], Exchange]:
-    """Return the replies as the broker reads them; frames are packed and read under its watch."""
-    before = {name: providers[name].spent_s for name in requests}
-    each, up, packing_s = {}, {}, 0.0
-    with watch:
-        down = {name: len(encode(request)) for name, request in requests.items()}
-    for name in sorted(requests):
-        reply, packing = providers[name].answer(requests[name]), _Watch()
-        with packing:
-            frame = encode(reply)
-        up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
-        with watch:
-            each[name] = read_reply(name, requests[name], frame)
-    watch.spent_s += packing_s  # providers pack side by side
-    return each, Exchange(
-        local_s={name: providers[name].spent_s - before[name] for name in requests},
-        asked={name: providers[name].n_given for name in requests},
-        download_bytes=down,
-        upload_bytes=up,
-    )
+class _Recordings:
+    """Transport to recorded providers; the broker's watch times packing and reading."""
+
+    def __init__(self, providers: Mapping[str, Recorded], watch: _Watch) -> None:
+        self.names = tuple(sorted(providers))
+        self._providers = providers
+        self._watch = watch
+
+    def carry(
+        self,
+        requests: Mapping[str, Message],
+        *,
+        reduce: Literal["gather", "sum"],  # noqa: ARG002 - searches ask for no sums
+    ) -> Delivery:
+        each, up, busy_s, packing_s = {}, {}, {}, 0.0
+        with self._watch:
+            down = {name: len(encode(request)) for name, request in requests.items()}
+        for name in sorted(requests):
+            before = self._providers[name].spent_s
+            reply, packing = self._providers[name].answer(requests[name]), _Watch()
+            busy_s[name] = self._providers[name].spent_s - before
+            with packing:
+                frame = encode(reply)
+            up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
+            with self._watch:
+                each[name] = read_reply(name, requests[name], frame)
+        self._watch.spent_s += packing_s  # providers pack side by side
+        return Delivery(Replies(each, None, {}), up, down, busy_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
-from fedneighbors.privacy.ledger._entries import Terms
+from fedneighbors.privacy.ledger._books import Terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 _PAIR = struct.Struct("<qq")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._release_gate import Till, refuse_few_shares
+from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
 from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.methods.fedpnn.private._messages import (
     CellsRequest,
@@ -126,7 +126,7 @@ class PrivateFedPNNParty:
         self._bounds = public_bounds(privacy, x.shape[1])
         self._x, self._y = _records(np.asarray(x, np.float64), np.asarray(y), privacy.classes)
         self._privacy = privacy
-        self._till = Till("FedPNN", name, ledger, dataset, user)
+        self._gate = ReleaseGate("FedPNN", name, ledger, dataset, user)
         self._bits = bits
         self._feature_names = feature_names
         self._label_name = label_name
@@ -179,7 +179,7 @@ class PrivateFedPNNParty:
             n_cells=planned.n_cells,
             bits=self._bits,
         )
-        return self._till.pay(
+        return self._gate.release(
             request, attempt=attempt, cost=cost, draw=lambda: NoisyReply(noised(exact()))
         )
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message, decode
-from fedneighbors.federation._release_gate import Till, refuse_few_shares
+from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
 from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.methods.flynn._messages import CountRequest, MomentsReply, Receipt
 from fedneighbors.methods.flynn._model import FlyNNModel
@@ -109,7 +109,7 @@ class PrivateFlyNNParty(FlyNNParty):
         super().__init__(name, records, labels, **table)
         self._privacy = privacy
         self._ledger = ledger
-        self._till = Till("FlyNN", name, ledger, dataset, user)
+        self._gate = ReleaseGate("FlyNN", name, ledger, dataset, user)
         self._bits = bits
 
     def answer(self, request: Message) -> Message:
@@ -159,7 +159,7 @@ class PrivateFlyNNParty(FlyNNParty):
         if dict(request.privacy) != terms(self._privacy):
             raise Refuse("the privacy asked for is not the one that was agreed")
         cost, draw = self._offer(request, masked=attempt != "", n_shares=n_shares)
-        return self._till.pay(request, attempt=attempt, cost=cost, draw=draw)
+        return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
 
     def _offer(
         self, request: _Paid, *, masked: bool, n_shares: int

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._release_gate import Till
+from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
@@ -136,7 +136,7 @@ class PrivateKNNPerParty(KNNPerParty):
         self.counted: Any = None
         self._privacy = privacy
         self._budget = Budget.of(privacy)
-        self._till = Till("kNN-Per", name, ledger, dataset, user)
+        self._gate = ReleaseGate("kNN-Per", name, ledger, dataset, user)
         self._remember = remember
         self._bits = bits
         self._announced = 0
@@ -150,7 +150,7 @@ class PrivateKNNPerParty(KNNPerParty):
     @property
     def spent(self) -> Guarantee:
         """What its ledger has charged for the data set, of all trainings."""
-        return self._till.ledger.spent(self._till.dataset)
+        return self._gate.ledger.spent(self._gate.dataset)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -186,7 +186,7 @@ class PrivateKNNPerParty(KNNPerParty):
         cost, noised = noising(
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
         )
-        query = f"{request.run} {self._till.digest(request)} counts"
+        query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_room(query)
         self.classes = request.classes
         self._labels = label_positions(self._y, request.classes, name="target")
@@ -196,7 +196,7 @@ class PrivateKNNPerParty(KNNPerParty):
             counts = noised(np.bincount(self._labels, minlength=n_classes))
             return encode(NoisedCountsReply(max(1, int(counts.sum())), counts))
 
-        kept = self._till.keep(query, cost=cost, draw=draw, purpose="class counts")
+        kept = self._gate.release_bytes(query, cost=cost, draw=draw, purpose="class counts")
         reply: NoisedCountsReply = decode(kept, (NoisedCountsReply,))
         self._announced = reply.n_rows
         return reply
@@ -207,7 +207,7 @@ class PrivateKNNPerParty(KNNPerParty):
 
     def _check_room(self, query: str) -> None:
         """Refuse a training that could not be paid for to its end, unless it has begun."""
-        ledger, dataset, user = self._till.ledger, self._till.dataset, self._till.user
+        ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
         if ledger.users_of([f"knn-per {query}"]):
             return
         whole = (self._budget.counts, self._budget.steps)
@@ -222,7 +222,7 @@ class PrivateKNNPerParty(KNNPerParty):
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
             raise Refuse("the announced steps make no sense")
-        digest = self._till.digest(request)
+        digest = self._gate.digest(request)
         plan = plan_of(
             max(1, round(self._announced * (1 - self.settings.validation))),
             request.batch_size,
@@ -230,7 +230,7 @@ class PrivateKNNPerParty(KNNPerParty):
             n_rounds=max(1, len(numbers)),
             allowed=self._budget.steps,
         )
-        key = self._till.keep(
+        key = self._gate.release_bytes(
             f"{request.run} {digest} steps",
             cost=plan.cost,
             draw=lambda: secrets.token_bytes(_KEY_BYTES),
@@ -267,7 +267,7 @@ class PrivateKNNPerParty(KNNPerParty):
             made.append(self._stepped(request, begun))
             return mark + (made[0].tobytes() if self._remember else b"")
 
-        kept = self._till.keep(
+        kept = self._gate.release_bytes(
             f"{begun.run} {begun.digest} round {request.number}",
             cost=_FREE,
             draw=draw,
