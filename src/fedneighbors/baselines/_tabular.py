@@ -18,12 +18,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.methods.fedpnn._model import covariance_within
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
-    ClassMoments,
+    MomentsReply,
     class_moments,
     column_constants,
-    covariance_within,
     make_frame,
 )
 from fedneighbors.tabular._ownership import rows_by_party
@@ -179,9 +179,9 @@ def _within(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str
 
 def _summed(
     points: Floats, labels: Integers, owned: Mapping[str, Any], n_classes: int
-) -> ClassMoments:
+) -> MomentsReply:
     parts = [class_moments(points[rows], labels[rows], n_classes) for rows in owned.values()]
-    return ClassMoments(
+    return MomentsReply(
         np.sum([part.counts for part in parts], axis=0),
         np.sum([part.sums for part in parts], axis=0),
         np.sum([part.products for part in parts], axis=0),

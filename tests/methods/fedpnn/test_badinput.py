@@ -15,14 +15,8 @@ from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refuse, serve
-from fedneighbors.methods.fedpnn._messages import (
-    CentersReply,
-    CentersRequest,
-    ConstantsReply,
-    ConstantsRequest,
-    MomentsRequest,
-)
-from fedneighbors.methods.fedpnn._party import FedPNNParty
+from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
+from fedneighbors.methods.fedpnn._scaling import ConstantsReply, ConstantsRequest, MomentsRequest
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 
 X, Y = load_wine(return_X_y=True)

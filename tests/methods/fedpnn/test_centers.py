@@ -19,22 +19,18 @@ from fedneighbors.methods.fedpnn._centers import (
     without_few_cells,
     without_few_told,
 )
-from fedneighbors.methods.fedpnn._messages import (
-    CentersReply,
-    CentersRequest,
+from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
+from fedneighbors.methods.fedpnn._scaling import (
     ConstantsReply,
     MomentsReply,
     MomentsRequest,
-    SelectionReply,
-    frame_bytes,
-)
-from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._scaling import (
     class_moments,
     column_constants,
+    frame_bytes,
     make_frame,
     without_few_pairs,
 )
+from fedneighbors.methods.fedpnn._selection import SelectionReply
 from fedneighbors.methods.fedpnn.algorithm import CENTERS_PER_ROOT, chosen_threshold, evolve_rows
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.tabular._schema import Schema

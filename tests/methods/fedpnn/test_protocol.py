@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.fedpnn._messages import (
-    CentersReply,
-    CentersRequest,
+from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty, Receipt
+from fedneighbors.methods.fedpnn._scaling import (
     ConstantsReply,
     ConstantsRequest,
     MomentsRequest,
-    Receipt,
+    column_constants,
     frame_bytes,
+    make_frame,
     read_frame,
 )
-from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn._scaling import column_constants, make_frame
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.protocol import (
     DEFAULT_SIGMA,

@@ -15,11 +15,11 @@ from sklearn.datasets import load_wine
 from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedpnn._messages import SelectionReply, SelectionRequest
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn._selection import (
-    ClassSums,
+    SelectionReply,
+    SelectionRequest,
     class_sums,
     most_telling,
     welch_statistics,
@@ -33,8 +33,8 @@ OWNER = np.arange(len(Y)) % 3
 
 def added(parts):
     """Return the sums of parties, added up."""
-    names = [field.name for field in fields(ClassSums)]
-    return ClassSums(*(sum(getattr(part, name) for part in parts) for name in names))
+    names = [field.name for field in fields(SelectionReply)]
+    return SelectionReply(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
 def of_parties(x, y, owner, n_classes, min_count=1):
@@ -81,7 +81,7 @@ def test_sums_of_complete_tables_do_not_depend_on_who_owns_which_rows(seed, n_pa
     apart = of_parties(x[told], y[told], owner[told], 3, min_count)
     pooled = class_sums(x[told], y[told], 3, min_count=min_count)
 
-    for field in fields(ClassSums):
+    for field in fields(SelectionReply):
         assert (getattr(apart, field.name) == getattr(pooled, field.name)).all()
 
 

@@ -2,15 +2,15 @@
 
 import logging
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._messages import Message
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.fedpnn._centers import (
@@ -22,34 +22,128 @@ from fedneighbors.methods.fedpnn._centers import (
     without_few_cells,
     without_few_told,
 )
-from fedneighbors.methods.fedpnn._messages import (
-    CentersReply,
-    CentersRequest,
-    ConstantsReply,
-    ConstantsRequest,
-    ModelRelease,
-    MomentsReply,
-    MomentsRequest,
-    Receipt,
-    SchemaRequest,
-    SelectionReply,
-    SelectionRequest,
-    read_frame,
-)
 from fedneighbors.methods.fedpnn._model import FedPNNModel, leave_one_out_losses
 from fedneighbors.methods.fedpnn._scaling import (
-    Constants,
+    MOST_ROWS,
+    Booleans,
+    ConstantsReply,
+    ConstantsRequest,
     Frame,
+    MomentsReply,
+    MomentsRequest,
     class_moments,
     column_constants,
     make_frame,
+    read_frame,
     without_few_pairs,
 )
-from fedneighbors.methods.fedpnn._selection import class_sums
+from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.tabular._schema import Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
+
+
+FARTHEST_CENTER = 1e150
+"""Centers lie nearer to zero, so that squares of distances stay finite."""
+
+
+@message
+class SchemaRequest:
+    """Ask what the table looks like; labels of fewer than ``min_count`` rows are not announced."""
+
+    reply: ClassVar[type] = Schema
+    min_count: int
+
+
+@message
+class CentersReply:
+    """The centers of a party, each of at least ``min_count`` records.
+
+    ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
+    n_classes). ``silent`` says of which classes there are fewer than ``min_count`` records, so that
+    nothing is sent. ``choice`` is the position of the smoothing that suits the party's rows best,
+    -1 if they cannot tell. The last four are the party's constants, empty where the frame was
+    agreed before.
+    """
+
+    centers: Floats
+    counts: Integers
+    silent: Booleans
+    choice: int
+    knots: Floats
+    sizes: Integers
+    n_missing: Integers
+    told: Booleans
+
+    def __post_init__(self) -> None:
+        if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
+            raise ValueError(f"a center is not a point within {FARTHEST_CENTER:g}")
+        if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
+            raise ValueError("centers and counts differ in number")
+        if (self.counts < 0).any() or (self.counts >= MOST_ROWS).any():
+            raise ValueError("a count is of no table's size")
+        if not -1 <= self.choice < len(SIGMAS):
+            raise ValueError("there is no such smoothing")
+        ConstantsReply(self.knots, self.sizes, self.n_missing, self.told)
+
+    @property
+    def constants(self) -> ConstantsReply:
+        """The constants of the party's own frame."""
+        return ConstantsReply(self.knots, self.sizes, self.n_missing, self.told)
+
+
+@message
+class CentersRequest:
+    """Ask for centers in the agreed frame and metric; the metric is the unit one where empty.
+
+    Where ``frame`` is empty, each party uses the frame of its own constants, in ``n_knots`` groups,
+    and sends these along.
+    """
+
+    reply: ClassVar[type] = CentersReply
+    frame: bytes
+    own_frame: str
+    n_knots: int
+    metric: Floats
+    classes: tuple[str | int | float | bool, ...]
+    threshold: float | None
+    factor: float
+    classwise: bool
+    min_count: int
+    activation: str
+    means: bool
+    columns: Integers | None = None
+
+    def __post_init__(self) -> None:
+        ConstantsRequest(self.n_knots, self.min_count, self.columns)
+        if self.metric.ndim != 2 or not np.isfinite(self.metric).all():
+            raise ValueError("a metric is no matrix of finite numbers")
+
+    def check(self, party: str, reply: CentersReply) -> None:
+        """Refuse centers that stand for too few records, and constants of too few values."""
+        if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
+            raise ValueError(f"expected counts of {len(self.classes)} classes")
+        if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
+            raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
+        if (reply.counts.sum(axis=1) < self.min_count).any():
+            raise ValueError(f"a center stands for fewer than {self.min_count} records")
+        if self.frame:
+            return
+        ConstantsRequest(self.n_knots, self.min_count, self.columns).check(party, reply.constants)
+
+
+@message
+class Receipt:
+    """The party holds the model."""
+
+
+@message
+class ModelRelease:
+    """Send the finished model."""
+
+    reply: ClassVar[type] = Receipt
+    model: bytes
 
 
 class FedPNNParty:
@@ -129,7 +223,7 @@ class FedPNNParty:
             case SelectionRequest():
                 return self._sums(request)
             case ConstantsRequest():
-                return _sent(self._constants(request))
+                return self._constants(request)
             case MomentsRequest():
                 return self._moments(request)
             case CentersRequest():
@@ -176,10 +270,9 @@ class FedPNNParty:
     def _sums(self, request: SelectionRequest) -> SelectionReply:
         x, y = self._told(request.min_count, None, request.n_features)
         labels = self._positions(y, request.classes)
-        sums = class_sums(x, labels, len(request.classes), min_count=request.min_count)
-        return SelectionReply(sums.counts, sums.sums, sums.squares)
+        return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _constants(self, request: ConstantsRequest | CentersRequest) -> Constants:
+    def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
         x, y = self._told(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
@@ -189,26 +282,28 @@ class FedPNNParty:
             labels=labels.astype(np.int64),
         )
 
-    def _points(self, request: MomentsRequest | CentersRequest, frame: Frame) -> "_Points":
-        """Return the points of rows that anything may leave of."""
+    def _points(
+        self, request: MomentsRequest | CentersRequest, frame: Frame
+    ) -> tuple[Floats, Floats, Integers]:
+        """Return the rows that anything may leave of, their points and their classes."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
         labels = self._positions(y, request.classes)
-        return _Points.of(x, labels, frame, min_count=request.min_count)
+        return *_points_of(x, labels, frame, min_count=request.min_count), labels
 
     def _moments(self, request: MomentsRequest) -> MomentsReply:
         frame = read_frame(request.frame)
-        points = self._points(request, frame)
-        moments = class_moments(points.points, points.labels, len(request.classes))
-        if np.isnan(points.x).any():
-            moments = without_few_pairs(
-                moments,
-                points.points,
-                frame.nothing_known(),
-                np.hstack([~np.isnan(points.x), points.points[:, frame.n_features :] > 0]),
-                n_columns=frame.n_features,
-                min_count=request.min_count,
-            )
-        return MomentsReply(moments.counts, moments.sums, moments.products)
+        x, points, labels = self._points(request, frame)
+        moments = class_moments(points, labels, len(request.classes))
+        if not np.isnan(x).any():
+            return moments
+        return without_few_pairs(
+            moments,
+            points,
+            frame.nothing_known(),
+            np.hstack([~np.isnan(x), points[:, frame.n_features :] > 0]),
+            n_columns=frame.n_features,
+            min_count=request.min_count,
+        )
 
     def _centers(self, request: CentersRequest) -> CentersReply:
         if request.frame:
@@ -217,9 +312,9 @@ class FedPNNParty:
         else:
             constants = self._constants(request)
             frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
-            frame, sent = frame.without_indicators(), _sent(constants)
-        rows = self._points(request, frame)
-        points, labels = _measured(rows.points, request.metric), rows.labels
+            frame, sent = frame.without_indicators(), constants
+        x, points, labels = self._points(request, frame)
+        points = _measured(points, request.metric)
         released = release_centers(
             points,
             labels,
@@ -231,9 +326,9 @@ class FedPNNParty:
             means=request.means,
             n_threads=self._n_threads,
         )
-        if request.means and np.isnan(rows.x).any():
-            again = _Points.of(rows.x, released.rows, frame, min_count=request.min_count)
-            means = group_means(_measured(again.points, request.metric), released.rows)
+        if request.means and np.isnan(x).any():
+            _, again = _points_of(x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_measured(again, request.metric), released.rows)
             released = replace(released, centers=means)
         self.exposure = released.exposure.beside(len(self._y) - len(labels))
         log.info("party %s: %s", self.name, self.exposure)
@@ -249,10 +344,7 @@ class FedPNNParty:
             released.counts,
             released.silent,
             self._own_choice(points, labels, released, request.activation),
-            sent.knots,
-            sent.sizes,
-            sent.n_missing,
-            sent.told,
+            **vars(sent),
         )
 
     def _own_choice(
@@ -281,30 +373,19 @@ class FedPNNParty:
         return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Rows without cells that are few in their group, and where they lie in a frame."""
-
-    x: Floats
-    labels: Integers
-    points: Floats
-
-    @classmethod
-    def of(cls, x: Floats, groups: Integers, frame: Frame, *, min_count: int) -> "_Points":
-        """Return the points of rows in groups of at least ``min_count``: classes, or clusters."""
-        kept = without_few_cells(x, groups, min_count=min_count)
-        points, n = frame.apply(kept), frame.n_features
-        points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
-        return cls(kept, groups, points)
+def _points_of(
+    x: Floats, groups: Integers, frame: Frame, *, min_count: int
+) -> tuple[Floats, Floats]:
+    """Return rows without cells that are few in their class or cluster, and their points."""
+    kept = without_few_cells(x, groups, min_count=min_count)
+    points, n = frame.apply(kept), frame.n_features
+    points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
+    return kept, points
 
 
 def _measured(points: Floats, metric: Floats) -> Floats:
     """Return points in a metric; the empty one is the unit metric."""
     return points @ metric if len(metric) else points
-
-
-def _sent(constants: Constants) -> ConstantsReply:
-    return ConstantsReply(constants.knots, constants.sizes, constants.n_missing, constants.told)
 
 
 def _nothing(n_features: int) -> ConstantsReply:

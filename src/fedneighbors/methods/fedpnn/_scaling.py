@@ -1,20 +1,22 @@
-"""The coordinates of rows, the same at every party: scaled columns and a supervised metric.
+"""The coordinates of rows, the same at every party: scaled columns, and moments of these.
 
 Constants of the columns are releases too. A knot is the mean of at least ``min_count`` neighboring
 values of a column, never the value of a single record; a column with fewer values at a party sends
-none. The metric comes from moments that parties add up: directions that tell classes apart count
-more. Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are
-integers and the same in whatever order and however split.
+none. Parties add up the moments of coordinates, of which a supervised metric is made. Coordinates
+are rounded to multiples of 2**-16 before they are summed, so that the sums are integers and the
+same in whatever order and however split.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.fedpnn._centers import without_few_cells
 
@@ -22,9 +24,52 @@ FARTHEST = 3.0
 """Normal scores are cut here: three standard deviations."""
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What one party tells of its columns.
+MOST_KNOTS = 10_000
+"""Groups of a column that a party tells of at most."""
+
+
+MOST_ROWS = 1 << 40
+"""Rows of a table are fewer, so that sums over parties keep to 64 bits."""
+
+
+QUANTA = 1 << 16
+
+
+_REACH = 8.0  # coordinates are cut here: 2**19 quanta, squares 2**38
+
+
+_ROWS = 1 << 14  # whose sums of squares stay below 2**53, exact in float64
+
+
+Booleans = npt.NDArray[np.bool_]
+
+
+def check_columns(columns: Integers | None, n_features: int | None = None) -> None:
+    """Refuse positions of columns that do not ascend, or that no table of so many has.
+
+    Parameters
+    ----------
+    columns : int64 array or None
+        Positions; None for all columns.
+    n_features : int, optional
+        Columns of the table, where they are known.
+
+    Raises
+    ------
+    ValueError
+        If they are none.
+    """
+    if columns is None:
+        return
+    if columns.ndim != 1 or (np.diff(columns) <= 0).any() or (columns < 0).any():
+        raise ValueError("columns are not ascending positions")
+    if n_features is not None and (columns >= n_features).any():
+        raise ValueError(f"a column is beyond the {n_features} of the table")
+
+
+@message
+class ConstantsReply:
+    """Means of groups of neighboring values of each column, and what is missing.
 
     Parameters
     ----------
@@ -42,12 +87,57 @@ class Constants:
     knots: Floats
     sizes: Integers
     n_missing: Integers
-    told: npt.NDArray[np.bool_]
+    told: Booleans
+
+    def __post_init__(self) -> None:
+        if self.knots.ndim != 2 or self.sizes.shape != self.knots.shape:
+            raise ValueError("knots and sizes differ in shape")
+        columns = self.knots.shape[:1]
+        if self.n_missing.shape != columns or self.told.shape != columns:
+            raise ValueError("missing cells are not counted for every column")
+        for counts in (self.sizes, self.n_missing):
+            if (counts < 0).any() or (counts >= MOST_ROWS).any():
+                raise ValueError("a group of values or of missing cells is of no table's size")
+        used = self.sizes > 0
+        if (used[:, 1:] & ~used[:, :-1]).any():
+            raise ValueError("knots have gaps between them")
+        with np.errstate(invalid="ignore"):
+            if not (np.abs(self.knots[used]) < MAX_MAGNITUDE).all():
+                raise ValueError(f"a knot is not a number below {MAX_MAGNITUDE:.3g} in magnitude")
+            if ((np.diff(self.knots, axis=1) < 0) & used[:, 1:]).any():
+                raise ValueError("knots do not ascend")
+
+
+@message
+class ConstantsRequest:
+    """Ask for the constants of the columns, in groups of at least ``min_count`` values.
+
+    Of all columns where ``columns`` is None.
+    """
+
+    reply: ClassVar[type] = ConstantsReply
+    n_knots: int
+    min_count: int
+    columns: Integers | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.n_knots <= MOST_KNOTS and self.min_count > 0):
+            raise ValueError(f"expected 1 to {MOST_KNOTS} knots of 1 or more values")
+        check_columns(self.columns)
+
+    def check(self, party: str, reply: ConstantsReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse groups that are too small, and those of another number."""
+        if reply.knots.shape[1] != self.n_knots:
+            raise ValueError(f"expected {self.n_knots} knots for each column")
+        if self.columns is not None and len(reply.knots) != len(self.columns):
+            raise ValueError(f"expected knots of {len(self.columns)} columns")
+        if ((reply.sizes > 0) & (reply.sizes < self.min_count)).any():
+            raise ValueError(f"a knot stands for fewer than {self.min_count} values")
 
 
 def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
-) -> Constants:
+) -> ConstantsReply:
     """Return the constants of a table.
 
     Cells that fewer than ``min_count`` of a class have in a column count as missing; where a class
@@ -85,7 +175,7 @@ def column_constants(
         sizes[j, : len(groups)] = [len(group) for group in groups]
     n_missing, n_few = _missing(x, groups_of, min_count=min_count)
     sizes[:, 0] += np.where(sizes[:, 0] > 0, n_few, 0)
-    return Constants(knots, sizes, n_missing, n_few == 0)
+    return ConstantsReply(knots, sizes, n_missing, n_few == 0)
 
 
 def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
@@ -98,8 +188,30 @@ def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, 
     return many, few
 
 
-@dataclass(frozen=True)
-class Frame:
+@message
+class FrameParts:
+    """The fields of a :class:`Frame`, as they travel."""
+
+    kind: str
+    values: Floats
+    ranks: Floats
+    fill: Floats
+    indicators: Integers
+    pooled: Integers
+
+    def __post_init__(self) -> None:
+        n_features = len(self.fill)
+        for part in (self.values, self.ranks):
+            if part.ndim != 2 or len(part) != n_features or not np.isfinite(part).all():
+                raise ValueError("places of a frame are not finite numbers for every column")
+        if not np.isfinite(self.fill).all():
+            raise ValueError("a frame does not fit its columns")
+        for columns in (self.indicators, self.pooled):
+            check_columns(columns, n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame(FrameParts):
     """How a row becomes a point, the same at every party.
 
     Parameters
@@ -117,13 +229,6 @@ class Frame:
     pooled : int64 array
         Columns that share one further coordinate: whether a cell of any of them is missing.
     """
-
-    kind: str
-    values: Floats
-    ranks: Floats
-    fill: Floats
-    indicators: Integers
-    pooled: Integers
 
     @property
     def n_features(self) -> int:
@@ -173,14 +278,30 @@ class Frame:
         return scores
 
 
-def make_frame(kind: str, parts: Sequence[Constants], *, min_count: int) -> Frame:
+def frame_bytes(frame: Frame) -> bytes:
+    """Return a frame as bytes, the same for the same frame."""
+    return encode(FrameParts(**vars(frame)))
+
+
+def read_frame(raw: bytes) -> Frame:
+    """Return the frame that :func:`frame_bytes` wrote.
+
+    Raises
+    ------
+    WireError
+        If the bytes are none.
+    """
+    return Frame(**vars(decode(raw, (FrameParts,))))
+
+
+def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) -> Frame:
     """Return the frame of all parties' constants, in whatever order they came.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
         What is wanted.
-    parts : sequence of Constants
+    parts : sequence of ConstantsReply
         One of each party.
     min_count : int
         Missing cells of a column are told where a party has so many of them: by a coordinate of
@@ -218,14 +339,11 @@ def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     return values, ranks
 
 
-_QUANTA = 1 << 16
-_REACH = 8.0  # coordinates are cut here: 2**19 quanta, squares 2**38
-_ROWS = 1 << 14  # whose sums of squares stay below 2**53, exact in float64
-
-
-@dataclass(frozen=True)
-class ClassMoments:
+@message
+class MomentsReply:
     """Sums over rows, in units of 2**-16 and 2**-32, which parties add up.
+
+    Classes with fewer than ``min_count`` rows at the party are left out of all three.
 
     Parameters
     ----------
@@ -242,7 +360,21 @@ class ClassMoments:
     products: Integers
 
 
-def class_moments(points: Floats, labels: Integers, n_classes: int) -> ClassMoments:
+@message
+class MomentsRequest:
+    """Ask for the moments of the rows in the agreed frame."""
+
+    reply: ClassVar[type] = MomentsReply
+    frame: bytes
+    classes: tuple[str | int | float | bool, ...]
+    min_count: int
+    columns: Integers | None = None
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+
+
+def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsReply:
     """Return the moments of points.
 
     Parameters
@@ -264,23 +396,23 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> ClassMome
             sums[label] += (
                 block[labels[start : start + _ROWS] == label].sum(axis=0).astype(np.int64)
             )
-    return ClassMoments(np.bincount(labels, minlength=n_classes), sums, products)
+    return MomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
 
 
 def _quanta(points: Floats) -> Floats:
     """Return coordinates as whole multiples of 2**-16."""
-    return np.asarray(np.rint(np.clip(points, -_REACH, _REACH) * _QUANTA))
+    return np.asarray(np.rint(np.clip(points, -_REACH, _REACH) * QUANTA))
 
 
 def without_few_pairs(
-    moments: ClassMoments,
+    moments: MomentsReply,
     points: Floats,
     base: Floats,
     known: npt.NDArray[np.bool_],
     *,
     n_columns: int,
     min_count: int,
-) -> ClassMoments:
+) -> MomentsReply:
     """Return moments whose products tell of few rows nowhere.
 
     Where two coordinates say something of the same row for fewer than ``min_count`` rows, those
@@ -289,7 +421,7 @@ def without_few_pairs(
 
     Parameters
     ----------
-    moments : ClassMoments
+    moments : MomentsReply
         Of these points.
     points : float64 array of shape (n_rows, n_coordinates)
         Rows in the frame.
@@ -311,61 +443,7 @@ def without_few_pairs(
         beyond += (gap.T @ gap).astype(np.int64)  # of few rows below 2**40 each: exact
     products = moments.products - np.where(together < min_count, beyond, 0)
     told = products[n_columns:, n_columns:]
-    counts = min_count * np.rint(told / (float(_QUANTA) ** 2 * min_count)).astype(np.int64)
+    counts = min_count * np.rint(told / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
     np.fill_diagonal(counts, np.diag(together)[n_columns:])
-    products[n_columns:, n_columns:] = counts * _QUANTA**2
+    products[n_columns:, n_columns:] = counts * QUANTA**2
     return replace(moments, products=products)
-
-
-def covariance_within(moments: ClassMoments) -> tuple[Floats, Floats]:
-    """Return the means of the classes that have rows, and the covariance within classes.
-
-    Parameters
-    ----------
-    moments : ClassMoments
-        Of at least one row.
-
-    Returns
-    -------
-    means : float64 array of shape (n_present, n_coordinates)
-        In the order of the classes.
-    within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric.
-    """
-    counts = moments.counts
-    present = counts > 0
-    means = moments.sums[present] / (counts[present, None] * float(_QUANTA))
-    between = (means * counts[present, None]).T @ means
-    within = (moments.products / float(_QUANTA) ** 2 - between) / int(counts.sum())
-    return means, (within + within.T) / 2
-
-
-def supervised_metric(moments: ClassMoments, *, ridge: float, boost: float) -> Floats:
-    """Return a linear map after which Euclidean distance tells classes apart.
-
-    Coordinates are whitened by the covariance within classes; the directions between the means of
-    the classes are then stretched.
-
-    Parameters
-    ----------
-    moments : ClassMoments
-        Of all parties.
-    ridge : float
-        Added to every variance within classes, in units of the mean variance.
-    boost : float
-        Factor of the directions between class means; 1 for none.
-
-    Returns
-    -------
-    float64 array of shape (n_coordinates, n_coordinates)
-        To multiply points with from the right.
-    """
-    means, within = covariance_within(moments)
-    spread, directions = np.linalg.eigh(within)
-    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
-    whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
-    apart = (means - means.mean(axis=0)) @ whiten
-    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
-    return stretched

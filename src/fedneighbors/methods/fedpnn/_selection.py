@@ -2,17 +2,21 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._messages import message
+from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.fedpnn._centers import cells_left_out
+from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, check_columns
 from fedneighbors.tabular._moments import column_moments
 
 
-@dataclass(frozen=True)
-class ClassSums:
+@message
+class SelectionReply:
     """Exact sums of the columns over the rows of each class, which parties add up.
 
     A class and column take 320 bytes: 7 MB for two classes and 10,936 columns.
@@ -30,6 +34,30 @@ class ClassSums:
     counts: Integers
     sums: Integers
     squares: Integers
+
+
+@message
+class SelectionRequest:
+    """Ask for the sums that tell which columns tell classes apart."""
+
+    reply: ClassVar[type] = SelectionReply
+    classes: tuple[str | int | float | bool, ...]
+    n_features: int
+    min_count: int
+
+    def check(self, party: str, reply: SelectionReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse sums of another table, and those of fewer than ``min_count`` cells."""
+        cells = len(self.classes), self.n_features
+        if (reply.counts.shape, reply.sums.shape, reply.squares.shape) != (
+            cells,
+            (*cells, N_SUM_LIMBS),
+            (*cells, N_SQUARE_LIMBS),
+        ):
+            raise ValueError(f"expected sums of {cells[0]} classes and {cells[1]} columns")
+        if ((reply.counts != 0) & (reply.counts < self.min_count)).any():
+            raise ValueError(f"a sum stands for fewer than {self.min_count} cells")
+        if (reply.counts >= MOST_ROWS).any():
+            raise ValueError("a sum stands for more cells than any table has")
 
 
 @dataclass(frozen=True)
@@ -51,8 +79,13 @@ class Selection:
     columns: Integers
     statistics: Floats
 
+    def __post_init__(self) -> None:
+        check_columns(self.columns, self.n_features)
+        if self.statistics.shape != self.columns.shape:
+            raise ValueError("columns and statistics differ in number")
 
-def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> ClassSums:
+
+def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
     """Return the sums of a party's table.
 
     Missing cells are left out, others of a column with them where fewer than ``min_count`` of a
@@ -81,17 +114,17 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
         moments = column_moments(own)
         counts[label] = len(own) - out.sum(axis=0)
         sums[label], squares[label] = moments.sums, moments.squares
-    return ClassSums(counts, sums, squares)
+    return SelectionReply(counts, sums, squares)
 
 
-def welch_statistics(sums: ClassSums) -> Floats:
+def welch_statistics(sums: SelectionReply) -> Floats:
     """Return how far each column tells a class from the rest: the largest absolute t of Welch.
 
     It is formed in exact integers and rounded once.
 
     Parameters
     ----------
-    sums : ClassSums
+    sums : SelectionReply
         Of all parties.
 
     Returns
@@ -119,7 +152,7 @@ def welch_statistics(sums: ClassSums) -> Floats:
     return np.array([_largest(sums, column) for column in range(sums.counts.shape[1])])
 
 
-def _largest(sums: ClassSums, column: int) -> float:
+def _largest(sums: SelectionReply, column: int) -> float:
     """Return the largest absolute t of a column, NaN where there is none."""
     each = [
         (int(n), _integer(low), _integer(high))

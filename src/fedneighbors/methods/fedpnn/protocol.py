@@ -20,26 +20,18 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn._messages import (
-    CentersRequest,
-    ConstantsRequest,
-    ModelRelease,
-    MomentsRequest,
-    SchemaRequest,
-    SelectionRequest,
-    frame_bytes,
-)
-from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._model import FedPNNModel, supervised_metric
+from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (
-    ClassMoments,
-    Constants,
+    ConstantsRequest,
     Frame,
+    MomentsRequest,
+    frame_bytes,
     make_frame,
-    supervised_metric,
 )
 from fedneighbors.methods.fedpnn._selection import (
-    ClassSums,
     Selection,
+    SelectionRequest,
     most_telling,
     welch_statistics,
 )
@@ -257,7 +249,7 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
         request.check("all", sums)  # a masked sum is checked nowhere else
     except ValueError as error:
         raise ProtocolError(f"the sums of classes: {error}") from None
-    return most_telling(welch_statistics(ClassSums(sums.counts, sums.sums, sums.squares)), n)
+    return most_telling(welch_statistics(sums), n)
 
 
 def _too_few() -> DataError:
@@ -286,12 +278,10 @@ class _Plan:
     def frame(self, each: Mapping[str, Any]) -> Frame:
         """Return the frame of all parties' constants."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
-        parts = []
-        for name in each:
-            part = each[name]
+        for name, part in each.items():
             if len(part.knots) != n_features:
                 raise ProtocolError(f"party {name!r}: constants of another number of columns came")
-            parts.append(Constants(part.knots, part.sizes, part.n_missing, part.told))
+        parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
     def moments(self, frame: Frame) -> MomentsRequest:
@@ -307,8 +297,8 @@ class _Plan:
         )
 
     def metric(self, reply: Message, frame: Frame) -> Floats:
-        moments = _checked_moments(reply, frame, self.schema)
-        return supervised_metric(moments, ridge=self.settings.ridge, boost=self.settings.boost)
+        _check_moments(reply, frame, self.schema)
+        return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
     def centers(self, frame: Frame | None, metric: Floats) -> CentersRequest:
         settings = self.settings
@@ -381,7 +371,7 @@ class _Plan:
         return merged
 
 
-def _checked_moments(reply: Message, frame: Frame, schema: Agreed) -> ClassMoments:
+def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:
     n, n_classes = frame.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):
@@ -390,4 +380,3 @@ def _checked_moments(reply: Message, frame: Frame, schema: Agreed) -> ClassMomen
         raise ProtocolError("moments are below what any table has; a party sent something else")
     if reply.counts.sum() < 1:
         raise _too_few()
-    return ClassMoments(reply.counts, reply.sums, reply.products)

@@ -9,7 +9,8 @@ import pytest
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
-from fedneighbors.methods.fedpnn._messages import ConstantsRequest, ModelRelease, SchemaRequest
+from fedneighbors.methods.fedpnn._party import ModelRelease, SchemaRequest
+from fedneighbors.methods.fedpnn._scaling import ConstantsRequest
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._messages import (
     CellsRequest,

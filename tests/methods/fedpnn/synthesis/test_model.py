@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
-from fedneighbors.methods.fedpnn.synthesis._model import from_bytes, to_bytes
+from fedneighbors.methods.fedpnn.synthesis._model import SynthesisModel
 
 SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
 
@@ -26,12 +26,12 @@ def fitted(per_class=True):
     return TabularSynthesizer(**SMALL, per_class=per_class).fit(x, y)
 
 
-VALID = to_bytes(fitted().model_)
+VALID = fitted().model_.to_bytes()
 
 
 def sealed(frame):
     """A file with a correct checksum around any frame."""
-    return b"FNSYNTH1" + hashlib.sha256(frame).digest() + frame
+    return b"FNSYNTH2" + hashlib.sha256(frame).digest() + frame
 
 
 @pytest.mark.parametrize("per_class", [True, False])
@@ -48,7 +48,7 @@ def test_a_loaded_synthesizer_makes_the_rows_of_the_saved_one(tmp_path, per_clas
     assert loaded.per_class is per_class
     assert loaded.n_features_in_ == 3
     assert loaded.feature_names_in_.tolist() == ["a", "b", "c"]
-    assert to_bytes(loaded.model_) == to_bytes(synthesizer.model_)
+    assert loaded.model_.to_bytes() == synthesizer.model_.to_bytes()
 
 
 def test_a_model_without_labels_comes_back(tmp_path):
@@ -66,7 +66,7 @@ def test_a_model_without_labels_comes_back(tmp_path):
 def test_no_row_of_the_fit_is_in_the_file():
     x = np.random.default_rng(2).normal(size=(300, 1))
 
-    raw = to_bytes(TabularSynthesizer(**SMALL).fit(x).model_)
+    raw = TabularSynthesizer(**SMALL).fit(x).model_.to_bytes()
 
     assert not any(value.tobytes() in raw for value in x.ravel())
 
@@ -74,18 +74,18 @@ def test_no_row_of_the_fit_is_in_the_file():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "is not a synthesizer"),
-        (b"FNMODEL2" + VALID[8:], "is not a synthesizer"),
+        (b"", "is not a fedneighbors model"),
+        (b"FNMODEL2" + VALID[8:], "is not a fedneighbors model"),
         (b"FNSYNTH9" + VALID[8:], "has format version b'9'"),
         (VALID[:-1], "is truncated or altered"),
         (VALID[:100] + bytes([VALID[100] ^ 1]) + VALID[101:], "is truncated or altered"),
-        (sealed(VALID[40:-1]), "holds no usable synthesizer"),
+        (sealed(VALID[40:-1]), "holds no usable model"),
     ],
     ids=["empty", "another model", "version", "truncated", "altered", "short frame"],
 )
 def test_a_file_that_is_none_is_refused(raw, message):
     with pytest.raises(ModelFileError, match=message):
-        from_bytes(raw)
+        SynthesisModel.from_bytes(raw)
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -100,7 +100,7 @@ def test_a_forged_byte_gives_a_model_that_samples_or_a_refusal(place, byte):
     frame[place] = byte
 
     try:
-        model = from_bytes(sealed(bytes(frame[40:])))
+        model = SynthesisModel.from_bytes(sealed(bytes(frame[40:])))
     except ModelFileError:
         return
     with warnings.catch_warnings(), np.errstate(all="ignore"):

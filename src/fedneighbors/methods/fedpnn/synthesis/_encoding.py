@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,13 @@ class NumericCoding:
     modes: Modes | None
     missing: bool
     whole: bool
+
+    def __post_init__(self) -> None:
+        values = self.repeated
+        if values.ndim != 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+            raise ValueError("repeated values do not ascend")
+        if self.width == 0:
+            raise ValueError("a column holds nothing")
 
     @property
     def width(self) -> int:
@@ -133,6 +141,10 @@ class NominalCoding:
     name: str
     categories: tuple[str, ...]
     missing: bool
+
+    def __post_init__(self) -> None:
+        if any(a >= b for a, b in pairwise(self.categories)) or self.width == 0:
+            raise ValueError("categories do not ascend")
 
     @property
     def width(self) -> int:
@@ -243,6 +255,10 @@ class TableTransform:
 
     codings: tuple[Coding, ...]
 
+    def __post_init__(self) -> None:
+        if not self.codings or len({coding.name for coding in self.codings}) < len(self.codings):
+            raise ValueError("expected one coding or more, each of a column of its own")
+
     @cached_property
     def layout(self) -> Layout:
         """Where each column lies in the matrix."""
@@ -331,29 +347,25 @@ def fit_transform(
     DataError
         If a numeric column holds an infinite value, or one beyond 1e150.
     """
-    drafts = [
-        _numeric(name, column.astype(np.float64), repeated_share)
-        if column.dtype != np.object_
-        else None
+    split = {
+        name: _split(name, column.astype(np.float64), repeated_share)
         for name, column in table.columns.items()
-    ]
-    spread = [values for _, values in filter(None, drafts) if len(values)]
-    modes = iter(fit_modes(spread, max_modes=max_modes))
-    codings: list[Coding] = []
-    for (name, column), draft in zip(table.columns.items(), drafts, strict=True):
-        if draft is None:
-            codings.append(_nominal(name, column))
-        else:
-            coding, values = draft
-            fitted = next(modes) if len(values) else None
-            codings.append(
-                NumericCoding(name, coding.repeated, fitted, coding.missing, coding.whole)
-            )
-    return TableTransform(tuple(codings))
+        if column.dtype != np.object_
+    }
+    spread = {name: values for name, (_, values) in split.items() if len(values)}
+    modes = dict(zip(spread, fit_modes(list(spread.values()), max_modes=max_modes), strict=True))
+    return TableTransform(
+        tuple(
+            _numeric(name, column.astype(np.float64), split[name][0], modes.get(name))
+            if name in split
+            else _nominal(name, column)
+            for name, column in table.columns.items()
+        )
+    )
 
 
-def _numeric(name: str, column: Floats, share: float | None) -> tuple[NumericCoding, Floats]:
-    """Coding of a numeric column without its modes, and the values that still need modes."""
+def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
+    """Repeated values of a numeric column, and the values that need modes."""
     if (np.abs(column) > _LARGEST).any():
         raise DataError(
             f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "
@@ -364,11 +376,14 @@ def _numeric(name: str, column: Floats, share: float | None) -> tuple[NumericCod
     often = counts >= (1.0 if share is None else max(share, 0.0)) * len(column)
     often |= len(values) == 1
     repeated = values[often]
-    whole = bool(
-        (values == np.round(values)).all() and np.abs(values).max(initial=0) < _MANY_DECIMALS
-    )
-    left = column[~gone & ~np.isin(column, repeated)]
-    return NumericCoding(name, repeated, None, bool(gone.any()), whole), left
+    return repeated, column[~gone & ~np.isin(column, repeated)]
+
+
+def _numeric(name: str, column: Floats, repeated: Floats, modes: Modes | None) -> NumericCoding:
+    gone = np.isnan(column)
+    values = column[~gone]
+    whole = (values == np.round(values)).all() and np.abs(values).max(initial=0) < _MANY_DECIMALS
+    return NumericCoding(name, repeated, modes, bool(gone.any()), bool(whole))
 
 
 def _nominal(name: str, column: Column) -> NominalCoding:

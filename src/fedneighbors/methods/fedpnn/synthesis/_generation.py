@@ -218,10 +218,29 @@ class TrainedGenerator:
     noise: Noise
     embedding: int
 
+    def __post_init__(self) -> None:
+        if not all(np.isfinite(part).all() for layer in self.layers for part in layer):
+            raise ValueError("a weight is not finite")
+
+    @property
+    def layers(self) -> tuple[tuple[Singles, Singles], ...]:
+        """All layers, the last one included."""
+        return (*self.hidden, self.output)
+
+    def check_layers(self, n_conditions: int, n_out: int) -> None:
+        """Check that every layer takes its input and all that came before, and the last fits."""
+        n_in = self.embedding + n_conditions
+        for weight, bias in self.layers:
+            if bias.ndim != 1 or weight.shape != (len(bias), n_in):
+                raise ValueError("layers do not fit together")
+            n_in += len(bias)
+        if self.embedding < 1 or len(self.output[1]) != n_out:
+            raise ValueError("the last layer does not fit the columns")
+
     @property
     def n_parameters(self) -> int:
         """Numbers in all layers."""
-        return sum(w.size + b.size for w, b in (*self.hidden, self.output))
+        return sum(w.size + b.size for w, b in self.layers)
 
     def rows(
         self,

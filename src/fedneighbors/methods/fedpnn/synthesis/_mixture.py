@@ -33,6 +33,16 @@ class Modes:
     deviations: Floats
     weights: Floats
 
+    def __post_init__(self) -> None:
+        shapes = {self.means.shape, self.deviations.shape, self.weights.shape}
+        if len(shapes) > 1 or self.means.ndim != 1 or not len(self.means):
+            raise ValueError("modes do not fit together")
+        positive = np.concatenate([self.deviations, self.weights])
+        if not (
+            np.isfinite(self.means).all() and (positive > 0).all() and (positive < np.inf).all()
+        ):
+            raise ValueError("modes are out of range")
+
     def posterior(self, values: Floats) -> Floats:
         """Probability of each mode given each value.
 

@@ -15,14 +15,9 @@ from fedneighbors._typing import Progress, silent
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.methods.fedpnn.synthesis._fitting import Job, TrainingSettings, fit_parts
 from fedneighbors.methods.fedpnn.synthesis._generation import Noise
-from fedneighbors.methods.fedpnn.synthesis._model import (
-    LABEL,
-    Label,
-    SynthesisModel,
-    read_model,
-    write_model,
-)
+from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
+from fedneighbors.tabular._schema import Label
 
 Units = Sequence[int] | Mapping[Any, Sequence[int]]
 
@@ -246,7 +241,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             The file; its folder must exist.
         """
         check_is_fitted(self)
-        write_model(self.model_, path)
+        self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "TabularSynthesizer":
@@ -264,7 +259,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         ModelFileError
             If the file is missing, truncated, altered, foreign or of another version.
         """
-        model = read_model(path)
+        model = SynthesisModel.load(path)
         generator = model.parts[0].generator
         made = cls(noise=generator.noise, per_class=model.per_class, embedding=generator.embedding)
         made.n_features_in_ = len(model.columns)
