@@ -47,7 +47,7 @@ test-slow: $(VENV)/.test ## The long campaigns
 .PHONY: coverage
 coverage: $(VENV)/.test ## Line coverage of the kernels, run as plain Python where they can be
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run --source=src/fedneighbors/kernels -m pytest -q \
-	  tests/kernels/test_bloom.py tests/kernels/test_bloomgrid.py tests/kernels/test_exactsum.py
+	  tests/kernels/flyhash/test_bloom.py tests/kernels/test_exactsum.py
 	$(BIN)/coverage report --show-missing
 
 .PHONY: benchmark

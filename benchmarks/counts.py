@@ -24,13 +24,11 @@ import numpy as np
 
 from fedneighbors.datasets._graph_files import read_graphs
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedknn._answers import farewell
-from fedneighbors.methods.fedknn._estimates import shared_counts
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
-from fedneighbors.methods.fedknn.algorithm import expected_counts
+from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import dann
+from fedneighbors.methods.fedknn.protocol import dann, farewell
 from fedneighbors.partition._splits import quantity_skew
 
 K, M = 128, 8

@@ -23,9 +23,9 @@ from numba import njit
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
-from fedneighbors.kernels.flyhash import _flylanes as flylanes
+from fedneighbors.kernels.flyhash import _lanes as lanes
 from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._winners import winners
 from fedneighbors.kernels.flyhash._wiring import wiring
 
 DATA = Path(os.environ.get("FEDNEIGHBORS_DATA", "data"))
@@ -237,7 +237,7 @@ def sum_all(lines, wiring, n_inputs, thresholds, hits, masks):
     """Take the quantized sums of all units for 64 rows, and look at none."""
     nothing_stored = np.empty(0, np.uint16)
     for start in range(0, wiring.size // n_inputs, hits.size):
-        flylanes._pass(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
+        lanes._pass(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
 
 
 def breakdown(quick):
@@ -245,9 +245,9 @@ def breakdown(quick):
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 64)
     units = wiring(784, n_units, n_inputs, 0)
-    lines = flylanes._aligned(64 * 784)
+    lines = lanes._aligned(64 * 784)
     for lane in range(64):
-        flylanes._quantize(x[lane], n_inputs, lane, lines)
+        lanes._quantize(x[lane], n_inputs, lane, lines)
     notes = np.full(64, 65_535, np.uint16), np.empty(512, np.int64), np.empty(512, np.uint64)
     tasks = {
         "whole": lambda: winners(x, units, n_active),

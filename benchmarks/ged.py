@@ -21,9 +21,8 @@ import numba
 import numpy as np
 
 from fedneighbors.datasets._graph_files import read_graphs
-from fedneighbors.kernels.graph_edit._gedsearch import new_search, verify_many
-from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
-from fedneighbors.methods.fedknn.metrics._graphs_packing import Alphabet, pack
+from fedneighbors.kernels.graph_edit._search import new_search, verify_many
+from fedneighbors.methods.fedknn.metrics._graphs import Alphabet, GraphEdit, pack
 
 K = 8
 BOUNDS_TARGET_MS = 5.0

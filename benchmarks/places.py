@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import BallTree
 
 from fedneighbors.datasets._objects import read_objects
-from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M
+from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 
 REPEATS = 5

@@ -30,7 +30,6 @@ import numpy as np
 from fedneighbors.datasets._graph_files import read_graphs
 from fedneighbors.datasets._objects import read_objects
 from fedneighbors.federation._inprocess import Link, connected
-from fedneighbors.methods.fedknn._answers import farewell
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -38,7 +37,7 @@ from fedneighbors.methods.fedknn.planner._costs import LinkCost, measure
 from fedneighbors.methods.fedknn.planner._plan import make_plan, star_candidate
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.protocol import baseline, dann
+from fedneighbors.methods.fedknn.protocol import baseline, dann, farewell
 from fedneighbors.partition import quantity_skew
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)

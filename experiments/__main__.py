@@ -1,17 +1,13 @@
 """Command line of the experiments: ``python -m experiments NAME [--quick]``."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.harness import Study
+from experiments.catalog import EXPERIMENTS, find_study
 from fedneighbors.cli._console import progress_bar, say
 from fedneighbors.cli._results import keep, print_tables
-
-METHODS = ("flynn", "fedknn", "fedpnn", "knnper")
-"""Methods with experiments; the name of an experiment begins with its method."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,13 +41,18 @@ def experiment(
 ) -> None:
     """Repeat the experiment NAME of the paper; its numbers stand beside ours."""
     if list_all:
-        for known, entry in _listed().items():
+        for known in EXPERIMENTS:
+            entry = find_study(known)
             say(f"{known:<20} {entry.title}", "bold")
             say(f"{'':<20} {entry.description}")
         return
     if name is None:
         raise typer.BadParameter("name an experiment; --list lists them")
-    chosen = _found(name)
+    if name not in EXPERIMENTS:
+        raise typer.BadParameter(
+            f"there is no experiment {name!r}; choose one of {', '.join(_of_the_same_method(name))}"
+        )
+    chosen = find_study(name)
     if journal is not None and not chosen.keeps_journal:
         raise typer.BadParameter(f"{name} keeps no journal; run it without", param_hint="--journal")
     with progress_bar() as progress:
@@ -60,25 +61,10 @@ def experiment(
     keep(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
 
 
-def _listed() -> dict[str, Study]:
-    """Return every method's experiments by name."""
-    return {name: study for method in METHODS for name, study in _of(method).items()}
-
-
-def _of(method: str) -> dict[str, Study]:
-    found: dict[str, Study] = import_module(f"experiments.{method}.catalog").EXPERIMENTS
-    return found
-
-
-def _found(name: str) -> Study:
-    """Return the experiment of a name; only its own method's are imported."""
-    method = name.partition(".")[0]
-    known = _of(method) if method in METHODS else _listed()
-    if name not in known:
-        raise typer.BadParameter(
-            f"there is no experiment {name!r}; choose one of {', '.join(known)}"
-        )
-    return known[name]
+def _of_the_same_method(name: str) -> list[str]:
+    """Return the experiments whose names begin with the same method, all if none does."""
+    method = name.partition(".")[0] + "."
+    return [known for known in EXPERIMENTS if known.startswith(method)] or list(EXPERIMENTS)
 
 
 if __name__ == "__main__":

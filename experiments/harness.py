@@ -1,18 +1,20 @@
-"""Named experiments of any method: how one is described, run, timed and turned to a record."""
+"""Harness of the experiments: description, run and record, journal, processes."""
 
+import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from joblib.externals.loky import ProcessPoolExecutor
 
 from fedneighbors._typing import Progress, silent
+from fedneighbors.errors import RecordError
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
 
@@ -107,6 +109,87 @@ class Study:
             seconds=time.perf_counter() - clock,
             environment=environment(),
         )
+
+
+Outcome = TypeVar("Outcome")
+
+
+class Journal:
+    """A file of measurements, one on a line, so that none is made twice.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file, which need not be there yet. None remembers nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def mend(self) -> None:
+        """Make the file ready for lines: there, and without the torn one of an interrupted run."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch()
+        whole = self._path.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end < len(whole):
+            os.truncate(self._path, end)
+
+    def outcomes(
+        self, job: Sequence[Scalar], *, decode: Callable[[Any], Outcome]
+    ) -> Iterator[Outcome]:
+        """Yield what the file holds of a job.
+
+        Parameters
+        ----------
+        job : sequence of scalars
+            What tells one measurement from another.
+        decode : callable
+            Makes an outcome of what JSON holds.
+
+        Raises
+        ------
+        RecordError
+            If a line of the file is no measurement.
+        """
+        if self._path is None or not self._path.exists():
+            return
+        whole, _, _torn = self._path.read_bytes().rpartition(b"\n")  # another may be writing
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                found = [decode(entry["outcome"])] if entry["job"] == list(job) else []
+            except (ValueError, KeyError, TypeError) as error:
+                raise RecordError(
+                    f"{self._path}, line {number}: expected a measurement of an experiment; remove "
+                    "the line, or begin a new journal"
+                ) from error
+            yield from found
+
+    def add(self, job: Sequence[Scalar], outcome: Any) -> None:
+        """Write down the outcome of a job, in a form that JSON holds."""
+        if self._path is None:
+            return
+        line = json.dumps({"job": list(job), "outcome": outcome}) + "\n"
+        with self._path.open("ab", buffering=0) as file:  # processes may write side by side
+            file.write(line.encode())
+
+    def recall(
+        self,
+        job: Sequence[Scalar],
+        *,
+        measure: Callable[[], Outcome],
+        encode: Callable[[Outcome], Any],
+        decode: Callable[[Any], Outcome],
+    ) -> Outcome:
+        """Return the first outcome of a job in the file; else measure it, and write it down."""
+        for outcome in self.outcomes(job, decode=decode):
+            return outcome
+        found = measure()
+        self.add(job, encode(found))
+        return found
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.flynn._expansion import population_centers
+from fedneighbors.methods.flynn._features import population_centers
 from fedneighbors.methods.flynn.algorithm import HashPlan
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.fedknn.cells import SPLITS, Place
-from experiments.fedknn.contenders import DELTA, LAMBDA
-from experiments.fedknn.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.cells import SPLITS, Place
+from experiments.fedknn.measurement.contenders import DELTA, LAMBDA
+from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.trials import Trial
 from experiments.fedknn.summaries import Axis, middle, overview
-from experiments.fedknn.trials import Trial
 from experiments.harness import Findings, Study
 from fedneighbors.records import Figure, Scalar, Table
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.fedknn.cells import SPLITS, Place
-from experiments.fedknn.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.cells import SPLITS, Place
+from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.trials import DELAY_S, Trial
 from experiments.fedknn.summaries import middle
 from experiments.fedknn.sweeps import FULL, LOCAL, MEASURED, QUICK, Effort
-from experiments.fedknn.trials import DELAY_S, Trial
 from experiments.harness import Findings, Study
 from fedneighbors.records import Figure, Scalar, Table
 

@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.fedknn.cells import SPLITS, Place
-from experiments.fedknn.collections import SYN
-from experiments.fedknn.measuring import Measuring, Task, measure
-from experiments.fedknn.speedups import Claim, speedups
+from experiments.fedknn.measurement.cells import SPLITS, Place
+from experiments.fedknn.measurement.collections import SYN
+from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.trials import Trial
 from experiments.fedknn.summaries import (
     Axis,
+    Claim,
     bars,
     curve_tables,
     curves,
     overview,
+    speedups,
 )
-from experiments.fedknn.trials import Trial
 from experiments.harness import Findings, Study, Work
 from fedneighbors.records import Figure
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fedknn.cells import Place
-from experiments.fedknn.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.cells import Place
+from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.trials import DELAY_S, Trial
 from experiments.fedknn.summaries import LATE_NOTE, Axis, middle, overview
 from experiments.fedknn.sweeps import MEASURED, RIVALS
-from experiments.fedknn.trials import DELAY_S, Trial
 from experiments.harness import Findings, Study
 from fedneighbors.records import Scalar, Table
 

@@ -4,14 +4,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.fedknn.cells import Cell, Place
-from experiments.fedknn.collections import load_collection
-from experiments.fedknn.contenders import contender
-from experiments.fedknn.trials import BYTES_PER_S, DELAY_S
+from experiments.fedknn.measurement.cells import Cell, Place
+from experiments.fedknn.measurement.collections import load_collection
+from experiments.fedknn.measurement.contenders import contender
+from experiments.fedknn.measurement.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
 from fedneighbors.federation._inprocess import Link, connected
-from fedneighbors.methods.fedknn._answers import farewell
+from fedneighbors.methods.fedknn.protocol import farewell
 from fedneighbors.records import Scalar, Table
 
 ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")

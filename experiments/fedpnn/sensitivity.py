@@ -9,11 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from experiments.fedpnn.generated import Labeled, real_rows, synthetic_rows
-from experiments.fedpnn.journal import mend, recalled
 from experiments.fedpnn.nodes import NodeScore, score_model
 from experiments.fedpnn.printed import MODIFIED, PRINTED
 from experiments.fedpnn.real import unadvised
-from experiments.harness import Findings, Study, run_each
+from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
 from fedneighbors.records import Figure, Scalar, Table
@@ -143,8 +142,7 @@ def _decoded(raw: list[Any]) -> Sweep:
 
 
 def _recalled(name: str, seed: int, quick: bool, journal: Path | None) -> Sweep:
-    return recalled(
-        journal,
+    return Journal(journal).recall(
         ("sensitivity", name, seed, quick),
         measure=partial(sweep, name, seed, quick),
         encode=_encoded,
@@ -160,7 +158,7 @@ def _work(
     *, quick: bool, seed: int, n_jobs: int, progress: Progress, journal: Path | None
 ) -> Findings:
     draws = _QUICK if quick else _N_DRAWS
-    mend(journal)
+    Journal(journal).mend()
     jobs = [
         (name, seed + draw, quick, journal)
         for draw in range(max(draws.values()))

@@ -12,12 +12,11 @@ from experiments.fedpnn.generated import (
     real_rows,
     synthetic_rows,
 )
-from experiments.fedpnn.journal import mend, recalled
 from experiments.fedpnn.nodes import REAL, NodeScore, score_model, score_nodes
 from experiments.fedpnn.printed import PRINTED
 from experiments.fedpnn.real import unadvised
 from experiments.fedpnn.table7_tables import FIGURES, NOTES, Trial, tables
-from experiments.harness import Findings, Study, run_each
+from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.methods.fedpnn.synthesis import correlation_similarity, ks_complement, utility
@@ -87,8 +86,7 @@ def _trained_on_real(name: str, real: RealRows, seed: int) -> NodeScore:
 
 
 def _recalled(name: str, generator: str, seed: int, quick: bool, journal: Path | None) -> Trial:
-    return recalled(
-        journal,
+    return Journal(journal).recall(
         ("table7", name, generator, seed, quick),
         measure=partial(measure, name, generator, seed, quick),
         encode=asdict,
@@ -104,7 +102,7 @@ def _work(
     *, quick: bool, seed: int, n_jobs: int, progress: Progress, journal: Path | None
 ) -> Findings:
     draws = _QUICK if quick else _N_DRAWS
-    mend(journal)
+    Journal(journal).mend()
     jobs = [
         (name, generator, seed + draw, quick, journal)
         for draw in range(max(draws.values()))

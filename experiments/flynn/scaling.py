@@ -13,8 +13,8 @@ from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn._messages import CountReply
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.protocol import CountReply
 from fedneighbors.records import Figure, Table
 
 PARTIES = (1, 2, 4, 8, 16)

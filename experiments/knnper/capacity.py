@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.contest import OURS, PAPER, entrants, scored
-from experiments.knnper.crowds import Crowd, Scope, crowd
-from experiments.knnper.scenes import HIDDEN, Scene, scene, seen_through, trained
+from experiments.harness import Findings, Study, run_each
+from experiments.knnper.comparison import OURS, PAPER, entrants, scored
+from experiments.knnper.federations import Crowd, Scope, crowd
+from experiments.knnper.fixtures import HIDDEN, Scene, scene, seen_through, trained
 from experiments.knnper.sweeps import (
     DRAWN,
     Point,
@@ -30,7 +30,7 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes
-from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.memory._search import nearest
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.records import Figure, Table
 

@@ -5,22 +5,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.crowds import Scope, crowd
-from experiments.knnper.scenes import Scene, seen_through, trained
+from experiments.harness import Findings, Study, run_each
+from experiments.knnper.federations import Scope, crowd
+from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, half
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
-from fedneighbors.methods.knnper.memory.compression._eightbit import EightBitCodec
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore
+from fedneighbors.methods.knnper.memory.compression._codes import EightBitCodec
+from fedneighbors.methods.knnper.memory.compression._kinds import (
+    CodedDatastore,
+    Memory,
+    new_datastore,
+)
 from fedneighbors.methods.knnper.memory.compression._product import (
     Bits,
     ProductCodec,

@@ -1,24 +1,215 @@
 """Figures 4 and 14: clients whose rows change, and what their memories do about it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 
+from experiments.bootstrap import Interval, paired_difference
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import Interval, paired_difference
-from experiments.knnper.crowds import Scope
-from experiments.knnper.scenes import scene
-from experiments.knnper.streams import (
-    STRATEGIES,
-    TOLD,
-    Followed,
-    Stream,
-    followed,
-)
-from fedneighbors._typing import Floats, Progress
+from experiments.knnper.federations import Scope
+from experiments.knnper.fixtures import Scene, scene
+from fedneighbors._typing import Floats, Integers, Progress
+from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
+from fedneighbors.methods.knnper.memory._drift import weighed_anew
 from fedneighbors.records import Figure, Scalar, Table
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+TOLD = "told of the change"
+N_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What comes to a client, and when it changes.
+
+    Parameters
+    ----------
+    n_steps, shift_at : int
+        Batches in all, and before the change.
+    n_first, n_batch, n_test : int
+        Rows of the first memory, of a batch, and on which the memory is tested after each.
+    n_clients : int
+        Clients.
+    """
+
+    n_steps: int = 60
+    shift_at: int = 30
+    n_first: int = 150
+    n_batch: int = 6
+    n_test: int = 80
+    n_clients: int = 25
+
+
+def _drawn(rng: np.random.Generator, shares: Floats, n: int, by_class: Sequence[Integers]) -> Any:
+    """Return rows of the bank whose classes follow shares."""
+    return np.array([rng.choice(by_class[c]) for c in rng.choice(N_CLASSES, n, p=shares)])
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What comes to one client.
+
+    Parameters
+    ----------
+    first : int64 array of shape (n_first,)
+        Rows of the first memory.
+    batches : list of int64 array of shape (n_batch,)
+        Rows of each step.
+    tests : list of two int64 arrays of shape (n_test,)
+        Rows on which the memory is tested before and after the change.
+    shares : float64 array of shape (n_classes,)
+        Of the classes after it.
+    meaning : int64 array of shape (n_classes,)
+        What each class is called after it.
+    """
+
+    first: Integers
+    batches: list[Integers]
+    tests: list[Integers]
+    shares: Floats
+    meaning: Integers
+
+    def labels(self, here: Scene, rows: Integers, *, late: bool) -> Integers:
+        """Return what rows are called before the change, or after it."""
+        own = here.bank.labels[rows]
+        return self.meaning[own] if late else own
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """How the strategies fared on the streams of some clients.
+
+    Parameters
+    ----------
+    accuracy : dict of str to float64 array of shape (n_clients, n_steps)
+        Of every strategy.
+    n_false : int
+        How often ``"drift"`` noticed a change before there was one.
+    delays : list of int
+        Steps from the change to the first time that a client noticed it; of those who did.
+    n_more : int
+        How often clients noticed something after that.
+    n_evictions : int
+        How often, in all, rows were forgotten.
+    """
+
+    accuracy: dict[str, Floats]
+    n_false: int
+    delays: list[int]
+    n_more: int
+    n_evictions: int
+
+
+def followed(here: Scene, stream: Stream, *, shift: str, seed: int) -> Followed:
+    """Return how the strategies fare on the streams of some clients.
+
+    Parameters
+    ----------
+    here : Scene
+        Where rows come from.
+    stream : Stream
+        What comes when.
+    shift : str
+        ``"concept"``: what the labels mean changes; otherwise the shares of the classes do.
+    seed : int
+        Of the streams.
+    """
+    rng = np.random.default_rng(seed)
+    labels, test = here.bank.labels, here.test
+    pools = [
+        [np.flatnonzero((labels == c) & (test == tested)) for c in range(N_CLASSES)]
+        for tested in (False, True)
+    ]
+    shape = (stream.n_clients, stream.n_steps)
+    accuracy: dict[str, Floats] = {name: np.zeros(shape) for name in (*STRATEGIES, TOLD)}
+    alarms: list[list[int]] = []
+    n_evictions = 0
+    for client in range(stream.n_clients):
+        course = _course(rng, stream, pools, shift)
+        for name in STRATEGIES:
+            accuracy[name][client], memory, noticed = _followed(here, stream, course, name)
+            n_evictions += memory.n_evictions
+            if name == "drift":
+                alarms.append([step - stream.shift_at for step in noticed])
+        accuracy[TOLD][client] = _told(here, stream, course, shift)
+    late = [[delay for delay in own if delay >= 0] for own in alarms]
+    return Followed(
+        accuracy=accuracy,
+        n_false=sum(len(own) for own in alarms) - sum(len(own) for own in late),
+        delays=[own[0] for own in late if own],
+        n_more=sum(len(own[1:]) for own in late),
+        n_evictions=n_evictions,
+    )
+
+
+def _course(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) -> Course:
+    before, after = (rng.dirichlet(np.full(N_CLASSES, 0.3)) for _ in "ab")
+    meaning = np.arange(N_CLASSES)
+    if shift == "concept":
+        after, meaning = before, rng.permutation(N_CLASSES)
+    shares = (before, after)
+    first = _drawn(rng, before, stream.n_first, pools[0])
+    when = [int(step >= stream.shift_at) for step in range(stream.n_steps)]
+    batches = [_drawn(rng, shares[late], stream.n_batch, pools[0]) for late in when]
+    tests = [_drawn(rng, each, stream.n_test, pools[1]) for each in shares]
+    return Course(first, batches, tests, after, meaning)
+
+
+def _followed(
+    here: Scene, stream: Stream, course: Course, strategy: Strategy
+) -> tuple[Floats, Datastore, list[int]]:
+    """Return accuracy after every step, the memory, and the steps at which it noticed a change."""
+    keys = here.bank.embeddings
+    capacity = stream.n_first if strategy in ("fifo", "reservoir") else None
+    memory = Datastore(keys.shape[1], capacity, strategy, n_classes=N_CLASSES)
+    memory.add(keys[course.first], course.labels(here, course.first, late=False))
+    found, noticed = np.zeros(stream.n_steps), []
+    for step, batch in enumerate(course.batches):
+        late = step >= stream.shift_at
+        had = memory.n_evictions + memory.n_reweighings
+        memory.add(keys[batch], course.labels(here, batch, late=late))
+        if memory.n_evictions + memory.n_reweighings > had:
+            noticed.append(step)
+        found[step] = _right(here, course, memory, late=late)
+    return found, memory, noticed
+
+
+def _right(
+    here: Scene, course: Course, memory: Datastore, *, late: bool, weights: Floats | None = None
+) -> float:
+    """Return the accuracy on the test rows of a time; network and memory weigh alike."""
+    asked = course.tests[int(late)]
+    votes = memory.votes(here.keys(asked), N_CLASSES, n_neighbors=10)
+    assert votes is not None
+    if weights is not None:
+        votes = weighed_anew(votes, weights)
+    guess = mixed(votes, np.exp(here.scores[asked]), 0.5).argmax(axis=1)
+    return float((guess == course.labels(here, asked, late=late)).mean())
+
+
+def _told(here: Scene, stream: Stream, course: Course, shift: str) -> Floats:
+    """Return the accuracy of a memory that is told of the change, and of the new shares.
+
+    It forgets at the first step after a change of meaning, and weighs votes by the true shares
+    after one of shares: what strategies have to find out.
+    """
+    memory = Datastore(here.bank.embeddings.shape[1], n_classes=N_CLASSES)
+    memory.add(here.keys(course.first), course.labels(here, course.first, late=False))
+    found = np.zeros(stream.n_steps)
+    for step, batch in enumerate(course.batches):
+        late, weights = step >= stream.shift_at, None
+        if step == stream.shift_at and shift == "concept":
+            memory.keep([])
+        memory.add(here.keys(batch), course.labels(here, batch, late=late))
+        if late and shift != "concept":
+            held = np.bincount(memory.labels, minlength=N_CLASSES) + 1 / N_CLASSES
+            weights = np.maximum(course.shares, 1e-12) / (held / held.sum())
+        found[step] = _right(here, course, memory, late=late, weights=weights)
+    return found
+
 
 SHIFTS = {"labels": 20, "labels, poor network": 3, "concept": 20}
 """What changes, and for how many rounds the network was trained."""

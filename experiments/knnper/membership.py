@@ -14,8 +14,8 @@ from experiments.attacks.membership import (
     loss_scores,
 )
 from experiments.attacks.scores import auc
+from experiments.bootstrap import ENDS, Interval, mean_interval
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import ENDS, Interval, mean_interval
 from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier

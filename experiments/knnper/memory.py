@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from experiments.bootstrap import ENDS, clustered_interval
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import ENDS, clustered_interval
-from experiments.knnper.crowds import Scope
-from experiments.knnper.scenes import Scene, scene
+from experiments.knnper.federations import Scope
+from experiments.knnper.fixtures import Scene, scene
 from experiments.knnper.sweeps import (
     Answer,
     Point,
@@ -20,7 +20,7 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed
-from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.memory._search import nearest
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.records import Figure, Scalar, Table
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.crowds import Scope, crowd
-from experiments.knnper.scenes import Scene, seen_through, trained
+from experiments.harness import Findings, Study, run_each
+from experiments.knnper.federations import Scope, crowd
+from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy

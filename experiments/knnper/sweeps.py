@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.knnper.bootstrap import (
+from experiments.bootstrap import (
     ENDS,
     Right,
     accuracy_interval,
     paired_difference,
 )
-from experiments.knnper.crowds import Scope
-from experiments.knnper.scenes import Scene, scene
+from experiments.knnper.federations import Scope
+from experiments.knnper.fixtures import Scene, scene
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.metrics import bottom_decile

@@ -3,6 +3,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from tests.architecture.tree import ROOT, SOURCE, sources
 
 MAX_LINES = 500
 DRAWERS = {"utils", "util", "helpers", "common", "core", "misc", "tools", "shared"}
-KERNELS = {
-    path.stem.lstrip("_"): path
+KERNELS = {  # by folder and name: "edit/bands"
+    path.relative_to(SOURCE / "kernels").with_name(path.stem.lstrip("_")).as_posix(): path
     for path in sorted((SOURCE / "kernels").rglob("*.py"))
     if path.stem != "__init__"
 }
@@ -100,7 +101,7 @@ def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
     """
     tree = ast.parse(KERNELS[kernel].read_text())
     foreign = {
-        alias.asname or alias.name: node.module.rsplit(".", 1)[-1].lstrip("_")
+        alias.asname or alias.name: kernel_of(node.module)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module.startswith("fedneighbors.kernels")
         for alias in node.names
@@ -117,6 +118,11 @@ def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
 
     needed = {other: digest_of(other) for name, other in foreign.items() if name in used}
     assert declared_uses(tree) == needed
+
+
+def kernel_of(module):
+    """Folder and name of the kernel file that a dotted name means."""
+    return re.sub(r"(^|/)_", r"\1", module.removeprefix("fedneighbors.kernels.").replace(".", "/"))
 
 
 def digest_of(kernel):
@@ -138,7 +144,8 @@ def test_a_kernel_has_a_slow_twin_and_a_test_against_it(kernel):
         return
 
     twin = ROOT / "tests" / "naive" / f"{kernel}.py"
-    test = ROOT / "tests" / "kernels" / f"test_{kernel}.py"
+    folder, _, name = kernel.rpartition("/")
+    test = ROOT / "tests" / "kernels" / folder / f"test_{name}.py"
 
     assert "def " in twin.read_text()
     assert "naive" in test.read_text()
@@ -149,14 +156,22 @@ def public_functions(kernel):
     return [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
 
 
+@cache
 def compiled_behind_a_check():
-    """Kernel files that only another one calls; they are tested through it."""
+    """Kernel files whose functions only another one calls; they are tested through it."""
+    inside = set().union(*map(functions_used, KERNELS.values()))
+    outside = set().union(*map(functions_used, set(sources()) - set(KERNELS.values())))
+    return inside - outside
+
+
+def functions_used(path):
+    """Kernel files of which a file imports a function."""
     return {
-        part.lstrip("_")
-        for path in KERNELS.values()
+        kernel
         for name in imports_of(path)
         if name.startswith("fedneighbors.kernels.")
-        for part in name.split(".")[2:]
+        for kernel, _, function in [kernel_of(name).rpartition("/")]
+        if kernel in KERNELS and function in public_functions(kernel)
     }
 
 

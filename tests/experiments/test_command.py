@@ -4,10 +4,6 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app
-from experiments.fedknn import catalog as fedknn
-from experiments.fedpnn import catalog as fedpnn
-from experiments.flynn import catalog as flynn
-from experiments.knnper import catalog as knnper
 from fedneighbors.records import Figure, RunRecord, Table, read_record
 
 PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
@@ -36,10 +32,14 @@ def catalogue(monkeypatch):
     about = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
     entry = SimpleNamespace(**about, keeps_journal=False)
     kept = SimpleNamespace(**about, keeps_journal=True)
-    monkeypatch.setattr(fedknn, "EXPERIMENTS", {"fedknn.k": kept})
-    monkeypatch.setattr(fedpnn, "EXPERIMENTS", {"fedpnn.real": entry})
-    monkeypatch.setattr(flynn, "EXPERIMENTS", {"flynn.table1": entry})
-    monkeypatch.setattr(knnper, "EXPERIMENTS", {"knnper.table2": entry})
+    known = {
+        "flynn.table1": entry,
+        "fedknn.k": kept,
+        "fedpnn.real": entry,
+        "knnper.table2": entry,
+    }
+    monkeypatch.setattr("experiments.__main__.EXPERIMENTS", known)
+    monkeypatch.setattr("experiments.__main__.find_study", known.get)
     return asked
 
 

@@ -3,7 +3,7 @@
 import math
 import struct
 
-from tests.naive.rowdistance import square_sums
+from tests.naive.vectors.distances import square_sums
 
 
 def narrow(number):

@@ -2,7 +2,7 @@
 
 import math
 
-from tests.naive.rowdistance import square_sums
+from tests.naive.vectors.distances import square_sums
 
 
 def nearest(keys, queries, k, own=None):

@@ -12,9 +12,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._seen import as_tensor, shared_log_shares
+from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper._trial import refuse_unsuited
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Device, Layout, Network

@@ -2,31 +2,29 @@
 
 from typing import TYPE_CHECKING
 
-from fedneighbors.cli._searchoptions import (
+from fedneighbors.cli._search_options import (
+    AlgorithmName,
     ColumnsOption,
     DataOption,
     Deal,
+    DelayOption,
+    Guarantee,
+    GuaranteeOption,
     LimitOption,
     MetricOption,
     NeighborsOption,
     PartitionWord,
     QueriesOption,
-    QueryOption,
-    Source,
-    TieSeedOption,
-    read_federation,
-    read_queries,
-)
-from fedneighbors.cli._searchsettings import (
-    AlgorithmName,
-    DelayOption,
-    Guarantee,
-    GuaranteeOption,
     QueryDeltaOption,
     QueryEpsilonOption,
+    QueryOption,
     Settings,
+    Source,
+    TieSeedOption,
     Workers,
     WorkersOption,
+    read_federation,
+    read_queries,
 )
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 

@@ -6,35 +6,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedneighbors.cli._searchoptions import (
+from fedneighbors.cli._search_options import (
+    AlgorithmName,
+    AlgorithmOption,
     ColumnsOption,
     DataOption,
     Deal,
+    DelayOption,
+    Guarantee,
+    GuaranteeOption,
+    LedgerOption,
     LimitOption,
     MetricOption,
     NameColumnOption,
     NeighborsOption,
     PartitionWord,
     QueriesOption,
-    QueryOption,
-    Source,
-    TieSeedOption,
-    read_federation,
-    read_queries,
-)
-from fedneighbors.cli._searchsettings import (
-    AlgorithmName,
-    AlgorithmOption,
-    DelayOption,
-    Guarantee,
-    GuaranteeOption,
-    LedgerOption,
     QueryDeltaOption,
     QueryEpsilonOption,
+    QueryOption,
     Settings,
+    Source,
+    TieSeedOption,
     Workers,
     WorkersOption,
     opened,
+    read_federation,
+    read_queries,
 )
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 

@@ -35,37 +35,6 @@ _HOMES = {
     "Transport": "fedneighbors.federation._loop",
 }
 
-__all__ = [
-    "Ask",
-    "client_app",
-    "connected",
-    "Connected",
-    "Coordinator",
-    "decode",
-    "Delivery",
-    "encode",
-    "FolderStore",
-    "FrameTransport",
-    "gather",
-    "Link",
-    "MaskedParty",
-    "MaskedRound",
-    "MaskedSums",
-    "MaskStore",
-    "MemoryStore",
-    "message",
-    "Outcome",
-    "Party",
-    "Refusal",
-    "Refuse",
-    "ReleaseGate",
-    "Replies",
-    "run",
-    "run_rounds",
-    "serve",
-    "server_app",
-    "total",
-    "Transport",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

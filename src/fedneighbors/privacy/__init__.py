@@ -24,26 +24,6 @@ _HOMES = {
     "zcdp_to_approx": "fedneighbors.privacy._accounting",
 }
 
-__all__ = [
-    "ApproxDP",
-    "audit_release",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "fits",
-    "GaussianShares",
-    "Guarantee",
-    "LaplaceShares",
-    "largest_zcdp",
-    "Ledger",
-    "NoisyTopK",
-    "Privacy",
-    "privacy_from",
-    "PureDP",
-    "Sensitivity",
-    "spent_after",
-    "TopPicks",
-    "ZCDP",
-    "zcdp_to_approx",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

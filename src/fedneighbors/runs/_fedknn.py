@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.fedknn._queryrecord import QueryRecord
+from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 

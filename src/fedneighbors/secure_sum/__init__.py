@@ -24,23 +24,6 @@ _HOMES = {
     "unseal": "fedneighbors.secure_sum._key_agreement",
 }
 
-__all__ = [
-    "check_threshold",
-    "combine",
-    "default_threshold",
-    "digest",
-    "from_cells",
-    "Identity",
-    "lift",
-    "mask",
-    "new_private",
-    "public_of",
-    "Roster",
-    "seal",
-    "Secrets",
-    "split",
-    "to_cells",
-    "unseal",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

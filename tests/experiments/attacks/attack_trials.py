@@ -18,11 +18,11 @@ from fedneighbors import FlyNNClassifier
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import MaskedRound
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
-from fedneighbors.methods.flynn._messages import CountRequest
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
-from fedneighbors.methods.flynn.private._messages import MaskedNoisyCountRequest, NoisyCountRequest
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import count_sensitivity, part
+from fedneighbors.methods.flynn.private.protocol import MaskedNoisyCountRequest, NoisyCountRequest
+from fedneighbors.methods.flynn.protocol import CountRequest
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger

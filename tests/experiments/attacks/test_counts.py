@@ -27,13 +27,12 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.private._messages import NoisyCountReply
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
 )
-from fedneighbors.methods.flynn.private.protocol import coordinate_private
+from fedneighbors.methods.flynn.private.protocol import NoisyCountReply, coordinate_private
 from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy.ledger._ledger import Ledger

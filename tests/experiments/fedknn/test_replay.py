@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from experiments.datasets.graphs import synthetic_graphs
-from experiments.fedknn.recording import RecordedMetric, Recorder
-from experiments.fedknn.replay import Late, Leg, replay
+from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
+from experiments.fedknn.measurement.replay import Late, Leg, replay
 from fedneighbors.federation._inprocess import Link, run
-from fedneighbors.methods.fedknn._messages import NearestRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._radius import hufu_plus
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu_plus
+from fedneighbors.methods.fedknn.protocol import NearestRequest, baseline, dann
 
 GRAPHS = synthetic_graphs(
     60, mean_edges=6, n_node_labels=3, n_edge_labels=2, n_patterns=8, seed=1

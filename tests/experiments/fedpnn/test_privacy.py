@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from experiments.fedpnn.catalog import EXPERIMENTS
+from experiments.catalog import find_study
 from experiments.fedpnn.privacy import (
     CASES,
     DIAGNOSTIC,
@@ -18,7 +18,7 @@ GRADES = "Breast Cancer Wisconsin"
 
 
 def test_a_quick_run_scores_every_guard_and_can_be_read_again(tmp_path):
-    write_record(EXPERIMENTS["fedpnn.privacy"].run(quick=True), tmp_path / "record.jsonl")
+    write_record(find_study("fedpnn.privacy").run(quick=True), tmp_path / "record.jsonl")
 
     scores, exact = (
         [dict(zip(table.columns, row, strict=True)) for row in table.rows]

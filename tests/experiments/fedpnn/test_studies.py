@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.catalog import find_study
 from experiments.datasets.omentum import omentum_surrogate
-from experiments.fedpnn.catalog import EXPERIMENTS
 from experiments.fedpnn.generated import (
     BRIEF,
     GENERATORS,
@@ -13,11 +13,11 @@ from experiments.fedpnn.generated import (
     real_rows,
     synthetic_rows,
 )
-from experiments.fedpnn.journal import recalled
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
 from experiments.fedpnn.real import OURS, SETS, interval, load_set
 from experiments.fedpnn.sensitivity import steps
+from experiments.harness import Journal
 from fedneighbors._typing import silent
 from fedneighbors.baselines._tabular import RIVALS
 from fedneighbors.errors import RecordError
@@ -37,7 +37,7 @@ def quick_run(tmp_path_factory):
     def run_once(name):
         if name not in kept:
             folder = tmp_path_factory.mktemp(name)
-            record = EXPERIMENTS[name].run(quick=True, journal=folder / "journal.jsonl")
+            record = find_study(name).run(quick=True, journal=folder / "journal.jsonl")
             write_record(record, folder / "record.jsonl")
             kept[name] = read_record(folder / "record.jsonl"), folder / "journal.jsonl"
         return kept[name]
@@ -52,7 +52,7 @@ def table7(quick_run):
 
 @pytest.mark.parametrize("name", ["fedpnn.real", "fedpnn.noniid"])
 def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
-    record = EXPERIMENTS[name].run(quick=True)
+    record = find_study(name).run(quick=True)
     write_record(record, tmp_path / "record.jsonl")
 
     (table,) = read_record(tmp_path / "record.jsonl").tables
@@ -236,7 +236,7 @@ def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, quick_run, tmp_path
     torn = tmp_path / "journal.jsonl"
     torn.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
 
-    again = EXPERIMENTS[name].run(quick=True, journal=torn)
+    again = find_study(name).run(quick=True, journal=torn)
 
     assert again.tables == first.tables
     assert torn.read_bytes() == b"".join(lines)
@@ -246,8 +246,8 @@ def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
     made = []
 
     def outcome(job, path=tmp_path / "journal.jsonl"):
-        return recalled(
-            path, job, measure=lambda: made.append(job) or {"at": job}, encode=dict, decode=dict
+        return Journal(path).recall(
+            job, measure=lambda: made.append(job) or {"at": job}, encode=dict, decode=dict
         )
 
     answers = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
@@ -261,4 +261,4 @@ def test_a_line_that_is_no_measurement_is_refused_with_its_number(tmp_path):
     path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
 
     with pytest.raises(RecordError, match=r"journal\.jsonl, line 2"):
-        recalled(path, ["a"], measure=dict, encode=dict, decode=dict)
+        Journal(path).recall(["a"], measure=dict, encode=dict, decode=dict)

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.catalog import find_study
 from experiments.datasets.synthetic import synthetic_private
-from experiments.flynn import privacy
-from experiments.flynn.catalog import EXPERIMENTS
-from experiments.flynn.privacy_curves import BEST, BEST_DIVIDED, Key, gain, means
-from experiments.flynn.privacy_releases import (
+from experiments.flynn.privacy import study as privacy
+from experiments.flynn.privacy.curves import BEST, BEST_DIVIDED, Key, gain, means
+from experiments.flynn.privacy.releases import (
     Setting,
     exact_model,
     hash_set,
     private_model,
     score,
 )
-from experiments.flynn.privacy_sets import (
+from experiments.flynn.privacy.sets import (
     CENTRAL,
     DEFAULT_PICKS,
     DEFAULTS,
@@ -261,7 +261,7 @@ def test_what_was_wanted_stands_beside_what_was_measured_only_where_it_was(found
 
 
 def test_the_record_can_be_written_and_read(found, tmp_path):
-    study = EXPERIMENTS["flynn.privacy"]
+    study = find_study("flynn.privacy")
     record = type(study)("flynn.privacy", "t", "d", lambda **_: found).run(seed=SEED)
 
     write_record(record, tmp_path / "record.jsonl")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from experiments.flynn import hyperparameters, openml, scaling, synthetic
-from experiments.flynn.catalog import EXPERIMENTS
 from experiments.flynn.comparing import METHODS, Effort, part_of, score_split
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
@@ -57,16 +56,6 @@ def generated_plan(n_sets=2):
 @pytest.fixture(scope="module")
 def generated():
     return synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
-
-
-def test_every_experiment_is_listed_under_its_own_name():
-    assert {"flynn.synthetic", "flynn.openml", "flynn.scaling", "flynn.hyperparameters"} <= set(
-        EXPERIMENTS
-    )
-    for name, study in EXPERIMENTS.items():
-        assert study.name == name
-        assert study.title
-        assert study.description
 
 
 def test_nearest_neighbours_have_the_normalized_accuracy_nought(generated):

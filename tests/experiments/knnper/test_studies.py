@@ -4,13 +4,13 @@ from functools import cache
 
 import pytest
 
-from experiments.knnper.catalog import EXPERIMENTS
+from experiments.catalog import find_study
 from experiments.knnper.drift import SHIFTS
 
 
 @cache
 def quick(name):
-    return EXPERIMENTS[name].run(quick=True)
+    return find_study(name).run(quick=True)
 
 
 SWEEPS = {"knnper.lambda": 0, "knnper.k": 10, "knnper.sigma": 1, "knnper.capacity": 1}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._sessions import Found
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._sessions import Found
 
 KEY = b"tests"
 

@@ -7,8 +7,9 @@ import pytest
 
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._roles import serve
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import expected_counts
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import KEY, random_federation
 from tests.naive.fedknn import nearest
 

@@ -7,16 +7,25 @@ import pytest
 
 from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedknn._answers import finished
-from fedneighbors.methods.fedknn._claims import (
+from fedneighbors.methods.fedknn._queries import require_known_ids, require_true_distances
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
+from fedneighbors.methods.fedknn.algorithm import (
+    Merged,
+    Part,
+    certified,
+    merge,
     require_bounds_kept,
-    require_known_ids,
-    require_true_distances,
 )
-from fedneighbors.methods.fedknn._messages import BoundReply, CountReply, NearestReply
-from fedneighbors.methods.fedknn.algorithm import Merged, Part, certified, merge
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import (
+    BoundReply,
+    CountReply,
+    NearestReply,
+    Roll,
+    baseline,
+    dann,
+    finished,
+)
 from tests.methods.fedknn.federations import BoundedLine, Federation
 
 TABLES = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [1.5, 2.5, 3.5, 4.5, 7.5]}
@@ -237,7 +246,7 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
     assert not certified(parts, merge(parts, 5), 5)
 
     with pytest.raises(ProtocolError, match="not certain"):
-        finished(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline")
+        finished(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
 
 
 # What comes back with the objects.

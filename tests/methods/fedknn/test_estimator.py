@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from experiments.fedknn.catalog import compare
+from experiments.fedknn.comparison import compare
 from fedneighbors import FederatedNeighbors
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import PartyRefused

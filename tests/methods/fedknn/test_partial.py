@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._roles import Replies
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._sessions import next_until
+from fedneighbors.methods.fedknn._provider import next_until
 from fedneighbors.methods.fedknn.algorithm import ranks_of
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann

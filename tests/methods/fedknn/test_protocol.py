@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedknn._answers import farewell
-from fedneighbors.methods.fedknn._messages import BoundReply, NearestReply
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import BoundReply, NearestReply, baseline, dann, farewell
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 

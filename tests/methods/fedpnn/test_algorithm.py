@@ -23,7 +23,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
-from tests.naive import evolving as naive
+from tests.naive.clustering import evolving as naive
 
 # worked out by hand; a point at (.1, .1) would lie on the boundary of the first ball
 ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])

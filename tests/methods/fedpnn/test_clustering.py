@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import EvolvingClustering
-from tests.naive import evolving as naive
+from tests.naive.clustering import evolving as naive
 
 # Checks that cannot hold, each with its reason. There is none.
 CANNOT_HOLD: dict[str, str] = {}

@@ -14,7 +14,7 @@ from fedneighbors.methods.fedpnn._model import (
     own_centers,
 )
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
-from tests.naive.kerneldensity import log_kernel, log_sum_exp
+from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
 
 
 def naive_loss(x, y, centers, counts, own, sigma, activation):

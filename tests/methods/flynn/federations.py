@@ -8,7 +8,7 @@ import scipy.sparse
 from hypothesis import strategies as st
 
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.flynn._expansion import n_expanded
+from fedneighbors.methods.flynn._features import n_expanded
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "float64")

@@ -4,8 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedneighbors.methods.flynn._expansion import EXPANSIONS, choose_expansion, expand, n_expanded
-from fedneighbors.methods.flynn._features import FeatureMap, check_scaling, standardizer
+from fedneighbors.methods.flynn._features import (
+    EXPANSIONS,
+    FeatureMap,
+    check_scaling,
+    choose_expansion,
+    expand,
+    n_expanded,
+    standardizer,
+)
 from fedneighbors.tabular._moments import column_moments
 
 # Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.

@@ -5,15 +5,17 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from fedneighbors import FlyNNClassifier
-from fedneighbors.methods.flynn._calibration import (
+from fedneighbors.methods.flynn.algorithm import (
     SHARPNESS,
     calibration_rows,
     choose_sharpness,
+    decay_table,
+    hash_table,
     leave_one_out,
     log_losses,
     probabilities,
+    score_rows,
 )
-from fedneighbors.methods.flynn.algorithm import decay_table, hash_table, score_rows
 
 
 def table(n_rows, seed=0, n_classes=3):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedneighbors import FlyNNClassifier
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode
-from fedneighbors.methods.flynn._calibration import SHARPNESS
 from fedneighbors.methods.flynn._model import FlyNNModel, ModelFrame
+from fedneighbors.methods.flynn.algorithm import SHARPNESS
 
 FRAME = ModelFrame(
     classes=("a", "b"),

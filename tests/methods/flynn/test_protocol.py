@@ -18,20 +18,22 @@ from fedneighbors.errors import (
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refuse, serve
-from fedneighbors.methods.flynn._calibration import SHARPNESS
-from fedneighbors.methods.flynn._messages import (
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn.algorithm import SHARPNESS
+from fedneighbors.methods.flynn.protocol import (
     CalibrationReply,
     CountReply,
     CountRequest,
     Finish,
+    FlyNNParty,
+    FlyNNSettings,
     ModelRelease,
     MomentsReply,
     MomentsRequest,
     Receipt,
     SchemaRequest,
+    coordinate,
 )
-from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.tabular._schema import Schema
 from tests.methods.flynn.federations import train
 

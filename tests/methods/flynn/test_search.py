@@ -20,9 +20,8 @@ from fedneighbors import FlyNNClassifier, FlyNNSearchCV
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn._candidates import Candidate, Grid, draw_candidates
-from fedneighbors.methods.flynn._expansion import n_expanded
-from fedneighbors.methods.flynn._search import SearchParty
-from fedneighbors.methods.flynn._search_coordinator import coordinate_search
+from fedneighbors.methods.flynn._features import n_expanded
+from fedneighbors.methods.flynn._search import SearchParty, coordinate_search
 
 CANDIDATES = (
     Candidate(False, None, 60, 2),

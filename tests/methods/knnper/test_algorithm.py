@@ -13,7 +13,7 @@ from fedneighbors.methods.knnper.algorithm import (
     scale_bits,
     weighted_change,
 )
-from fedneighbors.methods.knnper.memory._neighbors import Neighbors, nearest
+from fedneighbors.methods.knnper.memory._search import Neighbors, nearest
 from tests.naive import knnper as naive
 
 DISTANCES = st.lists(

@@ -15,7 +15,7 @@ from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import SchemaRequest
-from fedneighbors.methods.knnper._plan import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper._node import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper._simulation import Cohort
 from tests.methods.knnper.federations import members, network, training
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_wine
 
-from experiments.knnper.bank import EmbeddingBank
+from experiments.knnper.fixtures import EmbeddingBank
 from fedneighbors.baselines import FedAvgClassifier, LocalClassifier
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 

@@ -20,7 +20,7 @@ from fedneighbors.kernels.vectors._dottiles import (
     multiply_one,
 )
 
-USES = {"dottiles": "1970b092ae3a5f5f"}
+USES = {"vectors/dottiles": "1970b092ae3a5f5f"}
 
 NEVER = np.float32(-3e38)  # dot product of a place without a center
 _MAX_CHANGED = 16  # changes after which rows are measured ahead anew

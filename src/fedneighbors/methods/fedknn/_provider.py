@@ -1,4 +1,10 @@
-"""A provider: one organisation's objects, and the sessions of the queries that are open."""
+"""A provider: one organisation's objects, and the sessions of the queries that are open.
+
+Under DANN* it sends lower bounds of which each says something of its own object alone. The price of
+the first counts rests on this: another record changes one bound and no other. Bounds that follow
+from a whole table (its main directions, its longest row, the words that it knows) are tighter, and
+move all together when one record does.
+"""
 
 import math
 import secrets
@@ -8,10 +14,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.fedknn._messages import (
+from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
+from fedneighbors.methods.fedknn.metrics._sessions import Found, Metric, Session
+from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
+from fedneighbors.methods.fedknn.private._padding import (
+    EPOCH_BYTES,
+    MOST_BYTES_OF_A_NAME,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+    pad_bounds,
+    pad_nearest,
+)
+from fedneighbors.methods.fedknn.protocol import (
     BoundReply,
     BoundRequest,
     CountReply,
@@ -20,19 +39,6 @@ from fedneighbors.methods.fedknn._messages import (
     FinishRequest,
     NearestReply,
     NearestRequest,
-)
-from fedneighbors.methods.fedknn._sessions import Metric, Session, next_until
-from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
-from fedneighbors.methods.fedknn.planner._messages import EchoReply, EchoRequest, SampleRequest
-from fedneighbors.methods.fedknn.planner._sampling import sample
-from fedneighbors.methods.fedknn.private._bounds import separate_bounds
-from fedneighbors.methods.fedknn.private._padding import (
-    EPOCH_BYTES,
-    MOST_BYTES_OF_A_NAME,
-    PaddedBoundRequest,
-    PaddedNearestRequest,
-    pad_bounds,
-    pad_nearest,
 )
 
 MOST_OPEN = 1000
@@ -105,7 +111,7 @@ class Provider:
                 lowest = np.sort(self._session(request).bounds())[: max(request.k, 0)]
                 return BoundReply(np.ascontiguousarray(lowest))
             case NearestRequest():
-                return self._nearest(request, request.count, request.cutoff)
+                return self._nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 if not self._pads:
                     raise Refuse("a name is too long for replies of one size")
@@ -115,7 +121,7 @@ class Provider:
             case PaddedNearestRequest():
                 with on_grid(request.grid_s):
                     count = int(request.count[0])
-                    return pad_nearest(self._nearest(request, count, None), request.k)
+                    return pad_nearest(self._nearest(request, count), request.k)
             case CountRequest():
                 if request.radius is None:  # which takes no search
                     return CountReply(self._index.n_objects)
@@ -133,22 +139,15 @@ class Provider:
         raise Refuse("unknown request")
 
     def _nearest(
-        self, request: NearestRequest | PaddedNearestRequest, count: int, cutoff: float | None
+        self,
+        request: NearestRequest | PaddedNearestRequest,
+        count: int,
+        cutoff: float | None = None,
+        tie: int | None = None,
     ) -> NearestReply:
         session = self._session(request)
-        count = max(count, 0)
-        tie = getattr(request, "tie", None)
-        if cutoff is None or tie is None:
-            found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
-        else:
-            found = next_until(session, count, cutoff=cutoff, tie=tie, ties=self._ties)
-        return NearestReply(
-            distances=found.distances,
-            ties=self._ties[found.positions],
-            ids=tuple(self.ids[place] for place in found.positions.tolist()),
-            exhausted=found.exhausted or len(found.positions) < count,
-            exact=session.exact,
-            n_verified=session.n_verified,
+        return nearest_reply(
+            session, max(count, 0), cutoff=cutoff, tie=tie, ties=self._ties, ids=self.ids
         )
 
     def _session(self, request: Any) -> Session:
@@ -190,3 +189,109 @@ def on_grid(step_s: float) -> Iterator[None]:
             took = time.monotonic() - began
             left = math.ceil(took / step_s) * step_s - took
             time.sleep(max(left, 0.0))  # by rounding it may fall below 0
+
+
+def nearest_reply(
+    session: Session,
+    count: int,
+    *,
+    cutoff: float | None,
+    tie: int | None,
+    ties: Integers,
+    ids: Sequence[str],
+) -> NearestReply:
+    """Return the next objects of a session as a reply.
+
+    Parameters
+    ----------
+    session : Session
+        A query under way.
+    count : int
+        How many, 0 or more.
+    cutoff, tie : float and int, optional
+        As in :class:`~fedneighbors.methods.fedknn.protocol.NearestRequest`.
+    ties, ids : int64 array and sequence of str
+        Tie key and name of each object, by position.
+    """
+    if cutoff is None or tie is None:
+        found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+    else:
+        found = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties)
+    return NearestReply(
+        distances=found.distances,
+        ties=ties[found.positions],
+        ids=tuple(ids[place] for place in found.positions.tolist()),
+        exhausted=found.exhausted or len(found.positions) < count,
+        exact=session.exact,
+        n_verified=session.n_verified,
+    )
+
+
+def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
+    """Emit the next ``k`` objects up to a place in the total order, or a few more.
+
+    Objects at the cutoff are searched in parts that grow, so that of many that are tied there few
+    are searched for beyond the place.
+
+    Parameters
+    ----------
+    session : Session
+        A query under way.
+    k : int
+        How many, 0 or more.
+    cutoff : float
+        Distance of the place.
+    tie : int
+        Tie key of the place.
+    ties : int64 array of shape (n_objects,)
+        Tie keys, by position, in the order of the session's ranks.
+
+    Returns
+    -------
+    Found
+        ``exhausted`` where no further object comes before the place.
+    """
+    found = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
+    n_left, part, passed = k - len(found[0].positions), 1, False
+    while n_left > 0 and not passed:
+        found.append(session.next(min(part, n_left), cutoff=cutoff))
+        last = found[-1].positions[-1:]
+        passed = found[-1].exhausted or bool((ties[last] > tie).any())
+        n_left -= len(found[-1].positions)
+        part *= 2
+    return Found(
+        positions=np.concatenate([each.positions for each in found]),
+        distances=np.concatenate([each.distances for each in found]),
+        exhausted=passed,
+        n_certified=sum(each.n_certified for each in found),
+    )
+
+
+def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
+    """Return a lower bound of the distance of each object that no other object has a part in.
+
+    A session that can tell such bounds has a method ``separate_bounds``. For others it is 0, which
+    bounds every distance.
+
+    Parameters
+    ----------
+    session : Session
+        A query that nothing was asked of yet.
+
+    Returns
+    -------
+    float64 array of shape (n_objects,)
+
+    Raises
+    ------
+    Refuse
+        If the index is approximate: which objects it finds depends on all of them, so that counts
+        may tell more than they are charged for.
+    """
+    if not session.exact:
+        raise Refuse("a private search needs an exact index")
+    own: Any = getattr(session, "separate_bounds", None)
+    if own is None:
+        return np.zeros(len(session.bounds()))
+    bounds: npt.NDArray[np.float64] = own()
+    return bounds

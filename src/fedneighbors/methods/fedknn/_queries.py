@@ -1,12 +1,27 @@
-"""Queries: what counts as one, and the canonical frame of a vector, a text, a set or a graph."""
+"""Queries of a caller: their canonical frames, the open ones, checks of answers, and their records.
 
-from typing import Any
+Providers are told that a query is over after its answer is there, so that no answer waits for it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats
 from fedneighbors.datasets._graphs import Graph
+from fedneighbors.errors import PartyMissing, ProtocolError
+from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.federation._roles import Coordinator
+from fedneighbors.methods.fedknn.algorithm import Merged
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.protocol import Answer, farewell
 
 EncodedQuery = tuple[Any, bytes]
 """A query as the caller gave it, and as providers are sent it."""
@@ -123,3 +138,242 @@ def decode_query(frame: bytes) -> Any:
         case SetQuery():
             return frozenset(found.elements)
     return Graph(found.node_labels, found.edges.tolist(), found.edge_labels)
+
+
+def require_known_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:
+    """Refuse names of objects that their provider does not have.
+
+    Parameters
+    ----------
+    merged : Merged
+        Objects of an answer.
+    known : mapping of str to collection of str
+        Names of the objects of each provider, where whoever asks knows them.
+
+    Raises
+    ------
+    ProtocolError
+        The provider is named, the object is not.
+    """
+    for owner, name in zip(merged.owners, merged.ids, strict=True):
+        if name not in known.get(owner, ()):
+            raise ProtocolError(f"party {owner!r}: it returned an object that is not one of its")
+
+
+def require_true_distances(
+    metric: Metric,
+    query: Any,
+    objects: Sequence[Any],
+    distances: Floats,
+    owners: Sequence[str],
+) -> None:
+    """Measure again, and refuse a distance that is not the one of its object.
+
+    Parameters
+    ----------
+    metric : Metric
+        Of the search.
+    query : object
+        What was asked.
+    objects : sequence of shape (n,)
+        What came back.
+    distances : float64 array of shape (n,)
+        What was said of them, in the unit of the metric; compared digit for digit.
+    owners : sequence of str
+        Provider of each.
+
+    Raises
+    ------
+    ValueError
+        If objects, distances and owners differ in number.
+    ProtocolError
+        If a distance is another one, or an object is none of the metric; the provider is named.
+    """
+    if not len(objects) == len(distances) == len(owners):
+        raise ValueError(
+            f"expected one distance and one owner for each of {len(objects)} objects, got "
+            f"{len(distances)} and {len(owners)}"
+        )
+    for item, claimed, owner in zip(objects, distances.tolist(), owners, strict=True):
+        try:
+            real = metric.distance(query, item)
+        except (TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"party {owner!r}: it returned what is no object of {metric.name!r}"
+            ) from error
+        if real != claimed:
+            raise ProtocolError(
+                f"party {owner!r}: the distance of an object is not the one it claimed; run the "
+                "query again without it"
+            )
+
+
+MOST_OPEN = 64
+"""Queries after which providers are told that these are over."""
+
+
+class OpenQueries:
+    """The queries of one call, in a ``with`` block whose end closes them.
+
+    Parameters
+    ----------
+    federation : Connected
+        Whom they are asked of.
+    names : iterator of str
+        A new one for each query.
+    """
+
+    def __init__(self, federation: Connected, names: Iterator[str]) -> None:
+        self._federation = federation
+        self._names = names
+        self._open: dict[str, Mapping[str, str]] = {}  # and who was missing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self._close()  # an interrupt waits for nobody
+
+    def new(self) -> str:
+        """Return the name of a new query; queries before it may be closed first."""
+        if len(self._open) == MOST_OPEN:
+            self._close()
+        name = next(self._names)
+        self._open[name] = {}
+        return name
+
+    def run(self, name: str, coordinator: Coordinator[Answer]) -> Outcome[Answer]:
+        """Ask an open query.
+
+        Parameters
+        ----------
+        name : str
+            From :meth:`new`.
+        coordinator : generator
+            Asks it under this name.
+
+        Raises
+        ------
+        Exception
+            What the coordinator or a party raises.
+        """
+        try:
+            outcome = self._federation.run(coordinator)
+        except PartyMissing as error:
+            self._open[name] = error.missing
+            raise
+        self._open[name] = outcome.result.missing
+        return outcome
+
+    def _close(self) -> None:
+        """Close what is open; a party is told of the queries that it was there for."""
+        over, self._open = self._open, {}
+        told = {
+            party: [name for name, missing in over.items() if party not in missing]
+            for party in self._federation.names
+        }
+        told = {party: names for party, names in told.items() if names}
+        if told:
+            with suppress(Exception):  # the answers stand whatever a party makes of it
+                self._federation.run(farewell(told))
+
+
+_PHASES = {
+    "BoundRequest": "bounds",
+    "PaddedBoundRequest": "bounds",
+    "CountRequest": "counts",
+    "NearestRequest": "objects",
+    "PaddedNearestRequest": "objects",
+}
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """What one query cost.
+
+    Parameters
+    ----------
+    algorithm : str
+        What was run.
+    why : str
+        Why, where it was not the caller who said so.
+    exact : bool
+        Whether the answer is certainly that of all objects of the federation.
+    trust : str
+        What keeps the broker from telling what it sees.
+    answered : tuple of str
+        Providers whose objects were searched.
+    missing : dict of str to str
+        Providers that were left out, and why.
+    asked, verified : dict of str to int
+        Objects that each provider returned, and whose distance it computed.
+    n_rounds : int
+        Exchanges until the answer was there.
+    upload_bytes, download_bytes : int
+        From and to all providers.
+    seconds : float
+        Wall time until the answer was there, the broker's own included.
+    phase_seconds : dict of str to float
+        Wall time of the exchanges: of ``"bounds"``, ``"counts"``, ``"objects"``.
+    busy_seconds : dict of str to float
+        How long each provider was at work.
+    """
+
+    algorithm: str
+    why: str
+    exact: bool
+    trust: str
+    answered: tuple[str, ...]
+    missing: dict[str, str]
+    asked: dict[str, int]
+    verified: dict[str, int]
+    n_rounds: int
+    upload_bytes: int
+    download_bytes: int
+    seconds: float
+    phase_seconds: dict[str, float]
+    busy_seconds: dict[str, float]
+
+    @classmethod
+    def of(cls, outcome: Outcome[Answer], *, seconds: float, why: str = "") -> "QueryRecord":
+        """Return the record of a query that has been run.
+
+        Parameters
+        ----------
+        outcome : Outcome
+            Of the coordinator.
+        seconds : float
+            Wall time of all of it.
+        why : str
+            Why this algorithm was chosen.
+        """
+        answer, rounds = outcome.result, outcome.rounds
+        return cls(
+            algorithm=answer.algorithm,
+            why=why,
+            exact=answer.exact,
+            trust=answer.trust,
+            answered=answer.answered,
+            missing=dict(answer.missing),
+            asked=dict(answer.asked),
+            verified=dict(answer.verified),
+            n_rounds=len(rounds),
+            upload_bytes=sum(sum(r.upload_bytes.values()) for r in rounds),
+            download_bytes=sum(sum(r.download_bytes.values()) for r in rounds),
+            seconds=seconds,
+            phase_seconds=_summed((_PHASES[r.request], r.seconds) for r in rounds),
+            busy_seconds=_summed(item for r in rounds for item in r.busy_s.items()),
+        )
+
+
+def _summed(items: Iterable[tuple[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for name, seconds in items:
+        total[name] = total.get(name, 0.0) + seconds
+    return total

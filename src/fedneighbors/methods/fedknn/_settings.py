@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.federation._roles import Coordinator
-from fedneighbors.methods.fedknn._answers import Answer
-from fedneighbors.methods.fedknn.private._ledger import charged_noise
-from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
 from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MOST_BYTES_OF_A_NAME
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu, hufu_plus
+from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger

@@ -1,9 +1,12 @@
-"""FedKNN as pure functions: one total order, the merge, expected counts, the certificate.
+"""FedKNN as pure functions: a total order, the merge, expected counts, certificate and checks.
 
 Letters of the paper: m providers, k neighbours, k_i objects asked of provider i in the first round,
 k_i' in all, q_i the rank of a provider's last object in the merged result. A row of objects is in
 ascending order of (distance, tie); ties are keyed digests of the objects' ids, so that all objects
 of the federation stand in one order that tells nothing of who holds them.
+
+A broker cannot see what a provider hides, but what a provider said first it must keep: objects that
+contradict its bounds or counts are refused.
 """
 
 import hashlib
@@ -14,17 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import ProtocolError
 
 LAST_TIE = 2**63 - 1
 """Comes after every tie key."""
-
-_FINEST = 2.0**-40
-"""Radii that differ by less in proportion are one."""
-
-_DIMENSION = 16.0
-"""Power of the radius by which counts are taken to grow before two of them tell."""
-
-_LEAST_GROWTH, _MOST_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
 
 
 def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
@@ -253,77 +249,155 @@ def certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
     return not remaining_counts(parts, merged, k)
 
 
-def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
-    """Return a radius between two, or None if it is not worth a count.
+SURPLUS = 0.25
+"""Objects asked beyond a provider's share, in units of the share's square root.
+
+What a provider really has among the nearest scatters about its share by about that root. Too few
+in all are dear: without k objects there is no place at which a second round may stop. Chosen on
+titles, places and molecules, see ``benchmarks/counts.py``.
+"""
+
+
+_ROUNDING = 1e-9
+
+
+def shared_counts(
+    bounds: Mapping[str, Floats], k: int, *, surplus: float = SURPLUS
+) -> dict[str, int]:
+    """Return how many objects to ask of each provider at first.
+
+    A provider's share of the k nearest is the number of its bounds below the k-th lowest of all;
+    what is left of k is divided among the bounds that equal it, in proportion to how many each
+    provider has. To the shares a surplus is added that grows with their square roots.
 
     Parameters
     ----------
-    low, high : float
-        Too few objects lie within the one, enough within the other. A negative one holds none.
-    step : float
-        Distances are multiples of it; 0 if they may be any number.
+    bounds : mapping of str to float64 array
+        The k lowest bounds of each provider, ascending; fewer if it has fewer objects.
+    k : int
+        Neighbours wanted, 1 or more.
+    surplus : float
+        0 for none.
+
+    Returns
+    -------
+    dict of str to int
+        Between 1 and k. Before these limits they add up to k and the surplus, rounded down.
 
     Examples
     --------
-    >>> halfway(0.0, 8.0), halfway(2.0, 5.0, step=1.0), halfway(2.0, 3.0, step=1.0)
-    (4.0, 3.0, None)
+    >>> tied = {"north": np.full(8, 3.0), "south": np.array([1.0] + [3.0] * 7)}
+    >>> shared_counts(tied, 8, surplus=0.0)
+    {'north': 4, 'south': 4}
     """
-    if low < 0:
-        middle = 0.0
-    elif step > 0:
-        middle = step * float(np.floor((low / 2 + high / 2) / step))
-    elif low > 0 and high > 4 * low:
-        middle = math.sqrt(low) * math.sqrt(high)
-    else:
-        middle = low / 2 + high / 2
-    if not low < middle < high or high - low < _FINEST * high:
-        return None
-    return middle
+    names = sorted(bounds)
+    shares = _shares([bounds[name] for name in names], k)
+    wanted = shares + surplus * np.sqrt(shares)
+    counts = _rounded(wanted, int(wanted.sum() + _ROUNDING))
+    return {
+        name: min(max(count, 1), max(k, 1))
+        for name, count in zip(names, counts.tolist(), strict=True)
+    }
 
 
-def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
-    """Return a radius somewhat larger, that holds few more objects than are wanted.
+def _shares(bounds: list[Floats], k: int) -> Floats:
+    """Return each provider's part of the k lowest bounds; ties at the last are divided."""
+    lowest = np.sort(np.concatenate(bounds))
+    if len(lowest) <= k:
+        return np.array([len(own) for own in bounds], np.float64)
+    last = lowest[k - 1]
+    below = np.array([np.searchsorted(own, last, side="left") for own in bounds], np.float64)
+    tied = np.array([np.searchsorted(own, last, side="right") for own in bounds]) - below
+    return np.asarray(below + tied * ((k - below.sum()) / tied.sum()))
 
-    Multiples of ``step`` follow one another. Where distances may be any number, the last two counts
-    tell how fast counts grow with the radius, and the next is to reach what is wanted, within
-    bounds. After many steps they double, so that there is an end.
+
+def _rounded(wanted: Floats, total: int) -> Integers:
+    """Return whole numbers of that total, by largest remainder; ties go to the first."""
+    whole = np.floor(wanted + _ROUNDING).astype(np.int64)
+    order = np.argsort(whole - wanted, kind="stable")
+    whole[order[: max(total - int(whole.sum()), 0)]] += 1
+    return whole
+
+
+def require_bounds(bounds: Mapping[str, Floats], k: int) -> None:
+    """Refuse more bounds than were asked for.
+
+    Raises
+    ------
+    ProtocolError
+        The provider is named.
+    """
+    for provider, lowest in bounds.items():
+        if len(lowest) > k:
+            raise ProtocolError(f"party {provider!r}: {len(lowest)} bounds came, {k} were asked")
+
+
+def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats], *, k: int) -> None:
+    """Refuse objects that the lower bounds of their own provider rule out.
+
+    The j-th smallest distance is never below the j-th smallest bound, and there are as many bounds
+    as objects if there are fewer than k of them.
 
     Parameters
     ----------
-    counted : sequence of (radius, count)
-        What is known, ascending; at least one.
-    wanted : int
-        Objects that the radius must hold.
-    step : float
-        Distances are multiples of it; 0 if they may be any number.
+    parts : mapping of str to Part
+        What providers returned.
+    bounds : mapping of str to float64 array
+        What they had sent before: the k lowest, ascending.
+    k : int
+        Bounds that were asked for.
 
-    Examples
-    --------
-    >>> next_radius([(3.0, 7)], 10, step=1.0)
-    4.0
-    >>> next_radius([(1.0, 10), (1.25, 20)], 40)
-    1.5625
+    Raises
+    ------
+    ProtocolError
+        The provider is named.
     """
-    radius, count = counted[-1]
-    if step > 0:
-        grown = radius + step
-    elif radius <= 0:
-        grown = 1.0  # nothing tells the scale
-    else:
-        grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
-    if len(counted) > _SMALL_STEPS:
-        grown = max(grown, 2 * radius)
-    return max(grown, float(np.nextafter(radius, math.inf)))
+    for provider, part in parts.items():
+        lowest = bounds[provider]
+        n = min(len(part), len(lowest))
+        if (part.distances[:n] < lowest[:n]).any():
+            raise ProtocolError(
+                f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
+            )
+        if len(lowest) < k and len(part) > len(lowest):
+            raise ProtocolError(
+                f"party {provider!r}: {len(part)} objects came, bounds of {len(lowest)}"
+            )
+        if part.hides_nothing and len(part) < len(lowest):
+            raise ProtocolError(
+                f"party {provider!r}: it has no more than {len(part)} objects, and sent bounds of "
+                f"{len(lowest)}"
+            )
 
 
-def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
-    """Return the factor by which the radius is to grow for counts to grow by ``lacking``."""
-    growth = lacking ** (1 / _DIMENSION)
-    if len(counted) > 1 and counted[-2][0] > 0:
-        (shorter, fewer), (longer, more) = counted[-2:]
-        if more == fewer:  # nothing is near: go faster
-            growth = (longer / shorter) ** 2
-        elif longer > shorter and fewer > 0:
-            steepness = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)
-            growth = lacking ** (1 / max(steepness, 1.0))
-    return float(min(max(growth, 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))
+def require_count_kept(provider: str, part: Part, count: int) -> None:
+    """Refuse more or fewer objects within a radius than a provider had counted there.
+
+    An approximate index may find fewer.
+
+    Raises
+    ------
+    ProtocolError
+        The provider is named.
+    """
+    if len(part) > count or (part.exact and len(part) < count):
+        raise ProtocolError(
+            f"party {provider!r}: {len(part)} objects came from within a radius in which it had "
+            f"counted {count}"
+        )
+
+
+def require_objects_of_bounds(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
+    """Refuse a number of objects in all that is below the number of bounds.
+
+    Raises
+    ------
+    ProtocolError
+        The provider is named.
+    """
+    for provider, count in counts.items():
+        if count < len(bounds[provider]):
+            raise ProtocolError(
+                f"party {provider!r}: it counts {count} objects in all, and sent bounds of "
+                f"{len(bounds[provider])}"
+            )

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,18 +14,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.federation._inprocess import Connected, Link, connected
 from fedneighbors.federation._roles import Coordinator
-from fedneighbors.methods.fedknn._answers import Answer
-from fedneighbors.methods.fedknn._claims import require_known_ids, require_true_distances
-from fedneighbors.methods.fedknn._membership import members_of
-from fedneighbors.methods.fedknn._openqueries import OpenQueries
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import EncodedQuery, decode_query, encoded
-from fedneighbors.methods.fedknn._queryrecord import QueryRecord
-from fedneighbors.methods.fedknn._ranges import within
+from fedneighbors.methods.fedknn._queries import (
+    EncodedQuery,
+    OpenQueries,
+    QueryRecord,
+    decode_query,
+    encoded,
+    require_known_ids,
+    require_true_distances,
+)
+from fedneighbors.methods.fedknn._radius import within
 from fedneighbors.methods.fedknn._settings import SearchSettings, whole_neighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.planner._choice import Chooser
-from fedneighbors.methods.fedknn.planner._plan import Plan
+from fedneighbors.methods.fedknn.planner._plan import Chooser, Plan
+from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
@@ -231,7 +235,9 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         queries = encoded(X)
         with self._connected() as federation:
             frames = [frame for _, frame in queries]
-            algorithm, why = self._chooser.choose(federation, frames, k)
+            algorithm, why = settings.algorithm, ""
+            if algorithm == "auto":
+                algorithm, why = self._chooser.choose(federation, frames, k)
             return self._answered(
                 federation,
                 queries,
@@ -325,18 +331,8 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, step: float) -> SearchSettings:
         """Return the settings, checked against each other."""
-        return SearchSettings(
-            algorithm=self.algorithm,
-            privacy=self.privacy,
-            guarantee=self.guarantee,
-            variant=self.variant,
-            random_state=self.random_state,
-            failure=self.failure,
-            max_queries=self.max_queries,
-            grid_s=self.grid_s,
-            allow_partial=self.allow_partial,
-            step=step,
-        )
+        names = [field.name for field in fields(SearchSettings) if field.name != "step"]
+        return SearchSettings(**{name: getattr(self, name) for name in names}, step=step)
 
     def _connected(self) -> AbstractContextManager[Connected]:
         return connected(
@@ -386,3 +382,49 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
         spent = time.perf_counter() - began
         self.query_records_.append(QueryRecord.of(outcome, seconds=spent, why=why))
         return answer
+
+
+def members_of(
+    n_objects: int,
+    *,
+    parties: Sequence[Any] | npt.NDArray[Any] | None,
+    ids: Sequence[Any] | None,
+) -> tuple[dict[str, list[int]], list[Any]]:
+    """Return the rows of each party, and the name of each object.
+
+    Parameters
+    ----------
+    n_objects : int
+        In the whole federation.
+    parties : sequence of shape (n_objects,), optional
+        Owner of each object. None means one party.
+    ids : sequence of shape (n_objects,), optional
+        Names, each once. Positions if None.
+
+    Returns
+    -------
+    members : dict of str to list of int
+        By party, in ascending order; one party without objects if there are none.
+    names : list
+        As given.
+
+    Raises
+    ------
+    ValueError
+        If owners or names are not one for each object.
+
+    Examples
+    --------
+    >>> members_of(3, parties=["b", "a", "b"], ids=None)
+    ({'a': [1], 'b': [0, 2]}, [0, 1, 2])
+    """
+    owners = ["all"] * n_objects if parties is None else [str(name) for name in parties]
+    if len(owners) != n_objects:
+        raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
+    names = list(range(n_objects)) if ids is None else list(ids)
+    if len(names) != n_objects or len(set(map(str, names))) < n_objects:
+        raise ValueError(f"expected a name of its own for each of {n_objects} objects")
+    members: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
+    for place, name in enumerate(owners):
+        members[name].append(place)
+    return members or {"all": []}, names

@@ -1,42 +1,239 @@
-"""The broker's side of FedKNN: the algorithms of the paper as coordinators.
+"""FedKNN's messages, and the broker's side: the algorithms of the paper as coordinators.
 
 Each is sent the query as bytes and returns an :class:`Answer`. The order of objects is total, so
-that every one of them gives the same answer to the last tie. All take ``allow_partial``: whether to
-go on without a provider that is missing. Queries stay open at the providers until they are told
-:func:`~fedneighbors.methods.fedknn._answers.farewell`, for which no answer has to wait.
+that every one of them gives the same answer to the last tie. All take ``allow_partial``: a provider
+that is missing in an exchange is then left out of all that follows, its objects too, and the answer
+says so. Queries stay open at the providers until they are told :func:`farewell`, for which no
+answer has to wait.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._roles import Coordinator, gather
-from fedneighbors.methods.fedknn._answers import Answer, Roll, finished, joined, read_parts
-from fedneighbors.methods.fedknn._claims import (
+from fedneighbors.errors import PartyMissing, ProtocolError
+from fedneighbors.federation._messages import Message, message
+from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather
+from fedneighbors.methods.fedknn.algorithm import (
+    LAST_TIE,
+    Merged,
+    Part,
+    certified,
+    merge,
+    remaining_counts,
     require_bounds,
     require_bounds_kept,
-    require_count_kept,
-    require_objects_of_bounds,
+    shared_counts,
 )
-from fedneighbors.methods.fedknn._estimates import shared_counts
-from fedneighbors.methods.fedknn._messages import BoundRequest, CountRequest, NearestRequest
-from fedneighbors.methods.fedknn.algorithm import (
-    Part,
-    halfway,
-    merge,
-    next_radius,
-    remaining_counts,
-)
+
+
+@message
+class BoundReply:
+    """The lowest bounds of a provider's objects, float64, ascending, at most k."""
+
+    bounds: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.bounds).all() or (self.bounds < 0).any():
+            raise ValueError("a bound is not a distance")
+        if self.bounds.ndim != 1 or (np.diff(self.bounds) < 0).any():
+            raise ValueError("bounds are not an ascending vector")
+
+
+@message
+class BoundRequest:
+    """Open a query of this name and ask for the ``k`` lowest bounds."""
+
+    reply: ClassVar[type] = BoundReply
+    name: str
+    query: bytes
+    k: int
+
+
+@message
+class NearestReply:
+    """The next objects of a provider in ascending order of distance and tie key.
+
+    ``n_verified`` counts the objects whose distance was computed for this query so far; ``exact``
+    is false where the provider's index may have missed some.
+    """
+
+    distances: npt.NDArray[np.float64]
+    ties: npt.NDArray[np.int64]
+    ids: tuple[str, ...]
+    exhausted: bool
+    exact: bool
+    n_verified: int
+
+    def __post_init__(self) -> None:
+        shape = (len(self.ids),)
+        if self.distances.shape != shape or self.ties.shape != shape:
+            raise ValueError("distances, ties and ids differ in number")
+        if not np.isfinite(self.distances).all() or (self.distances < 0).any():
+            raise ValueError("a distance is not one")
+        rise = np.diff(self.distances)
+        # not by differences of tie keys, which may run over
+        if (rise < 0).any() or ((rise == 0) & (self.ties[1:] <= self.ties[:-1])).any():
+            raise ValueError("objects are not in ascending order")
+        if len(set(self.ids)) < len(self.ids):
+            raise ValueError("an object comes twice")
+
+    def require_number(self, count: int) -> None:
+        """Refuse more objects than ``count``, or fewer of a provider that has more."""
+        n = len(self.ids)
+        if n > count:
+            raise ValueError(f"{n} objects came, {count} were asked for")
+        if n < count and not self.exhausted:
+            raise ValueError(f"{n} of {count} objects came, and more are left")
+
+
+@message
+class NearestRequest:
+    """Ask for the next ``count`` objects of a query, opening it if it is not open.
+
+    ``cutoff`` leaves out objects farther away; None for none. Of objects at the cutoff those with a
+    tie key above ``tie`` need not come, but may.
+    """
+
+    reply: ClassVar[type] = NearestReply
+    name: str
+    query: bytes
+    count: int
+    cutoff: float | None
+    tie: int | None = None
+
+    def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse more objects than were asked for, or fewer of a provider that has more."""
+        reply.require_number(self.count)
+        if self.cutoff is not None and (reply.distances > self.cutoff).any():
+            raise ValueError(f"an object lies beyond the cutoff of {self.cutoff}")
+
+
+@message
+class CountReply:
+    """How many objects lie within a radius."""
+
+    count: int
+
+
+@message
+class CountRequest:
+    """Ask how many objects lie within ``radius`` of a query; None for how many there are."""
+
+    reply: ClassVar[type] = CountReply
+    name: str
+    query: bytes
+    radius: float | None
+
+
+@message
+class Finished:
+    """The queries are closed."""
+
+
+@message
+class FinishRequest:
+    """Close queries and forget them."""
+
+    reply: ClassVar[type] = Finished
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The neighbours of one query and how they were found.
+
+    Parameters
+    ----------
+    merged : Merged
+        Objects in the total order.
+    exact : bool
+        Whether nothing that a provider holds can come before; false where one has an approximate
+        index or is missing. The certificate over what was returned is checked in any case.
+    asked : mapping of str to int
+        Objects that each provider returned.
+    verified : mapping of str to int
+        Objects whose distance each provider computed.
+    algorithm : str
+        What was run.
+    answered : tuple of str
+        Providers whose objects were searched, ascending.
+    missing : mapping of str to str
+        Providers that were left out, and why; empty unless partial answers are allowed.
+    trust : str
+        What keeps the broker from telling what it sees: ``"trusted"``, nothing but its word.
+    """
+
+    merged: Merged
+    exact: bool
+    asked: Mapping[str, int]
+    verified: Mapping[str, int]
+    algorithm: str
+    answered: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    trust: str = "trusted"
+
+
+class Roll:
+    """Who takes part in a query, from exchange to exchange.
+
+    Parameters
+    ----------
+    allow_partial : bool
+        Go on without a provider that is missing. Otherwise it is an error.
+
+    Attributes
+    ----------
+    missing : dict of str to str
+        Providers that are left out, and why.
+    """
+
+    def __init__(self, *, allow_partial: bool = False) -> None:
+        self.missing: dict[str, str] = {}
+        self._allow_partial = allow_partial
+        self._names: tuple[str, ...] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name not in self.missing
+
+    def ask(self, request: Message) -> Ask:
+        """Return one request for all that are present; for all there are in the first exchange."""
+        if self._names is None or not self.missing:
+            return gather(request)
+        return gather({name: request for name in self._names if name in self})
+
+    def read(self, replies: Replies, during: str) -> dict[str, Any]:
+        """Return the replies by provider and strike off who did not answer.
+
+        Raises
+        ------
+        PartyMissing
+            If a provider is missing and must not be, or nobody is left.
+        """
+        if replies.missing and not self._allow_partial:
+            raise PartyMissing(replies.missing, during)
+        if self._names is None:
+            self._names = tuple(sorted([*replies.each, *replies.missing]))
+        self.missing |= replies.missing
+        if len(self.missing) == len(self._names):
+            raise PartyMissing(self.missing, during)
+        return dict(replies.each)
+
+    def left(self, of: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what belongs to those that are present."""
+        return {name: value for name, value in of.items() if name in self}
+
 
 Returned = tuple[dict[str, Part], dict[str, int]]
 
+
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]
 """From the k lowest bounds of each provider to the number of objects to ask of it at first."""
-
-_DOUBLINGS, _HALVINGS, _FEW_HALVINGS = 64, 64, 8
 
 
 def baseline(
@@ -87,24 +284,29 @@ def dann(
         :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
     """
     roll = Roll(allow_partial=allow_partial)
-    replies = yield roll.ask(BoundRequest(name, query, k))
-    bounds = {
-        provider: reply.bounds for provider, reply in roll.read(replies, "the lower bounds").items()
-    }
-    require_bounds(bounds, k)
+    bounds = yield from ask_bounds(query, k, name=name, roll=roll)
     first = {
         provider: NearestRequest(name, query, max(count, at_least, 1), None)
         for provider, count in estimate(bounds, k).items()
     }
     found = read_parts((yield gather(first)), "the first round", roll=roll)
-    parts, verified = yield from _completed(
+    parts, verified = yield from completed(
         found, k, query=query, name=name, roll=roll, with_cutoff=with_cutoff
     )
     require_bounds_kept(parts, bounds, k=k)
     return finished(parts, verified, k, algorithm="dann", roll=roll)
 
 
-def _completed(
+def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[dict[str, Floats]]:
+    """Ask every provider for its k lowest bounds."""
+    replies = yield roll.ask(BoundRequest(name, query, k))
+    each = roll.read(replies, "the lower bounds")
+    bounds = {provider: reply.bounds for provider, reply in each.items()}
+    require_bounds(bounds, k)
+    return bounds
+
+
+def completed(
     found: Returned, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
 ) -> Coordinator[Returned]:
     """Ask for what may still be in the result (Algorithm 1, lines 15-24).
@@ -131,137 +333,131 @@ def _completed(
         parts, verified = joined(parts, again), verified | so_far
 
 
-def hufu(
-    query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
-) -> Coordinator[Answer]:
-    """Find the smallest radius with k objects by range counts, then fetch what lies within.
-
-    The extension of HuFu to any metric that the paper compares with (HuFu-Ext): a binary search
-    over the radius, a range count of every provider at each step. The search ends when the radius
-    holds k objects, or when no other radius is worth a count; what lies within is sorted and cut.
-
-    Parameters
-    ----------
-    query, k, name, allow_partial
-        As for :func:`baseline`.
-    step : float
-        Distances are multiples of it; 0 if they may be any number.
-    """
-    roll = Roll(allow_partial=allow_partial)
-    tally = _Tally(query, name, roll)
-    low, high = -1.0, math.inf
-    if (yield from tally.within(math.inf)) > k:
-        high = max(step, 1.0)
-        while (yield from tally.within(high)) < min(k, tally.total(math.inf)):
-            low = high
-            high = 2 * high if high < 2.0**_DOUBLINGS else math.inf
-        high = yield from _narrowed(tally, low, high, k=k, enough=k, step=step, most=_HALVINGS)
-    return (yield from _fetched(tally, high, k, algorithm="hufu"))
-
-
-def hufu_plus(
-    query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
-) -> Coordinator[Answer]:
-    """Count within ascending radii until one holds k objects, then fetch what lies within.
-
-    The fairer competitor (HuFu-Ext+). The first radius is the k-th lowest of all lower bounds,
-    which the k-th distance cannot be below; the next ones are a little larger each, so that little
-    is verified beyond that distance, and sessions keep every verdict.
+def read_parts(
+    replies: Replies,
+    during: str,
+    *,
+    roll: Roll,
+    within: float | None = None,
+    tie: int | None = None,
+) -> tuple[dict[str, Part], dict[str, int]]:
+    """Return what providers returned, and how many objects each has verified so far.
 
     Parameters
     ----------
-    query, k, name, step, allow_partial
-        As for :func:`hufu`.
+    replies : Replies
+        Of :class:`NearestReply`.
+    during : str
+        What was asked for, as an error would name it.
+    roll : Roll
+        Who takes part.
+    within, tie : float and int, optional
+        The cutoff that was sent along, and its tie key.
+
+    Raises
+    ------
+    PartyMissing
+        If a provider is missing and must not be.
     """
-    roll = Roll(allow_partial=allow_partial)
-    tally = _Tally(query, name, roll)
-    replies = yield roll.ask(BoundRequest(name, query, k))
-    bounds = {
-        provider: reply.bounds for provider, reply in roll.read(replies, "the lower bounds").items()
+    each = roll.read(replies, during)
+    limit = math.inf if within is None else within, LAST_TIE if tie is None else tie
+    parts = {
+        provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact, *limit)
+        for provider, reply in each.items()
     }
-    require_bounds(bounds, k)
-    lowest = np.sort(np.concatenate(list(bounds.values())))
-    low, high = -1.0, math.inf
-    if len(lowest) >= k:
-        high = float(lowest[k - 1])
-        radii = [high]
-        while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
-            if high == math.inf:
-                require_objects_of_bounds(tally.held(high), bounds)
-            counted = [(radius, tally.total(radius)) for radius in radii]  # by who is still there
-            low, high = high, next_radius(counted, k, step=step)
-            radii.append(high)
-        most = _FEW_HALVINGS  # what lies within is verified by now: they save objects sent alone
-        high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
-    return (yield from _fetched(tally, high, k, algorithm="hufu+"))
+    return parts, {provider: reply.n_verified for provider, reply in each.items()}
 
 
-class _Tally:
-    """Range counts of one query, by radius and provider."""
+def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Part]:
+    """Return each provider's part with its next one behind it.
 
-    def __init__(self, query: bytes, name: str, roll: Roll) -> None:
-        self.query, self.name, self.roll = query, name, roll
-        self._counts: dict[float, dict[str, int]] = {}
-
-    def within(self, radius: float) -> Coordinator[int]:
-        """Count the objects of all that are present within a radius."""
-        sent = radius if radius < math.inf else None
-        replies = yield self.roll.ask(CountRequest(self.name, self.query, sent))
-        each = self.roll.read(replies, "the counts")
-        self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
-        for provider, count in self._counts[radius].items():
-            self._require_ascent(provider, radius, count)
-        return self.total(radius)
-
-    def held(self, radius: float) -> dict[str, int]:
-        """Return what each that is present had counted within a radius."""
-        return self.roll.left(self._counts[radius])
-
-    def total(self, radius: float) -> int:
-        return sum(self.held(radius).values())
-
-    def knows(self, radius: float) -> bool:
-        return radius in self._counts
-
-    def _require_ascent(self, provider: str, radius: float, count: int) -> None:
-        for other, counts in self._counts.items():
-            known = counts.get(provider, count)
-            larger, smaller = (count, known) if other < radius else (known, count)
-            if larger < smaller or count < 0:
-                raise ProtocolError(
-                    f"party {provider!r}: it counts fewer objects within a larger radius, or fewer "
-                    "than none"
-                )
+    Raises
+    ------
+    ProtocolError
+        If a provider's next objects do not come after its first, or one comes twice; it is named.
+    """
+    result = dict(parts)
+    for provider, part in more.items():
+        result[provider] = parts[provider].then(part) if provider in parts else part
+        _require_order(provider, result[provider])
+    return result
 
 
-def _narrowed(
-    tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float, most: int
-) -> Coordinator[float]:
-    """Halve between two radii until the larger holds ``enough`` objects at most."""
-    for _ in range(most):
-        middle = halfway(low, min(high, float(np.finfo(np.float64).max)), step=step)
-        if tally.total(high) <= enough or middle is None:
-            break
-        if (yield from tally.within(middle)) >= k:
-            high = middle
-        else:
-            low = middle
-    return high
+def finished(
+    parts: Mapping[str, Part],
+    verified: Mapping[str, int],
+    k: int,
+    *,
+    algorithm: str,
+    roll: Roll,
+) -> Answer:
+    """Check what was returned, and put the answer together.
+
+    Parameters
+    ----------
+    parts, verified
+        By provider; those of providers that are missing by now are left out.
+    k : int
+        Neighbours wanted.
+    algorithm : str
+        What was run.
+    roll : Roll
+        Who takes part.
+
+    Raises
+    ------
+    ProtocolError
+        If a provider's objects contradict each other, or the result is not certain.
+    """
+    used = roll.left(parts)
+    for provider, part in used.items():
+        _require_order(provider, part)
+    merged = merge(used, k)
+    if not certified(used, merged, k):
+        raise ProtocolError(
+            "the result is not certain: a provider returned less than it was asked for; run the "
+            "query again, or without it"
+        )
+    return answer_of(used, verified, merged, algorithm=algorithm, roll=roll)
 
 
-def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
-    """Fetch what lies within a radius that holds k objects, and all if none does."""
-    if not tally.knows(radius):
-        yield from tally.within(radius)
-    roll, cutoff = tally.roll, radius if radius < math.inf else None
-    replies = yield gather(
-        {  # one more than there are, so that the end is seen
-            provider: NearestRequest(tally.name, tally.query, count + 1, cutoff)
-            for provider, count in tally.held(radius).items()
-        }
+def answer_of(
+    parts: Mapping[str, Part],
+    verified: Mapping[str, int],
+    merged: Merged,
+    *,
+    algorithm: str,
+    roll: Roll,
+) -> Answer:
+    """Return the answer that these parts and their merge make."""
+    return Answer(
+        merged=merged,
+        exact=not roll.missing and all(part.exact for part in parts.values()),
+        asked={provider: len(part) for provider, part in parts.items()},
+        verified={provider: verified[provider] for provider in parts},
+        algorithm=algorithm,
+        answered=tuple(sorted(parts)),
+        missing=dict(roll.missing),
     )
-    found = read_parts(replies, "the objects within the radius", roll=roll, within=cutoff)
-    for provider, part in found[0].items():
-        require_count_kept(provider, part, tally.held(radius)[provider])
-    parts, verified = yield from _completed(found, k, query=tally.query, name=tally.name, roll=roll)
-    return finished(parts, verified, k, algorithm=algorithm, roll=roll)
+
+
+def _require_order(provider: str, part: Part) -> None:
+    if len(set(part.ids)) < len(part.ids):
+        raise ProtocolError(f"party {provider!r}: an object came in both rounds")
+    rise = np.diff(part.distances)
+    if (rise < 0).any() or ((rise == 0) & (np.diff(part.ties) <= 0)).any():
+        raise ProtocolError(f"party {provider!r}: its second objects come before its first")
+
+
+def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
+    """Close queries. No answer waits for it, and who does not reply has none to lose.
+
+    Parameters
+    ----------
+    names : sequence of str, or mapping of str to sequence of str
+        Of the queries: to be closed everywhere, or by provider.
+    """
+    if isinstance(names, Mapping):
+        yield gather({provider: FinishRequest(tuple(own)) for provider, own in names.items()})
+    else:
+        yield gather(FinishRequest(tuple(names)))

@@ -1,5 +1,6 @@
 """The probabilistic neural network as a scikit-learn classifier."""
 
+from abc import ABC, abstractmethod
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -23,7 +24,38 @@ MAX_SCORED = 2_000
 """Rows that choose a smoothing, at most: evenly spaced ones of a larger table."""
 
 
-class ProbabilisticNeuralNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
+    """Base of classifiers by the logarithms of the classes' probabilities."""
+
+    classes_: npt.NDArray[Any]
+
+    @abstractmethod
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logs of the classes' probabilities, shape (n_rows, n_classes)."""
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the classes' probabilities; rows sum to 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_log_proba`.
+        """
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable class of each row, the lower one of equals.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_log_proba`.
+        """
+        logs = self.predict_log_proba(X)  # before classes_, which an unfitted model has not
+        return np.asarray(self.classes_[logs.argmax(axis=1)])
+
+
+class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Classifier by the mean kernel of each class's patterns, computed in logarithms.
 
     Every row of training is a pattern neuron, so that centers of clusters with the classes they
@@ -70,8 +102,6 @@ class ProbabilisticNeuralNetwork(ClassifierMixin, BaseEstimator):  # type: ignor
     >>> model.predict([[0.2], [0.9]]).tolist()
     ['a', 'b']
     """
-
-    classes_: npt.NDArray[Any]
 
     def __init__(
         self,
@@ -151,27 +181,6 @@ class ProbabilisticNeuralNetwork(ClassifierMixin, BaseEstimator):  # type: ignor
         densities = self.log_densities(X)
         with np.errstate(divide="ignore"):  # a prior may be 0
             return log_posteriors(densities, np.log(self.priors_))
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the classes' probabilities; rows sum to 1.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_log_proba`.
-        """
-        return np.asarray(np.exp(self.predict_log_proba(X)))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable class of each row, the lower one of equals.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_log_proba`.
-        """
-        logs = self.predict_log_proba(X)  # before classes_, which an unfitted model has not
-        return np.asarray(self.classes_[logs.argmax(axis=1)])
 
     def _check_settings(self) -> None:
         if self.activation not in ACTIVATIONS:

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -19,6 +19,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._network import DensityClassifier
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.algorithm import log_posteriors
 from fedneighbors.methods.fedpnn.private._model import MAGIC, PrivateFedPNNModel
@@ -90,7 +91,7 @@ def dealt(
     return np.array([f"client {number + 1}" for number in place[~kept] % share]), kept
 
 
-class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Probabilistic network over evolving clusters, which parties make in one round of centers.
 
     Every party clusters its rows in one pass and sends the centers; clustered once more, they are
@@ -327,18 +328,25 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of the highest density for each row; ties go to the lower class."""
-        shares = self._log_shares(X)
-        return np.asarray(self.classes_[shares.argmax(axis=1)])
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the shares of the densities, shape (n_rows, n_classes); classes weigh alike."""
-        return np.exp(self.predict_log_proba(X))
-
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithms of :meth:`predict_proba`; -inf for a class without centers."""
-        return self._log_shares(X)
+        """Return the logarithms of the shares of the densities, all classes weighing alike.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n_rows, n_features)
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_classes)
+            -inf for a class without centers.
+        """
+        check_is_fitted(self)
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        present = self.model_.has_centers
+        log_priors = np.where(present, -np.log(present.sum()), -np.inf)
+        densities = self.model_.log_densities(x, n_threads=effective_n_jobs(self.n_jobs))
+        return log_posteriors(densities, log_priors)
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Give the columns names, which tables with names are then checked against.
@@ -383,21 +391,11 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
-        return FedPNNSettings(
-            client_threshold=self.client_threshold,
-            server_threshold=self.server_threshold,
-            normalize=self.normalize,
-            frame=self.frame,
-            classwise=self.classwise,
-            metric=self.metric,
-            min_count=self.min_count,
-            sigma=self.sigma,
-            activation=self.activation,
-            factor=self.factor,
-            means=self.means,
-            classes=() if self.classes is None else reserved_labels(self.classes, labels),
-            n_features_to_select=self.n_features_to_select,
-        )
+        given = self.get_params(deep=False)
+        names = given.keys() & {field.name for field in fields(FedPNNSettings)}
+        told = {name: given[name] for name in names}
+        told["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
+        return FedPNNSettings(**told)
 
     def _holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
         names = getattr(self, "feature_names_in_", None)
@@ -441,11 +439,3 @@ class FedPNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if model.selection is not None:
             self.support_ = np.isin(np.arange(model.n_features), model.selection.columns)
             self.t_statistics_ = model.selection.statistics
-
-    def _log_shares(self, X: Any) -> Floats:
-        check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        present = self.model_.has_centers
-        log_priors = np.where(present, -np.log(present.sum()), -np.inf)
-        densities = self.model_.log_densities(x, n_threads=effective_n_jobs(self.n_jobs))
-        return log_posteriors(densities, log_priors)

@@ -7,16 +7,20 @@ from numbers import Integral
 
 import numpy as np
 
-from fedneighbors.methods.flynn._expansion import (
+from fedneighbors.methods.flynn._features import (
     LOW_DIMENSION,
+    check_scaling,
     choose_expansion,
     n_expanded,
 )
-from fedneighbors.methods.flynn._features import check_scaling
 from fedneighbors.methods.flynn.algorithm import HashPlan, default_decay
 
 LARGEST_UNITS = 100_000
+
+
 LARGEST_INPUTS = 64
+
+
 UNITS_PER_ROW = 20
 
 

@@ -11,17 +11,20 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.flynn._calibration import SHARPNESS, choose_sharpness, probabilities
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn._logscore import clipped, log_table
 from fedneighbors.methods.flynn.algorithm import (
+    SHARPNESS,
     Counts,
     DecayTable,
     HashPlan,
+    choose_sharpness,
     class_sizes,
+    clipped,
     decay_table,
     default_decay,
     hash_table,
+    log_table,
+    probabilities,
     score_rows,
 )
 from fedneighbors.records._storage import replace_file

@@ -20,9 +20,10 @@ from fedneighbors.methods.flynn._candidates import (
     default_expansions,
     draw_candidates,
 )
-from fedneighbors.methods.flynn._features import hashable_numbers
-from fedneighbors.methods.flynn._search import LEAVE_ONE_OUT, SearchParty
-from fedneighbors.methods.flynn._search_coordinator import Scored, coordinate_search
+from fedneighbors.methods.flynn._features import (
+    hashable_numbers,
+)
+from fedneighbors.methods.flynn._search import LEAVE_ONE_OUT, Scored, SearchParty, coordinate_search
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 

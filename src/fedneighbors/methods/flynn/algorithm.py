@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.kernels._exactsum import exact_moments
-from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash._bloomgrid import grid_hits
-from fedneighbors.kernels.flyhash._flyhash import winners
+from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
+from fedneighbors.kernels.flyhash._winners import winners
 from fedneighbors.kernels.flyhash._wiring import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._moments import blocks
@@ -282,3 +281,152 @@ def warmup() -> None:
     weights = table.weights[:, None]
     grid_hits(active, labels, counts, np.zeros_like(counts), weights, table.offsets)
     exact_moments(np.zeros((1, 1)))
+
+
+SHARPNESS: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-4, 25))
+"""Grid of factors beta in softmax(-beta novelty / rho)."""
+
+ENOUGH_ROWS = 20_000
+_UNIT = 1 << 20
+_LARGEST_LOSS = 50.0
+
+
+def leave_one_out(
+    active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: DecayTable
+) -> Floats:
+    """Return the novelty of training rows with each row's own contribution taken out.
+
+    The constants of class normalization stay those of all rows.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+    """
+    scores = score_rows(active, counts, table)
+    others = counts[active, labels[:, None]] - 1
+    own = np.zeros(len(active))
+    for k in range(active.shape[1]):
+        own += table.weights[table.offsets[labels] + others[:, k]]
+    scores[np.arange(len(active)), labels] = own
+    return scores
+
+
+def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
+    """Return which rows take part in the calibration: all, or a part chosen by their hash.
+
+    The choice depends on the row alone, so that it is the same for every partition.
+
+    Parameters
+    ----------
+    active : int32 array of shape (n, n_active)
+        Hashes of one party's rows.
+    n_rows : int
+        Rows of all parties together.
+    """
+    step = max(1, n_rows // ENOUGH_ROWS)
+    return np.asarray(active.sum(axis=1, dtype=np.int64) % step == 0)
+
+
+def log_losses(
+    scores: Floats, labels: npt.NDArray[np.int64], n_active: int
+) -> npt.NDArray[np.int64]:
+    """Return the summed log-loss for each sharpness, as integers that add up in any order.
+
+    Returns
+    -------
+    int64 array of shape (len(SHARPNESS),)
+        In units of 2**-20 nats; each row's loss is rounded and cut at 50 nats.
+    """
+    result = np.zeros(len(SHARPNESS), np.int64)
+    rows = np.arange(len(labels))
+    for k, beta in enumerate(SHARPNESS):
+        chosen = probabilities(scores, beta, n_active)[rows, labels]
+        loss = np.minimum(-np.log(np.maximum(chosen, 1e-300)), _LARGEST_LOSS)
+        result[k] = np.rint(loss * _UNIT).astype(np.int64).sum()
+    return result
+
+
+def choose_sharpness(losses: npt.NDArray[np.int64]) -> float:
+    """Return the sharpness of least loss; ties go to the lower one."""
+    return SHARPNESS[int(np.argmin(losses))]
+
+
+def probabilities(scores: Floats, sharpness: float, n_active: int) -> Floats:
+    """Return softmax(-sharpness * novelty / n_active) of each row.
+
+    Examples
+    --------
+    >>> probabilities(np.array([[0.0, 0.0]]), 4.0, 8)
+    array([[0.5, 0.5]])
+    """
+    logits = (scores.min(axis=1, keepdims=True) - scores) * (sharpness / n_active)
+    weights = np.exp(logits)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+FLOOR = 0.5  # of sigma, added to each count
+CLEAR = 3.0  # standard deviations that a class must stand out of the noise
+
+
+def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) -> DecayTable:
+    """Return the novelty that each clipped count contributes, laid out as for gamma ** c.
+
+    A row that is active in units i has score sum of log(c_i + floor) + offset for a class. The
+    offsets put, for each pair of classes, the border half-way between what rows of either class
+    score on average, so that a frequent class does not win by its size. The averages are taken
+    from the counts themselves; the part of them that is noise meeting itself is taken out by
+    Stein's identity, E[noise g(c + noise)] = sigma ** 2 E[g'(c + noise)].
+
+    Parameters
+    ----------
+    counts : int32 array of shape (n_units, n_classes)
+        As they were released; cells may be negative.
+    variance : float
+        Of the noise on each cell, above 0.
+    n_active : int
+        Active units of each row (rho).
+
+    Returns
+    -------
+    DecayTable
+        For counts cut at 0 from below. The lowest sum over the active units is the prediction.
+        Classes that do not stand out of the noise by three standard deviations are never
+        predicted, unless none stands out.
+    """
+    noisy = counts.astype(np.float64)
+    floor = FLOOR * np.sqrt(variance) + 0.5
+    rows = noisy.sum(axis=0) / n_active
+    clear = rows > CLEAR * np.sqrt(len(noisy) * variance) / n_active
+    offsets = np.zeros(len(rows))
+    if clear.any():
+        offsets[clear] = _offsets(noisy[:, clear], rows[clear], floor, variance) / n_active
+    return _laid_out(np.maximum(counts, 0).max(axis=0), floor, offsets, unclear=~clear)
+
+
+def _offsets(noisy: Floats, rows: Floats, floor: float, variance: float) -> Floats:
+    """Return for each class what its rows' scores lack to meet the other classes half-way."""
+    logs = np.log(np.maximum(noisy, 0.0) + floor)
+    slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + floor), 0.0)
+    mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
+    mean[np.diag_indices(len(rows))] -= variance * slopes.sum(axis=0) / rows
+    own = np.diag(mean)
+    lacking = (own[None, :] - mean.T - own[:, None] + mean) / 2
+    return np.asarray(lacking.mean(axis=1))
+
+
+def _laid_out(
+    largest: npt.NDArray[np.int32], floor: float, offsets: Floats, *, unclear: npt.NDArray[np.bool_]
+) -> DecayTable:
+    ends = np.cumsum(largest.astype(np.int64) + 1)
+    starts = ends - largest - 1
+    values = np.arange(ends[-1], dtype=np.float64) - np.repeat(starts, largest + 1)
+    scores = np.log(values + floor) + np.repeat(offsets, largest + 1)
+    novelty = scores.max() - scores
+    if unclear.any() and not unclear.all():
+        novelty[np.repeat(unclear, largest + 1)] += novelty.max() + 1.0
+    return DecayTable(novelty, starts)
+
+
+def clipped(counts: npt.NDArray[np.int32]) -> Counts:
+    """Return the counts cut at 0 from below, which is where the table begins."""
+    return np.ascontiguousarray(np.maximum(counts, 0))

@@ -12,6 +12,13 @@ from torch import Tensor
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._inputs import (
+    as_tensor,
+    flat_rows,
+    shared_log_shares,
+    tokens,
+    with_rows,
+)
 from fedneighbors.methods.knnper._messages import (
     CountsRequest,
     MomentsReply,
@@ -28,24 +35,16 @@ from fedneighbors.methods.knnper._messages import (
     UnitsRequest,
     UpdateReply,
 )
-from fedneighbors.methods.knnper._seen import (
-    as_tensor,
-    flat_rows,
-    shared_log_shares,
-    tokens,
-    with_rows,
-)
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES, Chosen, Kind, Values
 from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._discriminants import (
     RandomFeatures,
     Scatter,
     triangle,
 )
 from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
-from fedneighbors.methods.knnper.personal._own import OwnPart
-from fedneighbors.methods.knnper.targets._classes import CLASSES
-from fedneighbors.methods.knnper.targets._kind import Chosen, Kind, Values
 from fedneighbors.neural._network import Device, Layout, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer

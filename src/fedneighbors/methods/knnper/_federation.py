@@ -9,12 +9,11 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome, run_rounds
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
-from fedneighbors.methods.knnper._trial import probe, refuse_unsuited
+from fedneighbors.methods.knnper._tasks import CLASSES, Kind
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
-from fedneighbors.methods.knnper.targets._classes import CLASSES
-from fedneighbors.methods.knnper.targets._kind import Kind
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Layout, Network
 from fedneighbors.tabular._ownership import Holdings

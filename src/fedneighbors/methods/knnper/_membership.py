@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper.memory._rows import row_names
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import joined
-from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
@@ -54,7 +54,7 @@ class Served:
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._seen import as_tensor, shared_log_shares, with_rows
+        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -94,7 +94,7 @@ class Served:
 
     def _kind(self) -> Any:
         """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
-        from fedneighbors.methods.knnper.targets._classes import CLASSES
+        from fedneighbors.methods.knnper._tasks import CLASSES
 
         return CLASSES
 

@@ -12,17 +12,17 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper._inputs import as_tensor, with_rows
 from fedneighbors.methods.knnper._records import (
     ClientRecord,
     check_settings,
     n_classes_of,
     own_part,
 )
-from fedneighbors.methods.knnper._seen import as_tensor, with_rows
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES, Discriminants
 from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
-from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.personal._regression import (
     NUMBER_EXPERTS,
 )

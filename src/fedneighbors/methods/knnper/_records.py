@@ -12,13 +12,16 @@ from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore
+from fedneighbors.methods.knnper.memory.compression._kinds import (
+    CodedDatastore,
+    Memory,
+    new_datastore,
+)
 from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
 from fedneighbors.methods.knnper.memory.compression._prototypes import Prototypes
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import Personal
-from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.personal._regression import (
     PersonalNumbers,
     refuse_of_classes,

@@ -229,7 +229,7 @@ class KNNPerRegressor(
         self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
 
     def _kind(self) -> Any:
-        from fedneighbors.methods.knnper.targets._numbers import NUMBERS
+        from fedneighbors.methods.knnper._tasks import NUMBERS
 
         return NUMBERS
 

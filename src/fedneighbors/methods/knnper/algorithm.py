@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.memory._search import Neighbors
 from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
 
 Kernel = Literal["paper", "gaussian", "uniform"]

@@ -19,18 +19,6 @@ _HOMES = {
     "Verdict": "fedneighbors.privacy.audit._certificates",
 }
 
-__all__ = [
-    "audit_release",
-    "Certificate",
-    "certified_epsilon",
-    "certified_loss",
-    "certified_rho",
-    "enumerate_law",
-    "exact_delta",
-    "exact_epsilon",
-    "ExactLaw",
-    "neighboring_pairs",
-    "Verdict",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,12 +10,6 @@ _HOMES = {
     "Terms": "fedneighbors.privacy.ledger._books",
 }
 
-__all__ = [
-    "BudgetState",
-    "Entry",
-    "Ledger",
-    "MAX_ANSWER_BYTES",
-    "Terms",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,13 +11,6 @@ _HOMES = {
     "TopPicks": "fedneighbors.privacy.noise._top_picks",
 }
 
-__all__ = [
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "GaussianShares",
-    "LaplaceShares",
-    "NoisyTopK",
-    "TopPicks",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

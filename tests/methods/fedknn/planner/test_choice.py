@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors, Privacy
-from fedneighbors.methods.fedknn.planner._choice import public_choice
-from fedneighbors.methods.fedknn.planner._plan import Plan
+from fedneighbors.methods.fedknn.planner._plan import Plan, public_choice
 
 RNG = np.random.default_rng(3)
 POINTS, OWNERS = RNG.normal(size=(400, 3)), np.arange(400) % 4

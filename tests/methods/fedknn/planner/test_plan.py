@@ -12,13 +12,20 @@ from fedneighbors.federation._inprocess import connected, run
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refuse, gather
 from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._radius import hufu
 from fedneighbors.methods.fedknn.algorithm import expected_counts
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
-from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost, measure
-from fedneighbors.methods.fedknn.planner._messages import EchoRequest, SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.planner._costs import (
+    Costs,
+    EchoRequest,
+    LinkCost,
+    SampleReply,
+    SampleRequest,
+    measure,
+)
 from fedneighbors.methods.fedknn.planner._plan import CANDIDATES, make_plan, star_candidate
 from fedneighbors.methods.fedknn.planner._recorded import Recorded, course
-from fedneighbors.methods.fedknn.protocol import baseline, dann, hufu
+from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import BoundedLine, Federation, federations
 
 STAR = star_candidate(iter([(1, 2), (0, 0), (3, 1)] * 10_000).__next__)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._messages import NearestReply
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, least_shift
 from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_asked, second_asked
+from fedneighbors.methods.fedknn.protocol import NearestReply
 from tests.naive import dannstar as naive
 
 EPSILONS = [Fraction(1, 2), Fraction(1), Fraction(4)]

@@ -10,8 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, Privacy
 from fedneighbors.errors import PrivacyError
-from fedneighbors.methods.flynn._calibration import choose_sharpness
 from fedneighbors.methods.flynn._model import PRIVATE_SHARPNESS
+from fedneighbors.methods.flynn.algorithm import choose_sharpness
 from fedneighbors.metrics import balanced_accuracy
 
 PUBLIC = ("classes", "n_rows", "scaling")

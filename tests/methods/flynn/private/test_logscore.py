@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.flynn._logscore import clipped, log_table
-from fedneighbors.methods.flynn.algorithm import score_rows
+from fedneighbors.methods.flynn.algorithm import clipped, log_table, score_rows
 
 
 def profile(rng, n_units, n_active, strength):

@@ -9,15 +9,14 @@ import pytest
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn._messages import (
-    CountRequest,
-    Finish,
-    ModelRelease,
-    MomentsRequest,
-    SchemaRequest,
-)
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.private._messages import (
+from fedneighbors.methods.flynn.private._release import (
+    constants_levels,
+    constants_sensitivity,
+    count_sensitivity,
+    part,
+)
+from fedneighbors.methods.flynn.private.protocol import (
     ConstantsRequest,
     MaskedConstantsRequest,
     MaskedNoisyCountRequest,
@@ -27,11 +26,12 @@ from fedneighbors.methods.flynn.private._messages import (
     PublicMomentsRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.flynn.private._release import (
-    constants_levels,
-    constants_sensitivity,
-    count_sensitivity,
-    part,
+from fedneighbors.methods.flynn.protocol import (
+    CountRequest,
+    Finish,
+    ModelRelease,
+    MomentsRequest,
+    SchemaRequest,
 )
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms

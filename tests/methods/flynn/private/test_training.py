@@ -12,17 +12,16 @@ from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn._messages import CountRequest
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
-from fedneighbors.methods.flynn.private._messages import (
+from fedneighbors.methods.flynn.private.protocol import (
     ConstantsReply,
     NoisyCountReply,
     NoisyCountRequest,
     PicksReply,
     PicksRequest,
+    coordinate_private,
 )
-from fedneighbors.methods.flynn.private.protocol import coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNSettings
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms

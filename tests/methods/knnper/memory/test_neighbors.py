@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.knnper.memory._neighbors import nearest
+from fedneighbors.methods.knnper.memory._search import nearest
 from tests.naive import knnper as naive
 
 HOSTILE = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, 1e-160, 3e7, 1e150, -1e200])
@@ -65,7 +65,7 @@ def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
     keys, queries = random.normal(size=(30, 5)), random.normal(size=(17, 5))
     at_once = nearest(keys, queries, 3)
 
-    monkeypatch.setattr("fedneighbors.methods.knnper.memory._neighbors._BLOCK", 60)
+    monkeypatch.setattr("fedneighbors.methods.knnper.memory._search._BLOCK", 60)
     in_blocks = nearest(keys, queries, 3)
 
     assert in_blocks.positions.tolist() == at_once.positions.tolist()

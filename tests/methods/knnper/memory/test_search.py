@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.memory import _search as search
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._neighbors import nearest
-from fedneighbors.methods.knnper.memory._search import nearest_by_faiss, searched
+from fedneighbors.methods.knnper.memory._search import nearest, nearest_by_faiss, searched
 
 
 @st.composite

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.knnper.personal._kernel_heads import (
+from fedneighbors.methods.knnper.personal._heads import (
     LANDMARKS,
+    Head,
     KernelHead,
     RadialMap,
     kernel_held_out,
 )
-from fedneighbors.methods.knnper.personal._ridge import Head
 
 
 def rings(n, seed=0):

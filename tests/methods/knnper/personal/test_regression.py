@@ -13,14 +13,14 @@ from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._messages import CountsRequest, UnitsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._tasks import NUMBERS
 from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_means
-from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.memory._search import Neighbors
 from fedneighbors.methods.knnper.personal._regression import (
     FIRST_WEIGHTS,
     linear_pool,
     linear_terms,
 )
-from fedneighbors.methods.knnper.targets._numbers import NUMBERS
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.knnper.personal._ridge import (
+from fedneighbors.methods.knnper.personal._heads import (
     PENALTIES,
     Head,
     head_held_out,

@@ -5,7 +5,7 @@ import pytest
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.personal._choosing import in_metric
+from fedneighbors.methods.knnper.personal._client_state import in_metric
 
 
 def turned_rings(seed, n=60, n_clients=6):

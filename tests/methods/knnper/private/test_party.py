@@ -15,7 +15,7 @@ from torch import nn
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
-from fedneighbors.methods.knnper.private._messages import (
+from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,

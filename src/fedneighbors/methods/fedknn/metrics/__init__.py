@@ -6,24 +6,54 @@ A metric is named, given as an object of its own, or as a plain distance functio
     metric_of(lambda first, second: abs(first - second))
 """
 
-from importlib import import_module
 from typing import Any
 
-from fedneighbors.methods.fedknn._sessions import Metric
+from fedneighbors._lazy import lazy_names
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
 
-__all__ = ["METRIC_NAMES", "metric_of"]
-
-# Module and class of each metric, loaded on first use: strings need no trees, points no graphs.
+# Loaded on first use: strings need no trees, points no graphs.
 _HOMES = {
-    "euclidean": ("vectors", "VectorMetric"),
-    "manhattan": ("vectors", "VectorMetric"),
-    "cosine": ("vectors", "VectorMetric"),
-    "haversine": ("places", "HaversineMetric"),
-    "edit": ("strings", "EditMetric"),
-    "graph_edit": ("graphs", "GraphEdit"),
-    "jaccard": ("sets", "JaccardMetric"),
+    "BrowsingSession": f"{__name__}._sessions",
+    "EditMetric": f"{__name__}._strings",
+    "FaissMetric": f"{__name__}._faiss",
+    "Found": f"{__name__}._sessions",
+    "GraphEdit": f"{__name__}._graphs",
+    "HaversineMetric": f"{__name__}._places",
+    "Index": f"{__name__}._sessions",
+    "JaccardMetric": f"{__name__}._sets",
+    "PlainMetric": f"{__name__}._plain",
+    "Session": f"{__name__}._sessions",
+    "VectorMetric": f"{__name__}._vectors",
 }
-METRIC_NAMES = tuple(_HOMES)
+_CLASSES = {
+    "euclidean": "VectorMetric",
+    "manhattan": "VectorMetric",
+    "cosine": "VectorMetric",
+    "haversine": "HaversineMetric",
+    "edit": "EditMetric",
+    "graph_edit": "GraphEdit",
+    "jaccard": "JaccardMetric",
+}
+METRIC_NAMES = tuple(_CLASSES)
+
+__all__ = [
+    "METRIC_NAMES",
+    "BrowsingSession",
+    "EditMetric",
+    "FaissMetric",
+    "Found",
+    "GraphEdit",
+    "HaversineMetric",
+    "Index",
+    "JaccardMetric",
+    "Metric",
+    "PlainMetric",
+    "Session",
+    "VectorMetric",
+    "metric_of",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 def metric_of(metric: Any) -> Metric:
@@ -60,15 +90,13 @@ def metric_of(metric: Any) -> Metric:
             f"expected a name among {', '.join(METRIC_NAMES)}, a metric or a distance function, "
             f"got {type(metric).__name__}"
         )
-    plain = import_module(f"{__name__}._plain").PlainMetric
     name = getattr(metric, "name", None) or getattr(metric, "__name__", "custom")
-    return plain(function, str(name))  # type: ignore[no-any-return]
+    return __getattr__("PlainMetric")(function, str(name))  # type: ignore[no-any-return]
 
 
 def _named(name: str) -> Metric:
-    if name not in _HOMES:
+    if name not in _CLASSES:
         raise ValueError(f"expected a metric among {', '.join(METRIC_NAMES)}, got {name!r}")
-    module, kind = _HOMES[name]
-    home = import_module(f"{__name__}._{module}")
-    made = getattr(home, kind)
-    return made(name) if module == "vectors" else made()  # type: ignore[no-any-return]
+    kind = __getattr__(_CLASSES[name])
+    made = kind(name) if _CLASSES[name] == "VectorMetric" else kind()
+    return made  # type: ignore[no-any-return]

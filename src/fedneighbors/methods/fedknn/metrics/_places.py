@@ -10,12 +10,10 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._greatcircle import EARTH_RADIUS_M, great_circle_m
-from fedneighbors.kernels.vectors._rowdistance import square_sums
-from fedneighbors.methods.fedknn._sessions import Session
-from fedneighbors.methods.fedknn.metrics._emission import checked_ranks
-from fedneighbors.methods.fedknn.metrics._vectors_rows import as_row, as_rows
-from fedneighbors.methods.fedknn.metrics._vectors_search import ScanSession, TreeSession
+from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m, square_sums
+from fedneighbors.methods.fedknn.metrics._points import ScanSession, TreeSession
+from fedneighbors.methods.fedknn.metrics._sessions import Session, checked_ranks
+from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
 _FEWEST_TREE_PLACES = 1024
 _MAX_LONGITUDE = 360.0

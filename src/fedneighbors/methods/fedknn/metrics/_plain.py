@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn._sessions import Found
+from fedneighbors.methods.fedknn.metrics._sessions import Found, end_of
 
 
 class PlainMetric:
@@ -96,7 +96,7 @@ class _PlainSession:
 
     def _compute(self, deadline_s: float | None) -> bool:
         """Compute the distances that are missing; return whether all are known."""
-        end = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        end = end_of(deadline_s)
         while self.n_verified < len(self._objects):
             if time.monotonic() > end:
                 return False

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._emission import BrowsingSession, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    BrowsingSession,
+    check_radius,
+    checked_ranks,
+)
 
 # Two different fractions with denominators up to 2**26 differ by 2**-52 or more, and quotients are
 # rounded by at most 2**-54: distances are equal as floats exactly if they are as fractions.
@@ -121,8 +125,7 @@ class _SetSession(BrowsingSession):
         return self._distances(np.minimum(sizes, self._n_query), sizes)
 
     def count(self, radius: float) -> int:
-        if math.isnan(radius):
-            raise ValueError("expected a radius, got NaN")
+        check_radius(radius)
         while self._may_hold_more(radius):
             self._widen(1, radius)
         return self._n_verified_within(radius)

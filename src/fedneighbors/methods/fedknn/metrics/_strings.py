@@ -1,13 +1,397 @@
-"""Edit distance: how many letters to insert, delete or replace to turn one string into another."""
+"""Edit distance of strings: their layout as tables of slices, and an exact search."""
 
+import math
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.methods.fedknn.metrics._strings_session import StringSession
-from fedneighbors.methods.fedknn.metrics._strings_table import StringTable, lay_out
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.edit._bands import (
+    LIMIT,
+    WITHIN,
+    Strings,
+    begin,
+    bound_bands,
+    count_pieces,
+    verify_bands,
+)
+from fedneighbors.kernels.edit._lanes import N_LANES
+from fedneighbors.kernels.edit._slices import Slices, cut_slices, scan_slices
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end_of
+
+Codes = npt.NDArray[np.int32]
+
+LONGEST_SHORT = 256
+LEAST_GROUP = 64
+
+
+@dataclass(frozen=True)
+class StringTable:
+    """Strings by ascending length, in groups of like length.
+
+    Parameters
+    ----------
+    order : int64 array of shape (n_strings,)
+        Where each string, by ascending length, stood in the table as it was given.
+    alphabet : uint32 array
+        Code points in use, ascending; the code of ``alphabet[i]`` is i + 1.
+    slices : Slices
+        All groups; some long ones are not sliced.
+    n_short : int
+        Strings in groups of short ones; they come first.
+    n_short_groups : int
+        Groups of short strings.
+    long : Strings
+        The letters of the long strings.
+    pieces : uint16 array of shape (n_strings - n_short, N_BINS + N_BUCKETS)
+        Counts of their letters and pieces.
+    group_of_long : int64 array of shape (n_strings - n_short,)
+        The groups of the long strings.
+    """
+
+    order: Integers
+    alphabet: npt.NDArray[np.uint32]
+    slices: Slices
+    n_short: int
+    n_short_groups: int
+    long: Strings
+    pieces: npt.NDArray[np.uint16]
+    group_of_long: Integers
+
+    def encode(self, query: str) -> Codes:
+        """Return the codes of a query, 0 for letters that no string of the table has."""
+        points = code_points([query])
+        places = np.searchsorted(self.alphabet, points)
+        padded = np.append(self.alphabet, np.uint32(0))
+        known = (padded[places] == points) & (places < len(self.alphabet))
+        return np.where(known, places + 1, 0).astype(np.int32)
+
+
+def code_points(strings: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Return the code points of strings, one after the other; lone surrogates are letters too."""
+    return np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def lay_out(
+    strings: Sequence[Any], *, longest_short: int = LONGEST_SHORT, least_group: int = LEAST_GROUP
+) -> StringTable:
+    """Return the table of strings.
+
+    Parameters
+    ----------
+    strings : sequence of str
+        May be empty.
+    longest_short : int
+        Longer strings are bounded before they are compared; for shorter ones the exact distance in
+        slices costs no more than a bound (30 to 200 ns a string).
+    least_group : int
+        Long strings are sliced in groups of at least this many: their planes take as much memory
+        as those of 512.
+
+    Raises
+    ------
+    TypeError
+        If an object is not a string; its position is named.
+    """
+    for position, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise TypeError(
+                f"expected strings, got {type(string).__name__} at position {position}; convert "
+                "it with str() or leave it out"
+            )
+    given = np.fromiter((len(string) for string in strings), np.int64, len(strings))
+    order = np.argsort(given, kind="stable")
+    points = code_points([strings[position] for position in order.tolist()])
+    alphabet = np.flatnonzero(np.bincount(points, minlength=1)).astype(np.uint32)
+    codes = np.searchsorted(alphabet, points).astype(np.int32) + np.int32(1)
+    lengths = given[order]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    n_short = int(np.searchsorted(lengths, longest_short, side="right"))
+    firsts = np.array([*_groups(lengths[:n_short]), *(n_short + _groups(lengths[n_short:]))[1:]])
+    sizes = np.diff(firsts)
+    n_short_groups = int(np.searchsorted(firsts, n_short))
+    sliced = (np.arange(len(sizes)) < n_short_groups) | (sizes >= least_group)
+    n_bits = max(1, len(alphabet).bit_length())
+    long = Strings(codes[offsets[n_short] :].copy(), offsets[n_short:] - offsets[n_short])
+    return StringTable(
+        order=order,
+        alphabet=alphabet,
+        slices=cut_slices(codes, offsets, firsts, sliced=sliced, n_bits=n_bits),
+        n_short=n_short,
+        n_short_groups=n_short_groups,
+        long=long,
+        # of code points, not of codes: those depend on which letters other strings have
+        pieces=count_pieces(Strings(points[offsets[n_short] :].astype(np.int32), long.offsets)),
+        group_of_long=np.repeat(np.arange(len(sizes)), sizes)[n_short:],
+    )
+
+
+def _groups(lengths: Integers) -> Integers:
+    """Return where groups begin: at most 512 strings, the longest little longer than the first."""
+    firsts = [0]
+    while firsts[-1] < len(lengths):
+        group = lengths[firsts[-1] : firsts[-1] + N_LANES]
+        longest = int(group[0]) + 4 + int(group[0]) // 8
+        firsts.append(firsts[-1] + int(np.searchsorted(group, longest, side="right")))
+    return np.array(firsts, np.int64)
+
+
+UNKNOWN = np.iinfo(np.int32).max
+
+BETWEEN_LOOKS = 1_000_000
+"""Steps of a kernel between two looks at the clock: a few milliseconds."""
+
+WITHOUT_CLOCK = 2**62
+
+WORD_STEP, CELL_STEP = 2, 1
+"""Cost of 64 rows of one string's column, and of a cell of 512 strings: 3 ns and 1.5 ns."""
+
+
+class StringSession:
+    """A search for the strings nearest to one.
+
+    Short strings (256 letters at most) are compared a whole group at a time, groups in ascending
+    order of their difference in length. Long ones are bounded first and compared, in ascending
+    order of their bounds, with a limit that is known to be needed; if too few lie within it, the
+    limit is doubled. Each string keeps its distance or the largest limit it was seen to exceed.
+
+    Parameters
+    ----------
+    table : StringTable
+        Where to search.
+    ranks : int64 array of shape (n_strings,)
+        Order of strings of equal distance, in the order of the table.
+    query : str
+        What to search for.
+    """
+
+    exact = True
+
+    def __init__(self, table: StringTable, ranks: Integers, query: str) -> None:
+        self.n_verified = 0
+        self._table = table
+        self._ranks = ranks
+        codes = table.encode(query)
+        self._length = len(codes)
+        letters, spelled = np.unique(codes, return_inverse=True)
+        self._letters, self._spelled = letters.astype(np.int64), spelled.astype(np.int64)
+        lengths = table.slices.lengths
+        self._distances = np.full(len(lengths), UNKNOWN, np.int32)
+        self._largest = max(self._length, int(lengths[-1]) if len(lengths) else 0)
+        self._tally = np.zeros(self._largest + 1, np.int64)
+        self._n_given = 0
+        self._bound_groups()
+        self._bound_long(query)
+        if not self._length:
+            self._know_all(lengths)
+
+    def bounds(self) -> Floats:
+        """Return lower bounds: the distances of all short strings, bounds of the long ones."""
+        self._scan_short(self._state(len(self._distances) + 1, self._largest), math.inf)
+        self._count_verified()
+        bounds = np.empty(len(self._distances))
+        bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
+        bounds[self._table.order[self._table.n_short :]] = self._long_bounds
+        return bounds
+
+    def separate_bounds(self) -> Floats:
+        """Return the bounds: each follows from its string and the query alone."""
+        return self.bounds()
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next ``k`` strings, as every session does.
+
+        Raises
+        ------
+        ValueError
+            If ``k`` is negative or ``cutoff`` is not a number.
+        """
+        check_step(k, cutoff)
+        end = end_of(deadline_s)
+        limit = math.floor(min(max(cutoff, -1), self._largest))
+        wanted = self._n_given + k
+        complete = k == 0 or self._settle(wanted, limit, end)
+        settled = limit if complete else min(limit, self._least_open() - 1)
+        found = self._nearest(wanted, limit)
+        n_certified = int((self._distances[found] <= settled).sum()) if k else 0
+        self._n_given += n_certified
+        return Found(
+            positions=self._table.order[found],
+            distances=self._distances[found].astype(np.float64),
+            exhausted=complete and self._is_exhausted(limit),
+            n_certified=n_certified,
+        )
+
+    def count(self, radius: float) -> int:
+        """Return how many strings lie within ``radius``."""
+        limit = math.floor(min(max(radius, -1), self._largest))
+        self._settle(len(self._distances) + 1, limit, math.inf)
+        return int(self._tally[: limit + 1].sum())
+
+    def _bound_groups(self) -> None:
+        slices, n_groups = self._table.slices, self._table.n_short_groups
+        shortest = slices.lengths[slices.firsts[:n_groups]]
+        bounds = np.maximum(shortest - self._length, self._length - slices.rows[:n_groups])
+        self._groups = np.argsort(np.maximum(bounds, 0), kind="stable")
+        self._group_bounds = np.maximum(bounds, 0)[self._groups]
+        self._n_scanned = 0
+        self._scanned_long = slices.starts < 0  # an unsliced group cannot be scanned
+
+    def _bound_long(self, text: str) -> None:
+        table = self._table
+        lengths = table.slices.lengths[table.n_short :]
+        self._compared = np.zeros(len(lengths), np.bool_)
+        if not len(lengths) or not self._length:
+            self._long_bounds = lengths.astype(np.int32)
+            return
+        letters = Strings(code_points([text]).astype(np.int32), np.array([0, self._length]))
+        query = count_pieces(letters)[0]
+        self._long_bounds = bound_bands(table.pieces, lengths, query, self._length)
+        self._letter_of = np.full(len(table.alphabet) + 1, -1, np.int32)
+        self._letter_of[self._letters] = np.arange(len(self._letters))
+
+    def _know_all(self, lengths: Integers) -> None:
+        """Take the lengths for the distances, which they are to the empty string."""
+        self._distances[:] = lengths
+        self._tally += np.bincount(lengths, minlength=len(self._tally))
+        self._n_scanned = len(self._groups)
+        self._scanned_long[:] = True
+        self._compared[:] = True
+
+    def _state(self, wanted: int, limit: int) -> Integers:
+        return begin(self._tally, limit=limit, wanted=wanted)
+
+    def _settle(self, wanted: int, limit: int, end: float) -> bool:
+        """Know every string within ``limit`` that may be among the ``wanted`` nearest.
+
+        Returns whether that was reached before ``end``.
+        """
+        reach = self._first_reach(wanted, limit)
+        while True:
+            state = self._state(wanted, min(reach, limit))
+            complete = self._scan_short(state, end) and self._verify_long(state, end)
+            self._count_verified()
+            if not complete:
+                return False
+            if state[WITHIN] >= wanted or reach >= limit:
+                return True
+            reach = max(2 * reach, reach + 8)
+
+    def _count_verified(self) -> None:
+        scanned = self._groups[: self._n_scanned]
+        firsts = self._table.slices.firsts
+        n_short = (firsts[scanned + 1] - firsts[scanned]).sum()
+        self.n_verified = int(n_short + np.count_nonzero(self._compared))
+
+    def _first_reach(self, wanted: int, limit: int) -> int:
+        """Return a limit that ``wanted`` long strings might meet; without long ones, any."""
+        if wanted > len(self._long_bounds):
+            return limit
+        return int(np.partition(self._long_bounds, wanted - 1)[wanted - 1])
+
+    def _scan_short(self, state: Integers, end: float) -> bool:
+        while True:
+            done = self._scan(
+                self._groups[self._n_scanned :], self._group_bounds[self._n_scanned :], state, end
+            )
+            self._n_scanned += done
+            rest = self._group_bounds[self._n_scanned :]
+            if not len(rest) or rest[0] > state[LIMIT]:
+                return True
+            if time.monotonic() > end:
+                return False
+
+    def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
+        return scan_slices(
+            self._table.slices,
+            groups,
+            bounds,
+            letters=self._letters,
+            spelled=self._spelled,
+            distances=self._distances,
+            tally=self._tally,
+            state=state,
+            budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
+        )
+
+    def _verify_long(self, state: Integers, end: float) -> bool:
+        open_long = self._open_long(state)
+        if not len(open_long):
+            return True
+        if not self._scan_long(open_long, state, end):
+            return False
+        left = self._open_long(state)
+        left = left[np.argsort(self._long_bounds[left], kind="stable")]
+        while len(left) and self._long_bounds[left[0]] <= state[LIMIT]:
+            if time.monotonic() > end:
+                return False
+            left = left[self._verify(left, state, end) :]
+        return True
+
+    def _open_long(self, state: Integers) -> Integers:
+        """Return the long strings of unknown distance whose bound is within the limit."""
+        unknown = self._distances[self._table.n_short :] == UNKNOWN
+        return np.flatnonzero(unknown & (self._long_bounds <= state[LIMIT]))
+
+    def _scan_long(self, open_long: Integers, state: Integers, end: float) -> bool:
+        """Scan the groups that hold so many strings to compare that single bands cost more."""
+        slices, n_short = self._table.slices, self._table.n_short
+        n_groups = len(slices.rows)
+        n_open = np.bincount(self._table.group_of_long[open_long], minlength=n_groups)
+        n_words = np.minimum(state[LIMIT] // 64 + 2, self._length // 64 + 1)
+        n_columns = np.minimum(slices.rows, 2 * state[LIMIT] + 128)  # unrelated strings end early
+        dear = n_open * n_words * n_columns * WORD_STEP > self._length * slices.rows * CELL_STEP
+        chosen = np.flatnonzero(dear & ~self._scanned_long)
+        for group in chosen.tolist():
+            if time.monotonic() > end:
+                return False
+            self._scan(np.array([group]), np.zeros(1, np.int64), state, math.inf)
+            self._scanned_long[group] = True
+            first, last = slices.firsts[group], slices.firsts[group + 1]
+            self._long_bounds[first - n_short : last - n_short] = self._distances[first:last]
+            self._compared[first - n_short : last - n_short] = True
+        return True
+
+    def _verify(self, order: Integers, state: Integers, end: float) -> int:
+        done = verify_bands(
+            self._table.long,
+            order,
+            letter_of=self._letter_of,
+            spelled=self._spelled,
+            bounds=self._long_bounds,
+            distances=self._distances[self._table.n_short :],
+            tally=self._tally,
+            state=state,
+            budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
+        )
+        self._compared[order[:done]] = True
+        return done
+
+    def _least_open(self) -> int:
+        """Return a lower bound of all distances that are not known."""
+        rest = self._group_bounds[self._n_scanned :]
+        least = int(rest[0]) if len(rest) else self._largest + 1
+        unknown = self._long_bounds[self._distances[self._table.n_short :] == UNKNOWN]
+        return min(least, int(unknown.min())) if len(unknown) else least
+
+    def _nearest(self, wanted: int, limit: int) -> Integers:
+        """Return what of the ``wanted`` nearest known strings was not given, in order."""
+        farthest = self._state(max(wanted, 1), limit)[LIMIT]
+        nearer = np.flatnonzero(self._distances < farthest)
+        equal = np.flatnonzero(self._distances == farthest)
+        n_equal = max(wanted - len(nearer), 0)
+        if 0 < n_equal < len(equal):  # of a long tie, sort only the part that comes first
+            equal = equal[np.argpartition(self._ranks[equal], n_equal - 1)[:n_equal]]
+        known = np.concatenate([nearer, equal])
+        order = np.lexsort((self._ranks[known], self._distances[known]))
+        return known[order][self._n_given : wanted]
+
+    def _is_exhausted(self, limit: int) -> bool:
+        return self._least_open() > limit and int(self._tally[: limit + 1].sum()) <= self._n_given
 
 
 class EditMetric:

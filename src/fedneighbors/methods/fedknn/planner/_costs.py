@@ -1,29 +1,198 @@
-"""What a federation costs: sample queries at its providers, and the links to them."""
+"""Measured costs of a federation: sample queries at its providers, echoes over its links."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar
 
-from fedneighbors.federation._loop import Outcome
-from fedneighbors.federation._messages import Message
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, gather
-from fedneighbors.methods.fedknn.planner._messages import EchoRequest, SampleReply, SampleRequest
+from fedneighbors.methods.fedknn.metrics._sessions import Session
 
-R = TypeVar("R")
+MOST_ECHOED = 1 << 24
+"""Bytes of an echo at most."""
 
 _N_ECHOES = 3
 _ECHOED = 1 << 18  # 0.1 s at 20 Mbit/s
 _LIMIT_S = 10.0
 
 
-class Federation(Protocol):
-    """Whoever can run a coordinator, such as :class:`~fedneighbors.federation.Connected`."""
+@message
+class EchoReply:
+    """As many bytes as were asked for."""
 
-    def run(self, coordinator: Coordinator[R]) -> Outcome[R]:
-        """Drive a coordinator to its end."""
-        ...
+    payload: bytes
+
+
+@message
+class EchoRequest:
+    """Ask for ``n_bytes`` bytes; its own payload takes time on the way there."""
+
+    reply: ClassVar[type] = EchoReply
+    payload: bytes
+    n_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.n_bytes <= MOST_ECHOED:
+            raise ValueError(f"expected 0 to {MOST_ECHOED} bytes, got {self.n_bytes}")
+
+    def check(self, party: str, reply: EchoReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse an echo of another length."""
+        if len(reply.payload) != self.n_bytes:
+            raise ValueError(f"{len(reply.payload)} bytes came, {self.n_bytes} were asked for")
+
+
+@message
+class SampleReply:
+    """What a provider found of a sample query, and how long each step took it.
+
+    Objects in the order of a :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`; the
+    ``bounds`` are the k lowest, ascending. ``exhausted``: it has no others. ``complete``: it
+    reached all that was asked for within the time limit.
+
+    Seconds: ``open_s`` to begin a search, ``bounds_s`` until its bounds were there, and from then
+    ``reached_s[i]`` until ``steps[i]`` objects were (1, 2, 4 and so on, ascending); ``first_s``
+    until the first object was there in a search without bounds, 0 if that was not tried.
+    """
+
+    bounds: Floats
+    distances: Floats
+    ties: Integers
+    ids: tuple[str, ...]
+    exhausted: bool
+    exact: bool
+    complete: bool
+    open_s: float
+    bounds_s: float
+    first_s: float
+    steps: Integers
+    reached_s: Floats
+
+    def __post_init__(self) -> None:
+        shape = (len(self.ids),)
+        if self.distances.shape != shape or self.ties.shape != shape:
+            raise ValueError("distances, ties and ids differ in number")
+        if self.steps.ndim != 1 or self.steps.shape != self.reached_s.shape:
+            raise ValueError("steps and their seconds differ in number")
+        if (np.diff(self.steps, prepend=0) <= 0).any() or (self.steps > shape[0]).any():
+            raise ValueError("steps do not ascend to the number of objects")
+        times = np.array([self.open_s, self.bounds_s, self.first_s, *self.reached_s])
+        if not (np.isfinite(times) & (times >= 0)).all() or (np.diff(self.reached_s) < 0).any():
+            raise ValueError("seconds are not 0 or more and ascending")
+        numbers = np.concatenate([self.bounds, self.distances])
+        if not (np.isfinite(numbers) & (numbers >= 0)).all():
+            raise ValueError("a bound or distance is not one")
+        if (np.diff(self.bounds) < 0).any() or (np.diff(self.distances) < 0).any():
+            raise ValueError("bounds or distances do not ascend")
+
+
+@message
+class SampleRequest:
+    """Search for the ``k`` nearest objects of a query step by step, and tell the time of each.
+
+    The search ends after ``limit_s`` seconds with what it has.
+    """
+
+    reply: ClassVar[type] = SampleReply
+    query: bytes
+    k: int
+    limit_s: float
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or not self.limit_s > 0:
+            raise ValueError(
+                f"expected k of 1 or more and a limit above 0 s, got {self.k} and {self.limit_s}"
+            )
+
+    def check(self, party: str, reply: SampleReply) -> None:  # noqa: ARG002 - runtimes name it
+        """Refuse more than was asked for."""
+        if max(len(reply.ids), len(reply.bounds)) > self.k:
+            raise ValueError(f"more objects or bounds came than the {self.k} asked for")
+
+
+def sample(
+    open_session: Callable[[], Session],
+    request: SampleRequest,
+    *,
+    ties: Integers,
+    ids: Sequence[str],
+) -> SampleReply:
+    """Search for the k nearest objects by doubling steps and tell how long each took.
+
+    Costs what a search of the baseline costs, the bounds, and a second search for one object, which
+    tells how much of a search the bounds had done already.
+
+    Parameters
+    ----------
+    open_session : callable
+        Begins a search of the query.
+    request : SampleRequest
+        What to search for, and the time limit.
+    ties : int64 array of shape (n_objects,)
+        Tie keys by position.
+    ids : sequence of str
+        Names by position.
+    """
+    started = time.perf_counter()
+    end = started + request.limit_s
+    session = open_session()
+    opened = time.perf_counter()
+    bounds = np.sort(session.bounds())[: request.k]
+    bounded = time.perf_counter()
+    positions, distances = np.empty(0, np.int64), np.empty(0)
+    steps, reached_s = [], []
+    exhausted = complete = False
+    for step in _doubling(request.k):
+        wanted = step - len(positions)
+        found = session.next(wanted, deadline_s=max(end - time.perf_counter(), 0.0))
+        reached = time.perf_counter() - bounded
+        # an approximate index certifies nothing, and emits nothing twice
+        n = found.n_certified if session.exact else len(found.positions)
+        positions = np.concatenate([positions, found.positions[:n]])
+        distances = np.concatenate([distances, found.distances[:n]])
+        exhausted = found.exhausted and n == len(found.positions)
+        complete = exhausted or n == wanted
+        if complete and n:
+            steps.append(len(positions))
+            reached_s.append(reached)
+        if exhausted or not complete:
+            break
+    return SampleReply(
+        bounds=np.ascontiguousarray(bounds),
+        distances=distances,
+        ties=ties[positions],
+        ids=tuple(ids[position] for position in positions.tolist()),
+        exhausted=exhausted,
+        exact=session.exact,
+        complete=complete,
+        open_s=opened - started,
+        bounds_s=bounded - opened,
+        first_s=_first_s(open_session, end) if complete else 0.0,
+        steps=np.array(steps, np.int64),
+        reached_s=np.array(reached_s, np.float64),
+    )
+
+
+def _doubling(k: int) -> Iterator[int]:
+    """Yield 1, 2, 4 and so on, and k at last."""
+    step = 1
+    while step < k:
+        yield step
+        step *= 2
+    yield k
+
+
+def _first_s(open_session: Callable[[], Session], end: float) -> float:
+    session = open_session()
+    started = time.perf_counter()
+    session.next(1, deadline_s=max(end - started, 0.0))
+    return time.perf_counter() - started
 
 
 @dataclass(frozen=True)
@@ -70,7 +239,7 @@ class Costs:
 
 
 def measure(
-    federation: Federation,
+    federation: Connected,
     queries: Sequence[bytes],
     k: int,
     *,
@@ -131,7 +300,7 @@ def _asked(requests: Message | Mapping[str, Message]) -> Coordinator[dict[str, S
     return dict(replies.complete("the samples").each)
 
 
-def _link(federation: Federation, names: Sequence[str]) -> LinkCost:
+def _link(federation: Connected, names: Sequence[str]) -> LinkCost:
     """Return the cost of asking some providers at once."""
     small_s = _echo_s(federation, names, EchoRequest(b"", 0))
     down_s = _echo_s(federation, names, EchoRequest(bytes(_ECHOED), 0))
@@ -143,7 +312,7 @@ def _link(federation: Federation, names: Sequence[str]) -> LinkCost:
     )
 
 
-def _echo_s(federation: Federation, names: Sequence[str], request: EchoRequest) -> float:
+def _echo_s(federation: Connected, names: Sequence[str], request: EchoRequest) -> float:
     outcome = federation.run(_echoed(dict.fromkeys(names, request)))
     return statistics.median(record.seconds for record in outcome.rounds)
 

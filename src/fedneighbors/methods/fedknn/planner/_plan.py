@@ -1,4 +1,4 @@
-"""Chooses the algorithm of a query by the latency that measured costs predict (section 5).
+"""Plans: the algorithm of a query by the latency that measured costs predict (section 5).
 
 Sample queries tell what bounds and objects cost each provider, echoes what the links cost. Each
 algorithm is run over the samples as they were recorded; an exchange takes as long as the slowest
@@ -9,29 +9,36 @@ provider in it, with its way there and back::
         plan = make_plan(costs, k, n_side_by_side=1)  # threads that answer one after another
         print(plan)
         federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
+
+Under privacy the choice follows from public numbers alone.
 """
 
+import os
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from fedneighbors.federation._inprocess import Connected
 from fedneighbors.federation._roles import Coordinator
-from fedneighbors.methods.fedknn._answers import Answer
-from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost
-from fedneighbors.methods.fedknn.planner._messages import SampleReply
+from fedneighbors.methods.fedknn._settings import SearchSettings
+from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost, SampleReply, measure
 from fedneighbors.methods.fedknn.planner._recorded import (
     Candidate,
     Course,
     Recorded,
     course,
 )
+from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.protocol import baseline, dann
+from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.records import Round
 
 CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
 """Algorithms that a plan is made of by default."""
+
+_MOST_SAMPLES = 2
+_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -241,3 +248,85 @@ def _reason(predictions: list[Prediction], k: int) -> str:
 
 def _difference(seconds: float, where: str) -> str:
     return f"{abs(1e3 * seconds):.1f} ms {'more' if seconds > 0 else 'less'} {where}"
+
+
+class Chooser:
+    """Chooses the algorithm of a query and remembers what was measured.
+
+    Parameters
+    ----------
+    settings : SearchSettings
+        Of the search.
+    n_parties : int
+        Of the federation.
+    side_by_side : bool
+        Whether the parties are at work at the same time.
+    """
+
+    def __init__(self, settings: SearchSettings, n_parties: int, *, side_by_side: bool) -> None:
+        self._settings = settings
+        self._n_parties = n_parties
+        self._n_side_by_side = (os.cpu_count() or 1) if side_by_side else 1
+        self._costs: Costs | None = None
+        self._plans: dict[int, Plan] = {}
+
+    def choose(self, federation: Connected, queries: Sequence[bytes], k: int) -> tuple[str, str]:
+        """Return the algorithm that ``"auto"`` stands for on queries like these, and why.
+
+        The first two are asked as samples where nothing was measured yet for so many neighbours.
+        """
+        if self._settings.privacy is not None:
+            return public_choice(self._settings, self._n_parties, k)
+        if self._n_parties == 1 or not queries:
+            return "baseline", "there is one party, which alone has all that is near"
+        if k not in self._plans:
+            if self._costs is None or self._costs.k < k:
+                self._costs = measure(
+                    federation, queries[:_MOST_SAMPLES], k, limit_s=_LIMIT_S, apart=True
+                )
+            self._plans[k] = make_plan(self._costs, k, n_side_by_side=self._n_side_by_side)
+        return self._plans[k].algorithm, self._plans[k].why
+
+    def explain(self, federation: Connected, query: bytes, k: int) -> Plan:
+        """Return what each algorithm is expected to take for a query, and which one would run."""
+        # one after another each would see how long those before it had searched
+        apart = self._settings.privacy is None
+        costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
+        settings, n_parties = self._settings, self._n_parties
+        plan = make_plan(
+            costs,
+            k,
+            candidates=_candidates(settings, n_parties, k),
+            n_side_by_side=self._n_side_by_side,
+        )
+        if settings.algorithm != "auto":
+            return replace(plan, algorithm=settings.algorithm, why="it was asked for by name")
+        if settings.privacy is not None:
+            algorithm, why = public_choice(settings, n_parties, k)
+            return replace(plan, algorithm=algorithm, why=why)
+        return plan
+
+
+def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
+    """Return the private algorithm, and why, by numbers that everyone knows.
+
+    A choice by what searches cost would tell parties something of the objects of the others.
+    """
+    law = settings.law(n_parties=n_parties, k=k)
+    shifts = law.first_shift + law.second_shift if isinstance(law, CountNoise) else 2 * law.shift
+    expected = -(-k // n_parties) + shifts
+    if expected < k:
+        return "dann*", f"about {expected} of {k} objects are asked of a party, noise included"
+    return (
+        "baseline",
+        f"the noise alone would ask about {expected} objects of a party, the baseline asks {k} and "
+        "tells parties nothing of one another",
+    )
+
+
+def _candidates(settings: SearchSettings, n_parties: int, k: int) -> Mapping[str, Candidate]:
+    if settings.privacy is None:
+        return CANDIDATES
+    law = settings.law(n_parties=n_parties, k=k)
+    star = star_candidate(law.draw, grid_s=float(settings.grid_s))
+    return {"baseline": CANDIDATES["baseline"], "dann*": star}

@@ -18,21 +18,22 @@ import numpy.typing as npt
 from fedneighbors.federation._loop import Delivery, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Coordinator, Refuse, Replies
-from fedneighbors.methods.fedknn._answers import Answer
-from fedneighbors.methods.fedknn._messages import (
-    BoundReply,
-    BoundRequest,
-    NearestReply,
-    NearestRequest,
-)
-from fedneighbors.methods.fedknn._sessions import Found, next_until
-from fedneighbors.methods.fedknn.planner._messages import SampleReply
+from fedneighbors.methods.fedknn._provider import nearest_reply
+from fedneighbors.methods.fedknn.metrics._sessions import Found
+from fedneighbors.methods.fedknn.planner._costs import SampleReply
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     PaddedBoundRequest,
     PaddedNearestRequest,
     pad_bounds,
     pad_nearest,
+)
+from fedneighbors.methods.fedknn.protocol import (
+    Answer,
+    BoundReply,
+    BoundRequest,
+    NearestReply,
+    NearestRequest,
 )
 from fedneighbors.records import Round
 
@@ -61,14 +62,14 @@ class Recorded:
     ----------
     spent_s : float
         Seconds of search that the real provider would have spent so far.
-    n_given : int
+    n_verified : int
         Objects that it has returned so far.
     """
 
     def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
         self.name = name
         self.spent_s = 0.0
-        self.n_given = self.n_verified = 0
+        self.n_verified = 0
         self.exact = sampled.exact
         self._sampled = sampled
         self._searched_s = 0.0
@@ -104,11 +105,11 @@ class Recorded:
         deadline_s: float | None = None,  # noqa: ARG002 - a recording is never late
     ) -> Found:
         """Emit the next objects, as a session of the real provider would."""
-        first = self.n_given
+        first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
         self._search(last, reach=cutoff if last < first + k else None)
-        self.n_given = last
+        self.n_verified = last
         return Found(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
@@ -129,18 +130,7 @@ class Recorded:
         self, count: int, cutoff: float | None = None, tie: int | None = None
     ) -> NearestReply:
         self._open(bounded=False)
-        if cutoff is None or tie is None:
-            found = self.next(count, cutoff=math.inf if cutoff is None else cutoff)
-        else:
-            found = next_until(self, count, cutoff=cutoff, tie=tie, ties=self._ties)
-        return NearestReply(
-            distances=found.distances,
-            ties=self._ties[found.positions],
-            ids=tuple(self._ids[place] for place in found.positions.tolist()),
-            exhausted=found.exhausted or len(found.positions) < count,
-            exact=self.exact,
-            n_verified=self.n_given,
-        )
+        return nearest_reply(self, count, cutoff=cutoff, tie=tie, ties=self._ties, ids=self._ids)
 
     def _ends(self, n: int) -> bool:
         """Return whether nothing comes after ``n`` objects, or nothing within the cutoff."""

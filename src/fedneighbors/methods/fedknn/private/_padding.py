@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedknn._messages import NearestReply
+from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MOST_BYTES_OF_A_NAME = 64
 """Bytes that the name of an object takes in UTF-8, filled up to this number."""
@@ -93,13 +93,7 @@ class PaddedNearestRequest:
 
     def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse a reply of another size, or one that does not hold what was asked for."""
-        found = unpad_nearest(reply, self.k)
-        if len(found.ids) > int(self.count[0]):
-            raise ValueError(f"{len(found.ids)} objects came, {int(self.count[0])} were asked for")
-        if len(found.ids) < int(self.count[0]) and not found.exhausted:
-            raise ValueError(
-                f"{len(found.ids)} of {int(self.count[0])} objects came, and more are left"
-            )
+        unpad_nearest(reply, self.k).require_number(int(self.count[0]))
 
 
 def _require_shape(k: int, grid_s: float) -> None:
@@ -155,7 +149,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     ------
     ValueError
         If it is not a reply of ``k`` rows, or its objects break the rules of
-        :class:`~fedneighbors.methods.fedknn._messages.NearestReply`.
+        :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`.
     """
     shapes = (reply.distances.shape, reply.ties.shape, reply.names.shape, reply.lengths.shape)
     if shapes != ((k,), (k,), (k, MOST_BYTES_OF_A_NAME), (k,)):

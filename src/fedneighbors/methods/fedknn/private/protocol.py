@@ -15,7 +15,6 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, gather
-from fedneighbors.methods.fedknn._answers import Answer
 from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import (
     MOST_BYTES_OF_A_NAME,
@@ -24,6 +23,7 @@ from fedneighbors.methods.fedknn.private._padding import (
     PaddedNearestReply,
     PaddedNearestRequest,
 )
+from fedneighbors.methods.fedknn.protocol import Answer
 
 Flags = npt.NDArray[np.bool_]
 

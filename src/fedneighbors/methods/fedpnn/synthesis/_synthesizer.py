@@ -1,6 +1,7 @@
 """The synthesizer as users hold it: fit to a table, sample from it, save and load."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -307,19 +308,10 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     def _settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
         generator = _of_class("generator", self.generator, label, classes)
         critic = _of_class("critic", self.critic, label, classes)
-        return TrainingSettings(
-            generator=tuple(generator),
-            critic=tuple(critic),
-            epochs=_of_class("epochs", self.epochs, label, classes),
-            batch_size=self.batch_size,
-            pac=self.pac,
-            critic_steps=self.critic_steps,
-            dropout=self.dropout,
-            embedding=self.embedding,
-            learning_rate=self.learning_rate,
-            noise=self.noise,
-            informed=self.informed,
-        )
+        told = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
+        told["generator"], told["critic"] = tuple(generator), tuple(critic)
+        told["epochs"] = _of_class("epochs", self.epochs, label, classes)
+        return TrainingSettings(**told)
 
 
 def _of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:

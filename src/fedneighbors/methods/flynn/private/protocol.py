@@ -5,30 +5,19 @@ function of what was released, so that it costs nothing to hand it out.
 """
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._messages import encode
+from fedneighbors.federation._messages import encode, message
 from fedneighbors.federation._roles import Coordinator, Replies, gather, total
-from fedneighbors.methods.flynn._expansion import choose_expansion
-from fedneighbors.methods.flynn._features import FeatureMap, scales, standardizer
-from fedneighbors.methods.flynn._messages import CountRequest
+from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
-from fedneighbors.methods.flynn.private._messages import (
-    ConstantsRequest,
-    MaskedConstantsRequest,
-    MaskedNoisyCountRequest,
-    NoisyCountRequest,
-    PicksRequest,
-    PrivateModelRelease,
-    PublicMomentsRequest,
-    PublicSchemaRequest,
-)
 from fedneighbors.methods.flynn.private._release import (
     active_units,
     constants_levels,
@@ -38,12 +27,153 @@ from fedneighbors.methods.flynn.private._release import (
     private_sizes,
     sizes_of_the_paper,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings, checked_moments
+from fedneighbors.methods.flynn.protocol import (
+    CountRequest,
+    FlyNNSettings,
+    MomentsRequest,
+    Receipt,
+    checked_moments,
+)
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
 from fedneighbors.secure_sum._shares import default_threshold
-from fedneighbors.tabular._schema import Agreed, agree
+from fedneighbors.tabular._schema import Agreed, Schema, agree
+
+
+@message
+class PublicSchemaRequest:
+    """Ask what the table looks like; its labels only if they were declared public."""
+
+    reply: ClassVar[type] = Schema
+    with_labels: bool
+
+
+@message
+class PublicMomentsRequest(MomentsRequest):
+    """Ask for exact moments of each party that were declared public.
+
+    ``noised`` allows their sum over two parties: nothing of it is to be hidden from the other.
+    """
+
+    noised: ClassVar[bool] = True
+
+
+@message
+class ConstantsReply:
+    """Noised rows, sums and squares in steps of the bounds, int64 of shape (2 n_columns + 1,)."""
+
+    moments: npt.NDArray[np.int64]
+
+
+@message
+class ConstantsRequest:
+    """Ask for noised moments of columns that are cut to ``low`` and ``high``.
+
+    ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
+    number of honest noise shares in a masked sum, 1 in the plain. Empty bounds ask for the number
+    of rows alone.
+    """
+
+    reply: ClassVar[type] = ConstantsReply
+    run: str
+    privacy: Mapping[str, str]
+    n_shares: int
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.low.ndim != 1 or self.low.shape != self.high.shape:
+            raise ValueError("bounds are not two vectors of one length")
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
+            raise ValueError("a bound is not finite")
+        if (self.low > self.high).any():
+            raise ValueError("a lower bound is above the upper one")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.high - self.low).all():
+                raise ValueError("a range is not finite")
+
+
+@message
+class MaskedConstantsRequest(ConstantsRequest):
+    """The same, where each party adds a share of the noise; for masked sums alone."""
+
+    masked_only: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
+
+
+@message
+class NoisyCountReply:
+    """Counts with noise, which may be negative, int32 of shape (n_units, n_classes)."""
+
+    counts: npt.NDArray[np.int32]
+
+
+@message
+class NoisyCountRequest:
+    """Send the hash plan, the frame of a count request, and ask for noised counts.
+
+    ``constants_paid`` says whether a part of the budget went to rows or scaling.
+    """
+
+    reply: ClassVar[type] = NoisyCountReply
+    run: str
+    privacy: Mapping[str, str]
+    n_shares: int
+    plan: bytes
+    constants_paid: bool
+
+
+@message
+class MaskedNoisyCountRequest(NoisyCountRequest):
+    """The same, where each party adds a share of the noise; for masked sums alone."""
+
+    masked_only: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
+
+
+@message
+class PicksReply:
+    """Cells that were picked, ascending, of the counts laid out class by class, and their counts.
+
+    Two int64 arrays of one length; every other count is zero.
+    """
+
+    cells: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.cells.ndim != 1 or self.cells.shape != self.counts.shape:
+            raise ValueError("cells and counts are not two vectors of one length")
+        if (np.diff(self.cells) <= 0).any() or (self.cells[:1] < 0).any():
+            raise ValueError("cells are not ascending")
+        if (self.counts < 0).any():
+            raise ValueError("a picked count is negative")
+
+
+@message
+class PicksRequest:
+    """Ask for Algorithm 2's DP() with ``n_picks`` cells (T).
+
+    Each party's picks are noised by themselves, so that they may be seen one by one.
+    """
+
+    reply: ClassVar[type] = PicksReply
+    one_by_one: ClassVar[bool] = True
+    run: str
+    privacy: Mapping[str, str]
+    plan: bytes
+    constants_paid: bool
+    n_picks: int
+
+
+@message
+class PrivateModelRelease:
+    """Send the finished model to every party."""
+
+    reply: ClassVar[type] = Receipt
+    model: bytes
+
 
 _CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
 _PAIR = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]

@@ -10,11 +10,9 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
-from fedneighbors.methods.knnper.memory._drift import DriftWatch
-from fedneighbors.methods.knnper.memory._neighbors import Neighbors
+from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, weighed_anew
 from fedneighbors.methods.knnper.memory._rows import RowWindow, new_names, row_names
-from fedneighbors.methods.knnper.memory._search import SEARCHES, Search, searched
-from fedneighbors.methods.knnper.memory._shares import class_weights, weighed_anew
+from fedneighbors.methods.knnper.memory._search import SEARCHES, Neighbors, Search, searched
 from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
 
 Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]

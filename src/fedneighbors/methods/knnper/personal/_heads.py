@@ -1,15 +1,241 @@
 """The heads that a client fits for a pool: on embeddings, on rows, and on discriminants of rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.linalg import solve, svd
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._choosing import apart
-from fedneighbors.methods.knnper.personal._kernel_heads import KernelHead, kernel_held_out
-from fedneighbors.methods.knnper.personal._ridge import Head, head_held_out
+from fedneighbors.methods.knnper.personal._client_state import apart
+
+PENALTIES = (0.1, 0.5, 2.0, 10.0)
+"""Among which each client chooses, by rows that are left out in turn."""
+
+REACH = 3.0
+"""Root mean square length to which keys are brought before a head sees them."""
+
+
+def with_ones(keys: Floats) -> Floats:
+    """Return keys with a column of ones after them."""
+    return np.column_stack([keys, np.ones(len(keys))])
+
+
+def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
+    """Return the linear head of least squared error and length.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        Embeddings; a column of ones is added.
+    targets : float64 array of shape (n_rows, n_outputs)
+        What it is to give.
+    penalty : float
+        On all coefficients, above 0.
+
+    Returns
+    -------
+    float64 array of shape (n_dimensions + 1, n_outputs)
+    """
+    a = with_ones(keys)
+    gram = a.T @ a + penalty * np.eye(a.shape[1])
+    return np.asarray(solve(gram, a.T @ targets, assume_a="pos"))
+
+
+def ridge_left_out(keys: Floats, targets: Floats, *, penalties: Sequence[float]) -> Floats:
+    """Return for each row what the head of all other rows gives, by the hat matrix.
+
+    Parameters
+    ----------
+    keys, targets
+        As :func:`ridge` takes them.
+    penalties : sequence of float
+        Above 0; all of them share one decomposition.
+
+    Returns
+    -------
+    float64 array of shape (n_penalties, n_rows, n_outputs)
+    """
+    left, lengths, _ = svd(with_ones(keys), full_matrices=False)
+    inner = left.T @ targets
+    each = []
+    for penalty in penalties:
+        kept = lengths**2 / (lengths**2 + penalty)
+        own = (left**2 @ kept)[:, None]
+        each.append((left @ (kept[:, None] * inner) - own * targets) / (1 - own))
+    return np.array(each)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear head of the best penalty.
+
+    Parameters
+    ----------
+    coefficients : float64 array of shape (n_dimensions + 1, n_outputs)
+        As :func:`ridge` gives them.
+    scale : float
+        What keys are multiplied by before it.
+    """
+
+    coefficients: Floats
+    scale: float
+
+    @classmethod
+    def fitted(cls, keys: Floats, targets: Floats) -> Self:
+        """Return the head of these rows, of which there is one at least."""
+        scale = _scale(keys)
+        each = ridge_left_out(keys * scale, targets, penalties=PENALTIES)
+        return cls(
+            ridge(keys * scale, targets, penalty=PENALTIES[_best_penalty(each, targets)]), scale
+        )
+
+    def said(self, keys: Floats) -> Floats:
+        """Return what the head gives, shape (n_rows, n_outputs)."""
+        return with_ones(keys * self.scale) @ self.coefficients
+
+
+def head_held_out(keys: Floats, targets: Floats) -> Floats:
+    """Return what heads give for rows that they have not seen, under the best penalty.
+
+    Parameters
+    ----------
+    keys, targets
+        As :func:`ridge` takes them. A single row has no others: its head gives 0.
+    """
+    if len(keys) < 2:
+        return np.zeros_like(targets)
+    each = ridge_left_out(keys * _scale(keys), targets, penalties=PENALTIES)
+    return np.asarray(each[_best_penalty(each, targets)])
+
+
+def _scale(keys: Floats) -> float:
+    length = float(np.sqrt((keys**2).sum(axis=1).mean()))
+    return REACH / length if length > 0 else 1.0
+
+
+def _best_penalty(each: Floats, targets: Floats) -> int:
+    """Return which penalty has the least squared error."""
+    return int(((each - targets) ** 2).sum(axis=(1, 2)).argmin())
+
+
+WIDTHS = (0.5, 2.0)
+"""Among which each client chooses: exponents at the median squared distance of two rows."""
+
+LANDMARKS = 256
+"""Most rows by which a row is described; more rows than these cost no more each."""
+
+SMALLEST = 1e-9
+"""Share of the largest direction of the landmarks below which one is rounding alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class RadialMap:
+    """Columns whose products are those of the kernel ``exp(-width * d^2 / unit)``.
+
+    Products are exact where one of the two rows is a landmark, and the best that the landmarks
+    allow elsewhere (Nystroem's approximation).
+
+    Parameters
+    ----------
+    landmarks : float64 array of shape (n_landmarks, n_features)
+        Some of the client's rows.
+    directions : float64 array of shape (n_landmarks, n_columns)
+        From kernels with the landmarks to columns.
+    rate : float
+        Width over unit.
+    """
+
+    landmarks: Floats
+    directions: Floats
+    rate: float
+
+    @classmethod
+    def of(cls, rows: Floats, width: float) -> Self:
+        """Return the map by landmarks that are spread evenly over some rows.
+
+        Parameters
+        ----------
+        rows : float64 array of shape (n_rows, n_features)
+            One at least.
+        width : float
+            Exponent at the median squared distance of two landmarks, above 0.
+        """
+        places = np.arange(min(len(rows), LANDMARKS)) * len(rows) // min(len(rows), LANDMARKS)
+        landmarks = rows[places]
+        squares = _squares(landmarks, landmarks)
+        apart = squares[~np.eye(len(squares), dtype=bool)]
+        unit = float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
+        rate = width / unit
+        lengths, turned = np.linalg.eigh(np.exp(-rate * squares))
+        kept = lengths > SMALLEST * lengths[-1]
+        return cls(landmarks, turned[:, kept] / np.sqrt(lengths[kept]), rate)
+
+    def columns(self, rows: Floats) -> Floats:
+        """Return the columns of rows, shape (n_rows, n_columns)."""
+        return np.asarray(np.exp(-self.rate * _squares(rows, self.landmarks)) @ self.directions)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelHead:
+    """A ridge head on the columns of a radial map.
+
+    Parameters
+    ----------
+    columns : RadialMap
+        Of the width whose heads do best on rows that are left out in turn.
+    head : Head
+        On its columns.
+    """
+
+    columns: RadialMap
+    head: Head
+
+    @classmethod
+    def fitted(cls, rows: Floats, targets: Floats) -> Self:
+        """Return the head of these rows, of which there is one at least.
+
+        Parameters
+        ----------
+        rows : float64 array of shape (n_rows, n_features)
+            Finite.
+        targets : float64 array of shape (n_rows, n_outputs)
+            What it is to give.
+        """
+        best, _ = _best_map(rows, targets)
+        return cls(best, Head.fitted(best.columns(rows), targets))
+
+    def said(self, rows: Floats) -> Floats:
+        """Return what the head gives, shape (n_rows, n_outputs)."""
+        return self.head.said(self.columns.columns(rows))
+
+
+def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
+    """Return what heads give for rows that they have not seen, under best width and penalty.
+
+    Parameters
+    ----------
+    rows, targets
+        As :meth:`KernelHead.fitted` takes them. A single row has no others: its head gives 0.
+    """
+    return _best_map(rows, targets)[1] if len(rows) > 1 else np.zeros_like(targets)
+
+
+def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
+    """Return the map of least squared error on rows left out, and what is said of these."""
+    maps = [RadialMap.of(rows, width) for width in WIDTHS]
+    said = [head_held_out(each.columns(rows), targets) for each in maps]
+    best = int(np.argmin([((one - targets) ** 2).sum() for one in said]))
+    return maps[best], said[best]
+
+
+def _squares(rows: Floats, others: Floats) -> Floats:
+    """Return squared distances, by products."""
+    lengths = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", others, others)
+    return np.asarray(np.maximum(lengths - 2 * rows @ others.T, 0.0))
+
 
 HEADS = ("ridge head", "kernel head", "discriminant head")
 """In the order in which they speak."""

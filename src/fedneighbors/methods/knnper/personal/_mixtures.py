@@ -12,9 +12,8 @@ from fedneighbors.methods.knnper._settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_memory
-from fedneighbors.methods.knnper.personal._choosing import choice, in_metric
+from fedneighbors.methods.knnper.personal._client_state import OwnPart, choice, in_metric
 from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
-from fedneighbors.methods.knnper.personal._own import OwnPart
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
     local_prior,

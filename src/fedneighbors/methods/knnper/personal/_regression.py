@@ -16,11 +16,14 @@ from fedneighbors.methods.knnper._settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.memory.compression._kinds import ROW_KINDS, new_datastore
-from fedneighbors.methods.knnper.personal._choosing import apart, choice, in_metric
-from fedneighbors.methods.knnper.personal._kernel_heads import KernelHead, kernel_held_out
-from fedneighbors.methods.knnper.personal._own import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import OwnPart, apart, choice, in_metric
+from fedneighbors.methods.knnper.personal._heads import (
+    Head,
+    KernelHead,
+    head_held_out,
+    kernel_held_out,
+)
 from fedneighbors.methods.knnper.personal._pool import PRIOR_PRECISION, PoolTerms
-from fedneighbors.methods.knnper.personal._ridge import Head, head_held_out
 from fedneighbors.tabular._threads import one_blas_thread
 
 NUMBER_EXPERTS = ("shared model", "memory", "local mean", "ridge head", "kernel head")

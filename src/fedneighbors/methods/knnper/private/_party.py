@@ -17,11 +17,11 @@ from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._inputs import as_tensor
 from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
-from fedneighbors.methods.knnper._seen import as_tensor
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.private._messages import (
+from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsReply,
     NoisedCountsRequest,

@@ -6,27 +6,96 @@ would have to be paid for a second time, which costs more than a fifth of the ro
 """
 
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._messages import ReleaseRequest
+from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
-from fedneighbors.methods.knnper.private._messages import (
-    BeginRequest,
-    NoisedCountsRequest,
-    PrivateTrainRequest,
-    PublicSchemaRequest,
-)
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._schema import agree
+from fedneighbors.tabular._schema import Label, Schema, agree
+
+
+@message
+class PublicSchemaRequest:
+    """Asks what rows look like; for labels only where they were declared public."""
+
+    layout: str
+    with_labels: bool
+
+    reply: ClassVar[type] = Schema
+
+
+@message
+class NoisedCountsReply:
+    """Noised rows of each class, and the rows that the client goes by, summed over the clients.
+
+    ``n_rows`` is the sum of the client's noised counts, 1 at least; it is made of them alone.
+    """
+
+    n_rows: int
+    counts: npt.NDArray[np.int64]
+
+
+@message
+class NoisedCountsRequest:
+    """Asks how many rows of each class the clients have, with noise.
+
+    ``run`` names the training: asked again in it, a client says the same. ``center`` and ``scale``
+    say how columns are standardized, from public bounds; both are empty where they are not.
+    """
+
+    run: str
+    privacy: Mapping[str, str]
+    classes: tuple[Label, ...]
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = NoisedCountsReply
+    noised: ClassVar[bool] = True
+
+
+@message
+class BeginRequest:
+    """Announces all steps that a client will be asked for, which it pays for before the first.
+
+    ``numbers`` are the rounds that it takes part in, ``bound`` is the largest length of a row's
+    gradient.
+    """
+
+    run: str
+    privacy: Mapping[str, str]
+    numbers: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    bound: float
+
+    reply: ClassVar[type] = Receipt
+
+
+@message
+class PrivateTrainRequest:
+    """Asks for one round of private steps out of those that were announced."""
+
+    run: str
+    number: int
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    bits: int
+    weights: npt.NDArray[np.floating[Any]]
+
+    reply: ClassVar[type] = UpdateReply
+    noised: ClassVar[bool] = True
+
 
 Weights = npt.NDArray[np.floating[Any]]
 

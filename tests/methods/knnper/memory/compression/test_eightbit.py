@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
-from fedneighbors.methods.knnper.memory.compression._eightbit import SCALE_BYTES, EightBitCodec
+from fedneighbors.methods.knnper.memory.compression._codes import SCALE_BYTES, EightBitCodec
+from fedneighbors.methods.knnper.memory.compression._kinds import CodedDatastore
 from tests.methods.knnper.memory.compression.tables import tables
 from tests.naive import compression as naive
 from tests.naive import knnper

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from experiments.knnper.catalog import EXPERIMENTS
+from experiments.catalog import find_study
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
@@ -80,7 +80,7 @@ def test_an_unknown_kind_is_refused():
 
 
 def test_the_experiment_tells_size_and_accuracy_of_every_kind():
-    record = EXPERIMENTS["knnper.compression"].run(quick=True)
+    record = find_study("knnper.compression").run(quick=True)
 
     assert [table.name for table in record.tables] == ["6-clients-seen", "6-clients-unseen"]
     for table in record.tables:

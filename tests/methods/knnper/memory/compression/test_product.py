@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, RebuildNeeded
-from fedneighbors.methods.knnper.memory.compression._coded import CodedDatastore
+from fedneighbors.methods.knnper.memory.compression._kinds import CodedDatastore
 from fedneighbors.methods.knnper.memory.compression._product import (
     Codebook,
     ProductCodec,

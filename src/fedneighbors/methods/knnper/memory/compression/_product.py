@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.memory._neighbors import Neighbors
-from fedneighbors.methods.knnper.memory.compression._clusters import clustered
+from fedneighbors.methods.knnper.memory._search import Neighbors
+from fedneighbors.methods.knnper.memory.compression._centers import clustered
 from fedneighbors.methods.knnper.memory.compression._codes import Bytes, refuse_table, refuse_wide
 
 Bits = Literal[4, 8]

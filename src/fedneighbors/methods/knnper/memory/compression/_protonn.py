@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import Kernel
-from fedneighbors.methods.knnper.memory._neighbors import refuse_infinite
+from fedneighbors.methods.knnper.memory._search import refuse_infinite
 from fedneighbors.methods.knnper.memory.compression._codes import (
     checked_rows,
     refuse_counts,

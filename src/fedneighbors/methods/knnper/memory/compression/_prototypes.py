@@ -10,8 +10,7 @@ import numpy.typing as npt
 from scipy.optimize import fmin_l_bfgs_b
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.memory.compression._centers import dealt
-from fedneighbors.methods.knnper.memory.compression._clusters import clustered
+from fedneighbors.methods.knnper.memory.compression._centers import clustered, dealt
 from fedneighbors.methods.knnper.memory.compression._codes import WIDEST
 
 Narrow = npt.NDArray[np.float32]

@@ -1,0 +1,83 @@
+"""All algorithms on the same queries: what each costs."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.methods.fedknn._settings import ALGORITHMS
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.records import RunRecord, Table, environment
+
+
+def compare(
+    objects: Sequence[Any],
+    queries: Sequence[Any],
+    parties: Sequence[Any] | npt.NDArray[Any],
+    *,
+    metric: Any,
+    k: int,
+) -> RunRecord:
+    """Ask the same queries with every algorithm and return what each cost.
+
+    Parameters
+    ----------
+    objects : sequence
+        Objects of the metric.
+    queries : sequence
+        Queries, at least one.
+    parties : sequence of shape (n_objects,)
+        Owner of each object.
+    metric : str, Metric or callable
+        As for :class:`FederatedNeighbors`.
+    k : int
+        Neighbours.
+
+    Returns
+    -------
+    RunRecord
+        With the table ``algorithms``: medians over the queries of objects asked for and verified
+        (sum over the providers), exchanges, bytes and seconds; and whether all answers are equal.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    rows, answers = [], []
+    for name in ALGORITHMS:
+        search = FederatedNeighbors(metric=metric, algorithm=name)
+        search.fit(objects, parties=parties)
+        answers.append([found.tolist() for found in search.kneighbors(queries, k)[1]])
+        records = search.query_records_
+        rows.append(
+            (
+                name,
+                float(np.median([sum(record.asked.values()) for record in records])),
+                float(np.median([sum(record.verified.values()) for record in records])),
+                float(np.median([record.n_rounds for record in records])),
+                float(np.median([record.upload_bytes for record in records])),
+                float(np.median([record.seconds for record in records])),
+            )
+        )
+    equal = all(found == answers[0] for found in answers)
+    return RunRecord(
+        name="fedknn.compare",
+        parameters={"k": k, "parties": len(set(map(str, parties))), "queries": len(queries)},
+        tables=(
+            Table(
+                name="algorithms",
+                title="What the same queries cost",
+                columns=("algorithm", "asked", "verified", "rounds", "upload_bytes", "seconds"),
+                rows=tuple(rows),
+                caption="Medians over the queries; objects are summed over the providers.",
+            ),
+        ),
+        notes=(
+            "All algorithms give the same answers."
+            if equal
+            else "The algorithms differ in their answers, which is a defect.",
+        ),
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - clock,
+        environment=environment(),
+    )

@@ -1,0 +1,1 @@
+"""Measured searches: collections, algorithms, replay with clocks and limits."""

@@ -1,0 +1,71 @@
+"""Runs a search in a process of its own that the system ends when a provider works too long.
+
+A range count cannot be interrupted; a process can. Limits count CPU seconds, whole ones.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from experiments.fedknn.measurement.trials import Trial
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Party
+
+
+def replay_apart(
+    measure: Callable[[Sequence[Party]], Trial], parties: Sequence[Party], *, limit_s: float
+) -> Trial | None:
+    """Return what ``measure`` finds out, or None if a party was at work longer than the limit.
+
+    Parameters
+    ----------
+    measure : callable
+        Runs a search over the parties that it is given, which work under the limit.
+    parties : sequence of Party
+        The providers.
+    limit_s : float
+        CPU seconds of each, in all exchanges.
+    """
+    context = get_context("fork")  # the child shares the providers' tables
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(measure, parties, limit_s, theirs))
+    child.start()
+    theirs.close()
+    found: Trial | None = None
+    with suppress(EOFError):
+        found = Trial.from_bytes(ours.recv_bytes())
+    child.join()
+    ours.close()
+    return found
+
+
+def _work(
+    measure: Callable[[Sequence[Party]], Trial],
+    parties: Sequence[Party],
+    limit_s: float,
+    pipe: "Connection[Any, Any]",
+) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    pipe.send_bytes(measure([_Hurried(party, limit_s) for party in parties]).to_bytes())
+
+
+class _Hurried:
+    """A party whose process is ended when its seconds are over."""
+
+    def __init__(self, party: Party, limit_s: float) -> None:
+        self.name = party.name
+        self.accepts = party.accepts
+        self._party = party
+        self._left_s = limit_s
+
+    def answer(self, request: Message) -> Message:
+        start = time.process_time()
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(start + max(self._left_s, 0)) + 1, most))
+        reply = self._party.answer(request)
+        self._left_s -= time.process_time() - start
+        return reply

@@ -1,0 +1,1 @@
+"""Private histograms and sums of FlyNN: scores, releases and curves over budgets."""

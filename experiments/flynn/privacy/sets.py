@@ -1,0 +1,306 @@
+"""The data of the study under privacy, and what is measured on one repetition of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from experiments.datasets.synthetic import synthetic_private
+from experiments.flynn.privacy.releases import (
+    Setting,
+    exact_model,
+    hash_set,
+    private_model,
+    score,
+)
+from fedneighbors._typing import Array
+from fedneighbors.datasets import load
+from fedneighbors.methods.flynn.estimator import FlyNNClassifier
+from fedneighbors.methods.flynn.private._release import default_picks
+from fedneighbors.metrics import balanced_accuracy
+from fedneighbors.partition import iid
+from fedneighbors.privacy._policy import Privacy
+
+DELTA = 1e-6
+PUBLIC = ("classes", "n_rows", "scaling")
+N_PARTIES = 2
+N_PARTIES_OF_TABLES = 8
+
+EXACT = "no privacy"
+EXACT_PRINTED = "no privacy, gamma = .9"
+PICKED = "paper's mechanism"
+DEFAULT_PICKS = "paper's mechanism, default T"
+LOCAL = "local"
+CENTRAL = "central"
+TEST_ROWS = "standard error from the test rows"
+
+DEFAULTS = "library's defaults"
+SCALED = "m=300 s=3 rho=15, library's features"
+_FIRST = Setting(300, 3, 15)
+
+Mechanism = Literal["paper", "local", "central"]
+Part = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is varied.
+
+    Parameters
+    ----------
+    epsilons : tuple of float
+        Values of epsilon.
+    n_picks : tuple of int
+        Values of T.
+    settings : tuple of Setting
+        Sizes for the generated sets.
+    """
+
+    epsilons: tuple[float, ...]
+    n_picks: tuple[int, ...]
+    settings: tuple[Setting, ...]
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        """What one of two parties may spend, under either accounting."""
+        return tuple(sorted({*self.epsilons, *(e / N_PARTIES for e in self.epsilons)}))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One score.
+
+    Parameters
+    ----------
+    data, setting, line : str
+        The set, the sizes, the mechanism.
+    seed : int
+        Of the repetition.
+    value : float
+        Balanced accuracy on the test rows.
+    epsilon : float
+        Of one training; of one party's release where T was varied; 0 without privacy.
+    n_picks : int
+        T where it was varied, else 0.
+    """
+
+    data: str
+    setting: str
+    line: str
+    seed: int
+    value: float
+    epsilon: float = 0.0
+    n_picks: int = 0
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Sets of appendix D.8; a repetition draws another set, another hash and other noise.
+
+    Parameters
+    ----------
+    n_rows : int
+        Training rows.
+    n_repeats : int
+        Sets.
+    """
+
+    n_rows: int
+    n_repeats: int
+
+    @property
+    def name(self) -> str:
+        """Name to show."""
+        return f"n={self.n_rows}"
+
+    def points(self, grid: Grid, seed: int) -> list[Point]:
+        """Return the scores on one set."""
+        train, test = synthetic_private(self.n_rows, seed=seed).train_test()
+        rows = _Rows(self.name, (train.x, train.y), (test.x, test.y), seed)
+        found = [point for setting in grid.settings for point in rows.at_setting(setting, grid)]
+        found += rows.trained(SCALED, grid, (CENTRAL,), sizes=_FIRST)
+        return found + rows.trained(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images of 3 and 8; a repetition draws another hash and other noise.
+
+    Parameters
+    ----------
+    data : {"mnist", "digits"}
+        Name to load.
+    n_repeats : int
+        Repetitions.
+    """
+
+    data: str
+    n_repeats: int
+
+    @property
+    def name(self) -> str:
+        """Name to show."""
+        return f"{self.data}, 3 vs 8"
+
+    def points(self, grid: Grid, seed: int) -> list[Point]:
+        """Return the scores of one repetition."""
+        rows = _Rows(self.name, *_threes_and_eights(self.data), seed)
+        d = rows.train[0].shape[1]
+        setting = Setting(30 * d, max(1, round(0.00625 * d)), 3 * d)
+        found = rows.at_setting(setting, grid)
+        return found + rows.trained(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
+
+
+@dataclass(frozen=True)
+class RealTable:
+    """A real table over 8 parties at epsilon = 1; a repetition deals, hashes and noises anew.
+
+    Test rows are the last 28 % of a fixed permutation, or the set's own test part.
+
+    Parameters
+    ----------
+    data : str
+        Name to load.
+    n_repeats : int
+        Repetitions.
+    fresh : bool
+        Whether no default of private training can have been chosen with the test rows.
+    """
+
+    data: str
+    n_repeats: int
+    fresh: bool
+
+    @property
+    def name(self) -> str:
+        """Name to show."""
+        return self.data
+
+    def points(self, _grid: Grid, seed: int) -> list[Point]:
+        """Return the scores of one repetition."""
+        (x, y), (x_test, truth) = _held_out(self.data)
+        owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
+        models = {
+            line: FlyNNClassifier(random_state=seed, privacy=privacy).fit(x, y, parties=owners)
+            for line, privacy in ((EXACT, None), (CENTRAL, _privacy(CENTRAL, 1.0)))
+        }
+        said = {line: model.predict(x_test) for line, model in models.items()}
+        values = {line: balanced_accuracy(truth, guess) for line, guess in said.items()}
+        values[TEST_ROWS] = _error_of_difference(truth, said[EXACT], said[CENTRAL])
+        return [
+            Point(self.name, DEFAULTS, line, seed, value, 0.0 if line == EXACT else 1.0)
+            for line, value in values.items()
+        ]
+
+
+Case = Generated | Digits | RealTable
+
+
+def measure(case: Case, grid: Grid, seed: int) -> list[Point]:
+    """Return the scores of one repetition; a function of a module, for other processes."""
+    return case.points(grid, seed)
+
+
+def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
+    mechanism: Mechanism = "paper"
+    if line in (LOCAL, CENTRAL):
+        mechanism = "local" if line == LOCAL else "central"
+    return Privacy(
+        epsilon=epsilon,
+        delta=DELTA if line == CENTRAL else 0,
+        mechanism=mechanism,
+        public=PUBLIC,
+        n_picks=n_picks,
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Training and test rows of one repetition, dealt evenly to two parties."""
+
+    data: str
+    train: Part
+    test: Part
+    seed: int
+
+    @property
+    def owners(self) -> Array:
+        return iid(len(self.train[1]), N_PARTIES, seed=self.seed)
+
+    def at_setting(self, setting: Setting, grid: Grid) -> list[Point]:
+        """Return the scores with sizes and features of the paper, from one hash."""
+        hashed = hash_set(setting, self.train, self.test, parties=self.owners, seed=self.seed)
+        printed: dict[str, Any] = {"decay": setting.decay, "class_normalized": False}
+        models = [
+            (EXACT_PRINTED, 0.0, 0, exact_model(hashed, **printed)),
+            (EXACT, 0.0, 0, exact_model(hashed)),
+        ]
+        for line in (LOCAL, CENTRAL):
+            for epsilon in grid.epsilons:
+                models.append((line, epsilon, 0, private_model(hashed, _privacy(line, epsilon))))
+        default = default_picks(setting.n_units)
+        for epsilon in grid.spent:
+            for n_picks in sorted({*grid.n_picks, default}):
+                privacy = _privacy(PICKED, epsilon, n_picks)
+                models.append((PICKED, epsilon, n_picks, private_model(hashed, privacy, **printed)))
+        found = [
+            Point(self.data, setting.name, line, self.seed, score(model, hashed), epsilon, n_picks)
+            for line, epsilon, n_picks, model in models
+        ]
+        by_default = [p for p in found if p.line == PICKED and p.n_picks == default]
+        return found + [replace(point, line=DEFAULT_PICKS) for point in by_default]
+
+    def trained(
+        self, name: str, grid: Grid, lines: Sequence[str], *, sizes: Setting | None = None
+    ) -> list[Point]:
+        """Return the scores of the library's classifier, sizes given or by default."""
+        runs = [(EXACT, 0.0), *((line, e) for line in lines for e in grid.epsilons)]
+        return [
+            Point(self.data, name, line, self.seed, self._fitted(line, epsilon, sizes), epsilon)
+            for line, epsilon in runs
+        ]
+
+    def _fitted(self, line: str, epsilon: float, sizes: Setting | None) -> float:
+        model = FlyNNClassifier(
+            n_units=sizes.n_units if sizes else None,
+            n_inputs=sizes.n_inputs if sizes else None,
+            n_active=sizes.n_active if sizes else None,
+            random_state=self.seed,
+            privacy=None if line == EXACT else _privacy(line, epsilon),
+        )
+        model.fit(*self.train, parties=self.owners)
+        return balanced_accuracy(self.test[1], model.predict(self.test[0]))
+
+
+def _threes_and_eights(name: str) -> tuple[Part, Part]:
+    """Return training and test part; of small sets every fourth row is for testing."""
+    data = load(name)
+    labels = data.y.astype(np.int64)
+    wanted = (labels == 3) | (labels == 8)
+    if data.n_train is None:
+        testing = np.arange(len(labels)) % 4 == 0
+    else:
+        testing = np.arange(len(labels)) >= data.n_train
+    x, y = data.x, labels
+    return (
+        (x[wanted & ~testing], y[wanted & ~testing]),
+        (x[wanted & testing], y[wanted & testing]),
+    )
+
+
+def _held_out(name: str) -> tuple[Part, Part]:
+    data = load(name)
+    if data.n_train is not None:
+        train, test = data.train_test()
+        return (train.x, train.y), (test.x, test.y)
+    order = np.random.default_rng(1).permutation(len(data.y))
+    train_rows, test_rows = np.split(order, [round(0.72 * len(order))])
+    return (data.x[train_rows], data.y[train_rows]), (data.x[test_rows], data.y[test_rows])
+
+
+def _error_of_difference(truth: Array, first: Array, second: Array) -> float:
+    """Return the standard error, over test rows, of a difference in balanced accuracy."""
+    gain = (second == truth).astype(np.float64) - (first == truth)
+    by_class = [gain[truth == label] for label in np.unique(truth)]
+    return float(np.sqrt(sum(g.var() / len(g) for g in by_class)) / len(by_class))

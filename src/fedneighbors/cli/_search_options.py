@@ -1,0 +1,350 @@
+"""Options of searches: objects and their owners, queries, algorithm, privacy and links."""
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets._objects import Kind, Objects
+    from fedneighbors.methods.fedknn import FederatedNeighbors
+    from fedneighbors.partition._assignment import Parties
+    from fedneighbors.privacy._policy import Privacy
+    from fedneighbors.privacy.ledger._ledger import Ledger
+
+_ROW = re.compile(r"row:([0-9]{1,12})")
+_DATA = "Objects"
+_QUERY = "Queries"
+_PRIVACY = "Privacy"
+_LINKS = "Machines"
+
+
+class MetricName(StrEnum):
+    """Distances, as the command line spells them."""
+
+    EUCLIDEAN = "euclidean"
+    MANHATTAN = "manhattan"
+    COSINE = "cosine"
+    HAVERSINE = "haversine"
+    EDIT = "edit"
+    JACCARD = "jaccard"
+    GRAPH_EDIT = "graph_edit"
+
+    @property
+    def kind(self) -> "Kind":
+        """What kind of object it compares."""
+        match self:
+            case MetricName.HAVERSINE:
+                return "places"
+            case MetricName.EDIT:
+                return "strings"
+            case MetricName.JACCARD:
+                return "sets"
+            case MetricName.GRAPH_EDIT:
+                return "graphs"
+        return "vectors"
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="CSV or Parquet with columns; text with a string a line (edit) or the words of a set "
+        "a line (jaccard); a t/v/e or .smi file (graph_edit); or the name of a data set.",
+        rich_help_panel=_DATA,
+    ),
+]
+MetricOption = Annotated[MetricName, typer.Option(help="The distance.", rich_help_panel=_DATA)]
+ColumnsOption = Annotated[
+    str,
+    typer.Option(
+        help="Columns of a table, with commas: those of a vector (all numeric ones if left out), "
+        "longitude and latitude, or the one of strings, words or SMILES.",
+        rich_help_panel=_DATA,
+    ),
+]
+NameColumnOption = Annotated[
+    str | None,
+    typer.Option(help="Column that says what to call each object.", rich_help_panel=_DATA),
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Take the first so many objects.", rich_help_panel=_DATA)
+]
+PartitionWord = Annotated[
+    str,
+    typer.Option(
+        help="How objects are dealt: uniform, zipf:S (the i-th party holds a share like i**-S), or "
+        "natural (by --party-column).",
+        rich_help_panel=_DATA,
+    ),
+]
+TieSeedOption = Annotated[
+    int, typer.Option(min=0, help="Seed of the deal, and public key of the order of ties.")
+]
+QueryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What to look for: a string, numbers with commas, the words of a set, SMILES, or "
+        "row:17 for the 17th object of the data; repeatable.",
+        rich_help_panel=_QUERY,
+    ),
+]
+QueriesOption = Annotated[
+    Path | None,
+    typer.Option(help="A file of queries in the form of the data.", rich_help_panel=_QUERY),
+]
+NeighborsOption = Annotated[
+    int, typer.Option("-k", "--n-neighbors", min=1, help="Neighbors of each query.")
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where objects come from, as the command line says it."""
+
+    data: str
+    metric: MetricName
+    columns: str
+    name_column: str | None
+    party_column: str | None
+    limit: int | None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns that were named."""
+        return tuple(name.strip() for name in self.columns.split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How objects are dealt to parties, as the command line says it."""
+
+    partition: str
+    n_parties: int
+    seed: int
+
+    def owners(self, objects: "Objects") -> "Parties":
+        """Return the party of each object.
+
+        Raises
+        ------
+        typer.BadParameter
+            If the partition is none of those that are known.
+        PartitionError
+            If there are more parties than objects.
+        """
+        from fedneighbors import partition
+
+        if objects.owners is not None:
+            return partition.natural(objects.owners)
+        if self.partition == "natural":
+            raise typer.BadParameter("--partition natural needs --party-column, which names owners")
+        word, _, factor = self.partition.partition(":")
+        if self.partition != "uniform" and not (word == "zipf" and factor):
+            raise typer.BadParameter(
+                f"expected --partition uniform, zipf:S or natural, got {self.partition!r}"
+            )
+        return partition.quantity_skew(
+            len(objects), self.n_parties, factor=_skew(factor), seed=self.seed
+        )
+
+
+def _skew(text: str) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        raise typer.BadParameter(f"expected a number behind zipf:, got {text!r}") from None
+
+
+def read_federation(source: Source, deal: Deal) -> "tuple[Objects, Parties]":
+    """Return the objects of a command line and the party of each.
+
+    Raises
+    ------
+    DataError, PartitionError
+        If the data cannot be read or dealt so.
+    """
+    from fedneighbors.datasets._objects import read_objects
+
+    objects = read_objects(
+        source.data,
+        source.metric.kind,
+        columns=source.column_names,
+        owner=source.party_column,
+        label=source.name_column,
+    )
+    kept = objects if source.limit is None else objects.first(source.limit)
+    return kept, deal.owners(kept)
+
+
+def read_queries(
+    texts: list[str] | None, file: Path | None, *, source: Source, objects: "Objects"
+) -> tuple[list[Any], list[str]]:
+    """Return the queries of a command line, and what each is called.
+
+    Raises
+    ------
+    typer.BadParameter
+        If there is none, or a row is named that the data do not have.
+    DataError
+        If one cannot be read.
+    """
+    from fedneighbors.datasets._objects import read_objects
+
+    if not texts and file is None:
+        raise typer.BadParameter("give a --query, or a file of them with --queries")
+    found = [_query(text, source=source, objects=objects) for text in texts or ()]
+    if file is not None:
+        asked = read_objects(
+            file, source.metric.kind, columns=source.column_names, label=source.name_column
+        )
+        found += zip(asked.items, asked.labels, strict=True)
+    return [query for query, _ in found], [label for _, label in found]
+
+
+def _query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
+    from fedneighbors.datasets._objects import parse_object
+
+    row = _ROW.fullmatch(text)
+    if row is None:
+        n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
+        return parse_object(text, source.metric.kind, n_columns=n_columns), text
+    place = int(row[1])
+    if not 1 <= place <= len(objects):
+        raise typer.BadParameter(f"expected a row from 1 to {len(objects)}, got {text}")
+    return objects.items[place - 1], objects.labels[place - 1]
+
+
+class AlgorithmName(StrEnum):
+    """Algorithms, as the command line spells them."""
+
+    AUTO = "auto"
+    DANN = "dann"
+    BASELINE = "baseline"
+    DANN_STAR = "dann*"
+    HUFU = "hufu"
+    HUFU_PLUS = "hufu+"
+
+
+class Guarantee(StrEnum):
+    """What private answers promise."""
+
+    EXACT = "exact"
+    CERTIFIED = "certified"
+
+
+class Workers(StrEnum):
+    """Where parties answer."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
+
+
+AlgorithmOption = Annotated[
+    AlgorithmName,
+    typer.Option(
+        help="How parties are asked; the answers are the same. auto takes what is expected to be "
+        "the fastest, see fedneighbors explain."
+    ),
+]
+QueryEpsilonOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What one query may tell each party about the objects of the others, as 1 or 1/2.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+QueryDeltaOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Probability that this may fail, as 1e-6; for --guarantee exact.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+GuaranteeOption = Annotated[
+    Guarantee,
+    typer.Option(
+        help="Under --epsilon: answers that are always exact, or that say whether they are.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+LedgerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The broker's ledger, with a budget for each party, that pays for the queries; "
+        "without it they are paid from one that ends with the run.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+DelayOption = Annotated[
+    float,
+    typer.Option(min=0, help="Round trip to each party in ms, by waiting.", rich_help_panel=_LINKS),
+]
+WorkersOption = Annotated[
+    Workers, typer.Option(help="Where parties answer.", rich_help_panel=_LINKS)
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A search, as the command line says it."""
+
+    metric: str
+    algorithm: AlgorithmName
+    epsilon: str | None
+    delta: str | None
+    guarantee: Guarantee
+    delay_ms: float
+    workers: Workers
+    seed: int
+
+    def search(self) -> "FederatedNeighbors":
+        """Return the search, to be fitted.
+
+        Raises
+        ------
+        typer.BadParameter
+            If privacy is asked for in terms that make no sense.
+        """
+        from fedneighbors.federation._inprocess import Link
+        from fedneighbors.methods.fedknn import FederatedNeighbors
+
+        return FederatedNeighbors(
+            metric=self.metric,
+            algorithm=self.algorithm.value,
+            privacy=self._privacy(),
+            guarantee=self.guarantee.value,
+            random_state=self.seed,
+            workers=self.workers.value,
+            link=Link(self.delay_ms / 1e3) if self.delay_ms else None,
+        )
+
+    def _privacy(self) -> "Privacy | None":
+        from fedneighbors.privacy._policy import Privacy
+
+        if self.epsilon is None:
+            if self.delta or self.guarantee is Guarantee.CERTIFIED:
+                raise typer.BadParameter("--delta and --guarantee need --epsilon, the budget")
+            return None
+        try:
+            return Privacy(epsilon=self.epsilon, delta=self.delta or 0)
+        except (ValueError, TypeError) as error:
+            raise typer.BadParameter(str(error)) from error
+
+
+def opened(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
+    """Return the ledger of a file, open while the block runs; None where none is named.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such ledger, or it cannot be opened.
+    """
+    if ledger is None:
+        return nullcontext()
+    from fedneighbors.privacy.ledger._ledger import Ledger
+
+    return Ledger(ledger, must_exist=True)

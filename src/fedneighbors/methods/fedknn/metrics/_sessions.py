@@ -1,0 +1,393 @@
+"""Interfaces of metrics, indexes and sessions, and the emission that most sessions share.
+
+A session answers one query. It emits objects in one total order (distance, then rank), a part at a
+time: the second round of a federated search continues the first. What it has emitted as certain it
+never emits again.
+
+A search that can name candidates and a *frontier* (no object outside the pool is nearer than that)
+derives from :class:`BrowsingSession` and gets resumable, exact emission.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+
+
+@dataclass(frozen=True)
+class Found:
+    """Objects in ascending order of (distance, rank).
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n,)
+        Where the objects stand in the index.
+    distances : float64 array of shape (n,)
+        Their distances to the query, in the unit of the metric.
+    exhausted : bool
+        Whether no further object is left, or none within the cutoff.
+    n_certified : int
+        How many from the front are exact. All of them, unless a deadline passed or the index is
+        approximate; the distances of the others are upper bounds of what they stand for.
+    """
+
+    positions: Integers
+    distances: Floats
+    exhausted: bool
+    n_certified: int
+
+
+class Session(Protocol):
+    """One query under way."""
+
+    exact: bool
+    """Whether emitted order and distances are exact; false for approximate indexes."""
+
+    n_verified: int
+    """Objects whose distance was computed so far (not bounded)."""
+
+    def bounds(self) -> Floats:
+        """Return a lower bound of the distance of each object, shape (n_objects,)."""
+        ...
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next ``k`` objects, those of a distance above ``cutoff`` left out.
+
+        Parameters
+        ----------
+        k : int
+            How many, 0 or more; fewer come if no more are left.
+        cutoff : float
+            Objects farther than this are not asked for.
+        deadline_s : float, optional
+            Seconds from now after which the best found so far is returned.
+        """
+        ...
+
+    def count(self, radius: float) -> int:
+        """Return how many objects of the index lie within a distance of ``radius``."""
+        ...
+
+
+class Index(Protocol):
+    """The objects of one party, ready for queries."""
+
+    n_objects: int
+
+    def open(self, query: Any) -> Session:
+        """Begin a search for the neighbours of a query.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the query is not an object of this metric.
+        """
+        ...
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """A distance on objects of one kind.
+
+    A class whose distances are multiples of a number names it in ``step``: searches by radius then
+    try no other ones.
+
+    A metric of a user's own needs ``distance`` alone, see
+    :class:`~fedneighbors.methods.fedknn.metrics._plain.PlainMetric`.
+    """
+
+    name: str
+
+    def distance(self, first: Any, second: Any) -> float:
+        """Return the distance of two objects."""
+        ...
+
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> Index:
+        """Return an index.
+
+        Parameters
+        ----------
+        objects : sequence
+            May be empty.
+        ranks : int64 array of shape (n_objects,)
+            Order of objects of equal distance, lower first, no two equal.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an object is not one of this metric; its position is named.
+        """
+        ...
+
+
+_SMALLEST_STRETCH = 256
+_SAMPLE = 1024
+_SAMPLE_SPARE = 8
+_MOST_SPARE = 4
+_ANY_RANK = np.iinfo(np.int64).max
+
+
+def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
+    """Return the ranks as int64, one for each object.
+
+    Raises
+    ------
+    ValueError
+        If there are not ``n_objects``, they are no integers, or two are equal.
+    """
+    array = np.asarray(ranks)
+    if array.shape != (n_objects,) or (n_objects and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"expected {n_objects} integer ranks, one for each object, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    if len(np.unique(array)) != n_objects:
+        raise ValueError("expected ranks of which no two are equal; rank equal distances apart")
+    return array.astype(np.int64)
+
+
+def check_step(k: int, cutoff: float) -> None:
+    """Refuse a negative number of objects, and a cutoff that is not a number."""
+    if k < 0 or math.isnan(cutoff):
+        raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
+
+
+def check_radius(radius: float) -> None:
+    """Refuse a radius that is not a number."""
+    if math.isnan(radius):
+        raise ValueError("expected a radius, got NaN")
+
+
+def end_of(deadline_s: float | None) -> float:
+    """Return the monotonic time of a deadline, infinite for none."""
+    return math.inf if deadline_s is None else time.monotonic() + deadline_s
+
+
+class Pool:
+    """Objects of known distance on their way out.
+
+    A front stretch is kept in ascending order of (distance, rank). All objects behind it are above
+    a limit of (distance, rank) and lie unsorted among those that were moved to the front, so that
+    the first few of many objects cost two looks at each. The stretch doubles when it runs out:
+    emitting all objects in small parts sorts each of them once.
+
+    Parameters
+    ----------
+    ranks : int64 array of shape (n_objects,)
+        Order of objects of equal distance, by position.
+    """
+
+    def __init__(self, ranks: Integers) -> None:
+        self._ranks = ranks
+        self._hold(np.empty(0, np.int64), np.empty(0))
+        self._stretch = _SMALLEST_STRETCH
+
+    def _hold(self, positions: Integers, distances: Floats) -> None:
+        """Begin anew with these objects, none in order yet."""
+        self._positions, self._distances = positions, distances
+        self._limit, self._rank_limit = -math.inf, _ANY_RANK
+        self._n_behind = len(positions)
+        self._front = np.empty(0, np.int64), np.empty(0)
+        self._first = 0  # what lies before it in the front was taken
+
+    def __len__(self) -> int:
+        return len(self._front[0]) - self._first + self._n_behind
+
+    def add(self, positions: Integers, distances: Floats) -> None:
+        """Put in objects that were never in it."""
+        if len(self) == 0:
+            self._hold(positions, distances)
+            return
+        behind = self._behind()
+        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
+        self._hold(
+            np.concatenate([ahead, self._positions[behind], positions]),
+            np.concatenate([nearer, self._distances[behind], distances]),
+        )
+
+    def front(self, k: int) -> Floats:
+        """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
+        self._sort(k)
+        return self._front[1][self._first : self._first + k]
+
+    def peek(self, k: int) -> tuple[Integers, Floats]:
+        """Return positions and distances of the first ``k`` without taking them out."""
+        distances = self.front(k)
+        return self._front[0][self._first : self._first + k], distances
+
+    def take(self, k: int) -> tuple[Integers, Floats]:
+        """Take out the first ``k``."""
+        positions, distances = self.peek(k)
+        self._first += len(positions)
+        return positions, distances
+
+    def n_within(self, radius: float) -> int:
+        """Return how many objects in the pool lie within a distance."""
+        ahead = int(self._front[1][self._first :].searchsorted(radius, side="right"))
+        return ahead + int(np.count_nonzero(self._distances[self._behind()] <= radius))
+
+    def _behind(self) -> npt.NDArray[np.bool_] | slice:
+        if self._limit == -math.inf:
+            return slice(None)
+        beyond = self._distances > self._limit
+        if self._rank_limit != _ANY_RANK:
+            tied = self._distances == self._limit
+            beyond |= tied & (self._ranks[self._positions] > self._rank_limit)
+        return beyond
+
+    def _sort(self, k: int) -> None:
+        """Extend the front to ``k`` objects at least, if there are so many."""
+        wanted = min(k, len(self)) - (len(self._front[0]) - self._first)
+        if wanted <= 0:
+            return
+        self._stretch = max(wanted, self._stretch)
+        behind, limit, rank_limit = self._behind(), math.inf, _ANY_RANK
+        positions, distances = self._positions[behind], self._distances[behind]
+        if self._stretch < len(distances):
+            limit = _value_above(distances, self._stretch)
+            near = np.flatnonzero(distances <= limit)
+            positions, distances = positions[near], distances[near]
+            if len(near) > _MOST_SPARE * self._stretch:  # most are tied: by rank, then
+                within, rank_limit = self._lowest(positions, distances < limit)
+                positions, distances = positions[within], distances[within]
+        order = np.lexsort((self._ranks[positions], distances))
+        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
+        self._front = (
+            np.concatenate([ahead, positions[order]]),
+            np.concatenate([nearer, distances[order]]),
+        )
+        self._first = 0
+        self._limit, self._rank_limit = limit, rank_limit
+        self._n_behind -= len(positions)
+        self._stretch *= 2
+
+    def _lowest(
+        self, positions: Integers, certain: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """Return which objects make up a stretch, with so many of the lowest rank as it lacks."""
+        ranks = self._ranks[positions]
+        lacking = self._stretch - int(np.count_nonzero(certain))
+        limit = int(np.partition(ranks[~certain], lacking - 1)[lacking - 1])
+        return certain | (ranks <= limit), limit
+
+
+def _value_above(values: Floats, n: int) -> float:
+    """Return a value that ``n`` of more values do not exceed, and few others.
+
+    A sample tells where it is about: 20,000 values take 0.03 ms, their partition 0.19 ms.
+    """
+    step = len(values) // _SAMPLE
+    place = n // max(step, 1) * 5 // 4 + _SAMPLE_SPARE
+    if step > 1 and place < _SAMPLE:
+        guess = float(np.partition(values[::step], place)[place])
+        if n <= np.count_nonzero(values <= guess) <= _MOST_SPARE * n:
+            return guess
+    return float(np.partition(values, n - 1)[n - 1])
+
+
+class BrowsingSession(ABC):
+    """A query under way that widens its view until the next objects are certain.
+
+    Parameters
+    ----------
+    ranks : int64 array of shape (n_objects,)
+        Order of objects of equal distance.
+    """
+
+    exact = True
+
+    def __init__(self, ranks: Integers) -> None:
+        self.n_verified = 0
+        self._n_objects = len(ranks)
+        self._pool = Pool(ranks)
+        self._given: list[Floats] = []
+        self._n_given = 0
+        # No object outside the pool that was not emitted is nearer than the frontier.
+        self._frontier = 0.0 if len(ranks) else math.inf
+
+    @abstractmethod
+    def bounds(self) -> Floats:
+        """Return a lower bound of the distance of each object."""
+
+    @abstractmethod
+    def count(self, radius: float) -> int:
+        """Return how many objects lie within a distance of ``radius``."""
+
+    @abstractmethod
+    def _widen(self, k: int, cutoff: float) -> None:
+        """Verify more objects and raise the frontier, with a view to ``k`` objects to emit."""
+
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+        """Emit the next ``k`` objects; those that a deadline left uncertain may come again.
+
+        A deadline is looked at between two widenings, and each call makes one at least.
+
+        Raises
+        ------
+        ValueError
+            If ``k`` is negative or ``cutoff`` is not a number.
+        """
+        check_step(k, cutoff)
+        end = end_of(deadline_s)
+        late = False
+        while not late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff):
+            self._widen(k, cutoff)
+            late = time.monotonic() > end
+        late = late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff)
+        positions, distances = self._pool.take(self._n_certain(k, cutoff))
+        self._given.append(distances)
+        self._n_given += len(positions)
+        if late:
+            return self._provisional(positions, distances, k, cutoff)
+        return Found(
+            positions=positions,
+            distances=distances,
+            exhausted=len(positions) < k or self._is_exhausted(cutoff),
+            n_certified=len(positions),
+        )
+
+    def _n_certain(self, k: int, cutoff: float) -> int:
+        """Return how many of the next ``k`` are certain: before the frontier, within the cutoff."""
+        front = self._pool.front(k)
+        within = int(front.searchsorted(cutoff, side="right"))
+        if self.n_verified == self._n_objects:
+            return within
+        # An object outside may lie at the frontier itself and have a lower rank.
+        return min(within, int(front.searchsorted(self._frontier, side="left")))
+
+    def _may_hold_more(self, cutoff: float) -> bool:
+        """Return whether an object outside the pool could lie within the cutoff."""
+        return self.n_verified < self._n_objects and self._frontier <= cutoff
+
+    def _is_exhausted(self, cutoff: float) -> bool:
+        front = self._pool.front(1)
+        pool_is_spent = len(front) == 0 or bool(front[0] > cutoff)
+        return pool_is_spent and not self._may_hold_more(cutoff)
+
+    def _provisional(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
+        """Return certain objects, then the nearest of the pool, which stay in it."""
+        more, farther = self._pool.peek(k - len(positions))
+        more = more[farther <= cutoff]
+        return Found(
+            positions=np.concatenate([positions, more]),
+            distances=np.concatenate([distances, farther[: len(more)]]),
+            exhausted=False,
+            n_certified=len(positions),
+        )
+
+    def _verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
+        """Take in objects whose distance was computed, and the frontier that follows."""
+        self.n_verified += len(positions)
+        self._pool.add(positions, distances)
+        self._frontier = math.inf if self.n_verified == self._n_objects else frontier
+
+    def _n_verified_within(self, radius: float) -> int:
+        given = sum(int(part.searchsorted(radius, side="right")) for part in self._given)
+        return given + self._pool.n_within(radius)

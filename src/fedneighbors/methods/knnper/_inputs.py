@@ -1,0 +1,187 @@
+"""What is seen of rows: as a network takes them, its embeddings, and what stands beside these."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedneighbors._typing import Floats
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES, Kind
+from fedneighbors.methods.knnper.personal._discriminants import Discriminants
+from fedneighbors.neural._network import Device, Layout, Network
+from fedneighbors.tabular._threads import one_blas_thread
+
+
+def with_rows(
+    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
+) -> tuple[Floats, MemorySettings]:
+    """Return keys with rows and their discriminants beside them, and settings that say so.
+
+    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
+    stay away.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        Embeddings.
+    x : Tensor of shape (n_rows, ...)
+        Rows as the network takes them.
+    settings : MemorySettings
+        Of the memory.
+    seen : Discriminants or None
+        Of rows.
+    """
+    if not (settings.looks_at_rows and x.is_floating_point()):
+        return keys, settings
+    rows = flat_rows(x)
+    if seen is None:
+        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
+    with one_blas_thread():  # products of several round otherwise
+        last = seen.of(rows)
+    n_last = last.shape[1]
+    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
+    return np.hstack([keys, rows, last]), beside
+
+
+def flat_rows(x: Tensor) -> Floats:
+    """Return rows as a float64 table, whatever their shape."""
+    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
+
+
+def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:
+    """Return rows as a network takes them.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, ...)
+        Numbers, or whole numbers that stand for tokens.
+    center, scale : float64 array of shape (n_features,)
+        Of the columns; empty if they are left as they are.
+    layout : Layout
+        Of the network, whose type numbers get.
+
+    Raises
+    ------
+    DataError
+        If the network reads tokens and rows hold what is none.
+    """
+    if len(center):
+        x = (x - center) / scale
+    if layout.n_tokens is not None:
+        x = tokens(x, layout.n_tokens)
+    if layout.reads_tokens and x.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
+    return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
+
+
+def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+    """Return rows of tokens as int64.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_tokens_of_a_row)
+        Whole numbers.
+    n_tokens : int
+        Of the alphabet.
+
+    Raises
+    ------
+    DataError
+        If a token is none of the alphabet.
+    """
+    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
+        raise DataError(
+            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
+            "the alphabet that the network was made for"
+        )
+    return np.asarray(x, np.int64)
+
+
+def shared_log_shares(
+    network: Network,
+    layout: Layout,
+    weights: npt.NDArray[Any],
+    x: Tensor,
+    *,
+    kind: Kind = CLASSES,
+    device: Device = "cpu",
+) -> tuple[Floats, Floats]:
+    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
+
+    Where numbers are predicted, in place of logarithms what the model says of them.
+    """
+    embeddings, scores = network.seen(layout.state(weights), x, device=device)
+    return embeddings.double().numpy(), kind.said(scores).double().numpy()
+
+
+def refuse_unsuited(
+    network: Network, layout: Layout, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
+) -> None:
+    """Return if a network takes rows of a shape and gives finite embeddings, and scores as many.
+
+    Parameters
+    ----------
+    network : Network
+        What is to be trained.
+    layout : Layout
+        Of its weights.
+    shape : tuple of int
+        Of a row.
+    n_outputs : int
+        Scores of a row.
+    kind : {"f", "i"}
+        Whether rows are numbers, or whole numbers that may stand for tokens.
+
+    Raises
+    ------
+    ValueError
+        If it cannot take them, does not pass the layer of the embedding, or gives another number of
+        scores.
+    DataError
+        If embeddings or scores are not finite.
+    """
+    zeros: npt.NDArray[np.generic] = np.zeros((2, *shape), np.int64 if kind in "iu" else np.float64)
+    none = np.empty(0)
+    try:
+        keys, scores = network.seen(
+            layout.state(layout.initial), as_tensor(zeros, none, none, layout)
+        )
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the model cannot take rows of shape {shape} with the embedding from its layer "
+            f"{network.embedding!r}: {str(error).splitlines()[0]}"
+        ) from error
+    if tuple(scores.shape) != (2, n_outputs):
+        raise ValueError(
+            f"expected a model that gives {n_outputs} scores for each row, got an output of shape "
+            f"{tuple(scores.shape)} for 2 rows"
+        )
+    if not (torch.isfinite(keys).all() and torch.isfinite(scores).all()):
+        raise DataError(
+            f"the model gives embeddings or scores that are not finite for rows of zeros; mend its "
+            f"layers up to {network.embedding!r}"
+        )
+
+
+def probe(
+    network: Network, layout: Layout, shape: tuple[int, ...], *, kind: str = "f"
+) -> npt.NDArray[np.float64]:
+    """Return embeddings and scores, under the first weights, of two rows that are always the same.
+
+    Parameters
+    ----------
+    network, layout, shape, kind
+        As :func:`refuse_unsuited` takes them.
+    """
+    size = 2 * math.prod(shape)
+    numbers = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
+    none = np.empty(0)
+    rows = as_tensor(numbers.reshape(2, *shape), none, none, layout)
+    found = network.seen(layout.state(layout.initial), rows)
+    return np.concatenate([part.numpy().ravel() for part in found]).astype(np.float64)

@@ -1,1 +1,0 @@
-"""What a federation learns of its rows, classes or numbers; needs the extra ``torch``."""

@@ -1,0 +1,170 @@
+"""Budgets of size and distance: how much there is to read, and how far one call reaches."""
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
+
+MAX_CODE_LINES = 34_000
+MAX_KNNPER_LINES = 6_600  # with the training of networks
+MAX_FILES = 345
+MAX_FILE_LINES = 500
+MAX_SMALL_SINGLE_USE = 31
+MAX_OWN_LEVELS = 7
+MAX_DUPLICATES = 9  # passages of six lines or more
+WALKS = {"flynn": 25, "fedknn": 24, "fedpnn": 28, "knnper": 44}
+
+WALK = """
+import sys, threading
+from pathlib import Path
+import numpy as np
+import fedneighbors
+from fedneighbors import (
+    FederatedNeighbors, FedPNNClassifier, FlyNNClassifier, KNNPerClassifier,
+)
+
+folder = str(Path(fedneighbors.__file__).parent)
+X = np.random.default_rng(0).normal(size=(60, 4))
+y, owner = (X[:, 0] > 0).astype(int), np.arange(60) % 3
+search = FederatedNeighbors(algorithm="dann").fit(X, parties=owner)
+call = {
+    "flynn": lambda: FlyNNClassifier().fit(X, y, parties=owner),
+    "fedknn": lambda: search.kneighbors(X[:1], n_neighbors=5),
+    "fedpnn": lambda: FedPNNClassifier().fit(X, y, parties=owner),
+    "knnper": lambda: KNNPerClassifier(n_rounds=2).fit(X, y, parties=owner),
+}[sys.argv[1]]
+call()  # compiles and imports
+seen = set()
+
+def trace(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(folder) and code.co_name != "<module>":
+        seen.add(code.co_filename)
+
+threading.setprofile(trace)
+sys.setprofile(trace)
+call()
+sys.setprofile(None)
+print(*sorted(seen), sep="\\n")
+"""
+
+
+def code_lines(path):
+    """Number of lines without blanks, comments and docstrings."""
+    text = path.read_text()
+    strings = set()
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                strings |= set(range(statement.lineno, statement.end_lineno + 1))
+    layout = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return len(lines - strings)
+
+
+def test_lines_of_code_count_neither_docstring_nor_comment(tmp_path):
+    path = tmp_path / "sample.py"
+    path.write_text(
+        '"""One.\n\nTwo.\n"""\n\nx = 1  # three\n# four\n\n\ndef f():\n    """Five."""\n'
+    )
+
+    assert code_lines(path) == 2
+
+
+def test_the_package_stays_within_its_size():
+    assert sum(map(code_lines, sources())) <= MAX_CODE_LINES
+    assert len(sources()) <= MAX_FILES
+
+
+def test_knnper_with_the_networks_stays_within_its_size():
+    folders = (SOURCE / "methods" / "knnper", SOURCE / "neural")
+
+    assert (
+        sum(code_lines(p) for folder in folders for p in folder.rglob("*.py")) <= MAX_KNNPER_LINES
+    )
+
+
+@pytest.mark.parametrize("folder", ["src", "experiments", "benchmarks"])
+def test_no_file_is_too_long(folder):
+    lines = {p.name: len(p.read_text().splitlines()) for p in (ROOT / folder).rglob("*.py")}
+
+    assert {name: n for name, n in lines.items() if n > MAX_FILE_LINES} == {}
+
+
+def test_few_small_modules_have_a_single_importer():
+    paths = {module_name(path): path for path in sources()}
+    importers = {name: set() for name in paths}
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found = whole if whole in paths else node.module
+                    if found in paths:
+                        importers[found].add(name)
+    small = [
+        name
+        for name, users in importers.items()
+        if len(users - {name}) == 1
+        and len(paths[name].read_text().splitlines()) < 100
+        and paths[name].stem != "__init__"
+        and ".cli." not in name
+    ]
+
+    assert len(small) <= MAX_SMALL_SINGLE_USE, small
+
+
+def own_levels(kind):
+    """Number of classes of this package on the longest line of ancestors, itself included."""
+    if not kind.__module__.startswith("fedneighbors"):
+        return 0
+    return 1 + max(map(own_levels, kind.__bases__))
+
+
+def test_no_class_has_too_many_ancestors():
+    classes = {thing for m in modules() for thing in vars(m).values() if isinstance(thing, type)}
+    deep = {kind.__qualname__: own_levels(kind) for kind in classes}
+
+    assert {name: n for name, n in deep.items() if n > MAX_OWN_LEVELS} == {}
+
+
+def test_little_code_is_repeated():
+    symilar = Path(sys.executable).with_name("symilar")
+    options = ["-d", "6", "--ignore-imports", "--ignore-docstrings", "--ignore-signatures"]
+
+    done = subprocess.run(
+        [symilar, *options, "--ignore-comments", *sources()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.count("similar lines in") <= MAX_DUPLICATES, done.stdout
+
+
+@pytest.mark.parametrize("method", WALKS)
+def test_one_call_reaches_few_files(method):
+    done = subprocess.run(
+        [sys.executable, "-c", WALK, method], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    files = done.stdout.split()
+    assert "estimator.py" in {Path(file).name for file in files}
+    assert len(files) <= WALKS[method], files

@@ -1,0 +1,63 @@
+"""The built wheel, installed without constraints into an empty environment, works."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.test_readme import BLOCKS
+from tests.architecture.tree import ROOT
+
+pytestmark = pytest.mark.e2e
+
+
+def run(*command, cwd):
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PIP_CONSTRAINT")}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """An environment that holds the wheel and its dependencies, and nothing else."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = (sys.executable, "-m", "pip", "--quiet")
+    run(*pip, "wheel", "--no-deps", "-w", folder, ROOT, cwd=folder)
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
+    wheel = next(folder.glob("*.whl"))
+    run(folder / "env" / "bin" / "python", "-m", "pip", "--quiet", "install", wheel, cwd=folder)
+    return folder
+
+
+def test_the_command_line_shows_its_help(installed):
+    shown = run(installed / "env" / "bin" / "fedneighbors", "--help", cwd=installed)
+
+    assert "demo" in shown
+
+
+def test_the_demo_leaves_a_record(installed):
+    run(installed / "env" / "bin" / "fedneighbors", "demo", "--out", "demo", cwd=installed)
+
+    assert list((installed / "demo").glob("*.jsonl"))
+
+
+def test_the_first_example_of_the_readme_runs(installed):
+    run(installed / "env" / "bin" / "python", "-c", BLOCKS[0], cwd=installed)
+
+
+def test_the_wheel_holds_the_package_alone(installed):
+    script = "import importlib.util as u; print(u.find_spec('experiments'), u.find_spec('tests'))"
+
+    assert run(installed / "env" / "bin" / "python", "-c", script, cwd=installed).split() == [
+        "None",
+        "None",
+    ]

@@ -1,0 +1,122 @@
+"""Tables of all methods: whose rows are whose, what is chosen on what, how sure a difference is."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from experiments.catalog import find_study
+from experiments.knnper.comparison import OURS, PAPER, RIVALS, STARTED, contest
+from experiments.knnper.federations import CROWDS, Scope, crowd, roles
+from fedneighbors.methods.knnper import KNNPerClassifier
+
+SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
+SMALL = Scope("digits", 500, 8, 3, ())
+
+
+@cache
+def people():
+    return crowd("label skew", SMALL, 0)
+
+
+@cache
+def scored():
+    return contest(people(), SETTINGS)
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_every_row_of_a_crowd_is_for_training_or_for_a_test_of_one_client(name):
+    data = CROWDS[name][0]
+    few = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
+
+    found = crowd(name, few, 3)
+
+    rows = [found.rows(each, test=test) for each in found.names for test in (False, True)]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(found.y)))
+    assert set(found.unseen) < set(found.names)
+    assert not np.isin(found.owners[found.fitted], found.unseen).any()
+    assert not found.test[found.fitted].any()
+
+
+def test_two_classes_each_means_two():
+    found = crowd("two classes each", SMALL, 1)
+
+    assert all(len(set(found.y[found.owners == name].tolist())) == 2 for name in found.names)
+
+
+def test_groups_of_clients_mean_other_things_by_the_same_rows():
+    same, other = crowd("one meaning", SMALL, 1), crowd("permuted labels", SMALL, 1)
+
+    assert same.x.tolist() == other.x.tolist()
+    moved = {name: (same.y != other.y)[same.owners == name].any() for name in same.names}
+    assert sorted(moved.values()) == [False] * 2 + [True] * 6  # one group of four keeps its own
+
+
+def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
+    scores, _ = scored()
+
+    assert list(scores) == [*RIVALS, PAPER, OURS]
+    expected = {name: len(people().rows(name, test=True)) for name in people().names}
+    for found in scores.values():
+        assert {name: n for name, (_, n) in found.test.items()} == expected
+        assert all(0 <= right <= n for right, n in found.test.values())
+
+
+def test_nothing_is_chosen_on_test_rows():
+    rng = np.random.default_rng(0)
+    scrambled = people().y.copy()
+    scrambled[people().test] = rng.permutation(scrambled[people().test])
+
+    _, chosen = contest(replace(people(), y=scrambled), SETTINGS)
+
+    assert chosen == scored()[1]
+
+
+def test_the_paper_s_mixture_is_that_of_an_estimator_of_its_own():
+    scores, chosen = scored()
+    who, fitted = people(), people().fitted
+    settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
+    alone = KNNPerClassifier(combine="paper", **settings)
+    alone.fit(who.x[fitted], who.y[fitted], parties=who.owners[fitted])
+    for name in who.unseen:
+        rows = who.rows(name, test=False)
+        alone.add_client(name, who.x[rows], who.y[rows])
+
+    for name, (right, n) in scores[PAPER].test.items():
+        rows = who.rows(name, test=True)
+        guess = alone.predict(who.x[rows], parties=[name] * n)
+        assert int((guess == who.y[rows]).sum()) == right
+
+
+def test_the_tables_name_every_method():
+    record = find_study("knnper.claims").run(quick=True)
+
+    tables = {table.name: table for table in record.tables}
+    for who in ("seen", "unseen"):
+        rows = tables[who].rows
+        assert len(rows) == 13
+        ours = [row for row in rows if row[1] == OURS]
+        assert all(row[6:] == (0.0, 0.0, 0.0) for row in ours)
+        assert all(row[7] <= row[6] <= row[8] for row in rows)
+    assert len(tables["chosen"].rows) == 1 + len(RIVALS)
+    assert ("CIFAR-10", "Ditto", 0.8, 0.665) in tables["paper-seen"].rows
+    assert ("Shakespeare", "kNN-Per", 0.507, 0.642) in tables["paper-unseen"].rows
+
+
+def test_roles_speak_in_windows_that_do_not_overlap():
+    found = roles(5, 30, 2)
+
+    assert found.x.shape == (5 * 30, 24)
+    assert len(found.names) == 5
+    assert found.x.dtype == np.int64
+    assert {len(found.rows(name, test=True)) for name in found.names} == {8}
+    assert len({tuple(row) for row in found.x.tolist()}) > 145
+
+
+def test_next_characters_are_told_by_the_pool_and_what_it_must_not_fall_behind():
+    record = find_study("knnper.shakespeare").run(quick=True)
+
+    seen, unseen, _ = record.tables
+    assert [row[1] for row in seen.rows] == [*STARTED, "Ditto", "FedRep", PAPER, OURS]
+    assert [row[1] for row in unseen.rows] == [*STARTED, "Ditto", "FedRep", PAPER, OURS]

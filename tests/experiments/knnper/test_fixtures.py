@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from experiments.knnper.fixtures import EmbeddingBank
+from fedneighbors.errors import DataError
+
+
+def bank():
+    x = np.arange(12.0).reshape(6, 2)
+    return EmbeddingBank.collect(x, np.arange(6), ["b", "a", "b", "c", "a", "b"])
+
+
+def test_rows_of_a_client_lie_side_by_side_in_their_order():
+    keys, labels = bank().of("b")
+
+    assert labels.tolist() == [0, 2, 5]
+    assert keys.tolist() == [[0.0, 1.0], [4.0, 5.0], [10.0, 11.0]]
+    assert bank().sizes == {"a": 2, "b": 3, "c": 1}
+    assert bank().rows[bank().span("b")].tolist() == [0, 2, 5]
+
+
+def test_a_client_sees_the_bank_itself_and_cannot_change_it():
+    whole = bank()
+
+    keys, _ = whole.of("a")
+
+    assert np.shares_memory(keys, whole.embeddings)
+    with pytest.raises(ValueError, match="read-only"):
+        keys[0, 0] = 1.0
+
+
+def test_an_embedding_that_is_not_finite_is_refused_by_its_client():
+    x = np.zeros((3, 2))
+    x[1, 1] = np.nan
+
+    with pytest.raises(DataError, match=r"client 'b': 1 embeddings .* lower its learning rate"):
+        EmbeddingBank.collect(x, [0, 0, 0], ["a", "b", "c"])
+
+
+def test_a_client_that_is_not_there_is_named():
+    with pytest.raises(KeyError, match="no client 'z'"):
+        bank().of("z")
+
+
+def test_an_empty_bank_has_no_clients():
+    empty = EmbeddingBank.collect(np.empty((0, 3)), np.empty(0), [])
+
+    assert len(empty) == 0
+    assert list(empty) == []

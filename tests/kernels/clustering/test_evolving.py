@@ -1,0 +1,238 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.kernels.clustering import _evolving as evolving
+from fedneighbors.kernels.clustering._evolving import evolve, nearest
+from tests.naive.clustering import evolving as naive
+
+CASES = 10_000
+LARGE_CASES = 60  # enough rows for every way through the loops
+
+AHEAD = [None, 1, 3, 8, 256]
+
+
+def columns(rng, shape):
+    """Points that make ties, order and range matter."""
+    normal = rng.normal(size=shape)
+    kinds = [
+        lambda: rng.random(shape),
+        lambda: rng.integers(0, 3, shape) / 2,  # many equal distances and sums
+        lambda: rng.integers(0, 4, shape) / 10,  # as many, but for rounding
+        lambda: normal * 10.0 ** rng.integers(-12, 12, shape),
+        lambda: 1e9 + normal,
+        lambda: 1e16 + rng.integers(0, 3, shape) * 2.0,
+        lambda: normal * 1e170,  # squares overflow
+        lambda: normal * 1e-170,  # squares vanish
+        lambda: rng.choice([-1.7e308, 1.7e308, 0.0], shape),
+        lambda: rng.integers(-3, 4, shape) * 5e-324,
+        lambda: rng.choice([-0.0, 0.0, 1.0], shape),
+        lambda: normal * 1e-30 + rng.integers(0, 2, shape),
+        lambda: normal * 10.0 ** rng.integers(-40, 40, shape),  # narrow numbers vanish or nearly so
+        lambda: rng.random(shape[1]) + normal * 1e-7,  # below the grain of float32
+    ]
+    return kinds[rng.integers(len(kinds))]()
+
+
+def hostile(seed):
+    """Rows, and the terms on which they are clustered."""
+    rng = np.random.default_rng(seed)
+    x = columns(rng, (int(rng.choice([0, 1, 2, 3, 7, 15])), int(rng.integers(1, 8))))
+    if x.size and rng.random() < 0.3:
+        x[:, rng.integers(x.shape[1])] = x[0, 0]
+    if len(x) and rng.random() < 0.4:
+        x = x[rng.integers(len(x), size=len(x))]
+    spread = float(np.ptp(x[:, 0] / 2)) if x.size else 1.0
+    limit = float(rng.choice([0.1, 0.5, 1.0, 3.0])) * (spread if 0 < spread < 1e300 else 1.0)
+    terms = {
+        "limit": limit or 1.0,
+        "original": bool(rng.integers(2)),
+        "max_centers": int(rng.integers(1, 6)) if rng.random() < 0.2 else None,
+    }
+    return x, terms, AHEAD[rng.integers(len(AHEAD))]
+
+
+def bits(centers, radii, labels, n_outside):
+    """What came out, so that equal means equal bit for bit."""
+    return (
+        np.array(centers, np.float64).tobytes(),
+        np.array(radii, np.float64).tobytes(),
+        list(labels),
+        n_outside,
+    )
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.integers(0, 2**64 - 1))
+@pytest.mark.filterwarnings("error")
+def test_centers_equal_those_of_the_slow_twin(seed):
+    x, terms, ahead = hostile(seed)
+
+    found = evolve(x, x[:0], np.empty(0), ahead=ahead, **terms)
+
+    assert bits(*found) == bits(*naive.evolve(x.tolist(), [], [], **terms))
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 15))
+def test_rows_in_pieces_give_the_same_centers(seed, cut):
+    x, terms, ahead = hostile(seed)
+    whole = evolve(x, x[:0], np.empty(0), **terms)
+
+    first = evolve(x[:cut], x[:0], np.empty(0), ahead=ahead, **terms)
+    second = evolve(x[cut:], first.centers, first.radii, ahead=ahead, **terms)
+
+    labels = [*first.labels, *second.labels]
+    assert bits(second.centers, second.radii, labels, first.n_outside + second.n_outside) == bits(
+        *whole
+    )
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.integers(0, 2**64 - 1))
+def test_the_nearest_center_is_that_of_the_slow_twin(seed):
+    x, _, _ = hostile(seed)
+    if len(x) < 2:
+        return
+    centers = x[len(x) // 2 :]
+
+    labels, distances = nearest(x, centers)
+
+    expected = naive.nearest(x.tolist(), centers.tolist())
+    assert (labels.tolist(), distances.tolist()) == expected
+
+
+def crowd(rng, n_rows, n_columns, n_groups):
+    """Rows around a few places: centers change seldom after a while."""
+    places = rng.random((n_groups, n_columns))
+    return places[rng.integers(n_groups, size=n_rows)] + rng.normal(
+        scale=0.03, size=(n_rows, n_columns)
+    )
+
+
+@settings(max_examples=LARGE_CASES, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.sampled_from(AHEAD), st.integers(1, 3), st.booleans())
+def test_many_rows_by_several_threads_equal_the_slow_twin(seed, ahead, n_threads, original):
+    rng = np.random.default_rng(seed)
+    shape = int(rng.choice([300, 700])), int(rng.choice([2, 5, 9]))
+    x = crowd(rng, *shape, n_groups=int(rng.choice([3, 40])))
+    x[rng.integers(len(x), size=20)] = x[0]
+    terms = {"limit": 0.2, "original": original}
+
+    found = evolve(x, x[:0], np.empty(0), n_threads=n_threads, ahead=ahead, **terms)
+
+    assert bits(*found) == bits(*naive.evolve(x.tolist(), [], [], **terms))
+
+
+def test_threads_share_rows_and_tables_grow():
+    rng = np.random.default_rng(0)
+    x = crowd(rng, 12_000, 4, n_groups=400)
+    alone = evolve(x, x[:0], np.empty(0), limit=0.05)
+
+    shared = evolve(x, x[:0], np.empty(0), limit=0.05, n_threads=2, ahead=4_000)
+
+    assert len(alone.centers) > evolving._ROOM  # else no table grew
+    assert bits(*shared) == bits(*alone)
+    assert nearest(x, alone.centers, n_threads=2)[0].tolist() == (
+        nearest(x, alone.centers)[0].tolist()
+    )
+
+
+def test_arrays_that_may_not_be_written_to_are_taken_as_others():
+    x = crowd(np.random.default_rng(0), 50, 3, n_groups=3)
+    locked = x.copy()
+    locked.flags.writeable = False
+
+    found = evolve(locked, locked[:2], np.zeros(2), limit=0.2)
+
+    assert bits(*found) == bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
+
+
+def test_more_features_than_narrow_sums_can_bound_are_measured_all():
+    x = np.zeros((4, evolving._MAX_FEATURES + 1))
+    x[1:, 0] = 1.0, 5.0, 1.5
+    limit = 2.0 / math.sqrt(x.shape[1])
+
+    found = evolve(x, x[:0], np.empty(0), limit=limit)
+
+    assert found.labels.tolist() == [0, 0, 1, 0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.booleans())
+def test_radii_never_shrink_and_balls_nest(seed, original):
+    rng = np.random.default_rng(seed)
+    x = rng.random((40, int(rng.integers(1, 6))))
+    limit = float(rng.choice([0.2, 0.6]))
+    centers, radii = x[:0], np.empty(0)
+
+    for row in x:
+        before = centers, radii
+        centers, radii, labels, _ = evolve(
+            row[None], centers, radii, limit=limit, original=original
+        )
+
+        n, place = len(before[1]), labels[0]
+        assert (radii[:n] >= before[1]).all()
+        assert (radii <= limit / 2).all()
+        moved = np.sqrt(np.mean((centers[:n] - before[0]) ** 2, axis=1))
+        # rounding of a few numbers of size 1
+        assert (moved + before[1] <= radii[:n] + 1e-14).all()
+        assert np.sqrt(np.mean((row - centers[place]) ** 2)) <= radii[place] + 1e-14
+
+
+@pytest.mark.parametrize("n_columns", [1, 5, 29, 300])
+@pytest.mark.parametrize("scale", [1e-90, 1.0, 1e90])
+def test_the_bound_on_narrow_products_holds(n_columns, scale):
+    # the nearest must be found although many others lie at nearly the same distance
+    rng = np.random.default_rng(n_columns)
+    centers = rng.normal(size=(80, n_columns))
+    centers /= np.sqrt((centers**2).sum(axis=1, keepdims=True))
+    centers *= (1 + 1e-7 * rng.random((80, 1))) * scale
+    x = rng.normal(scale=1e-9, size=(40, n_columns)) * scale
+
+    labels, distances = nearest(x, centers)
+
+    assert (labels.tolist(), distances.tolist()) == naive.nearest(x.tolist(), centers.tolist())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["rows", "centers"])
+def test_what_is_not_finite_is_refused(bad, where):
+    x, centers = np.zeros((3, 2)), np.ones((2, 2))
+    (x if where == "rows" else centers)[1, 1] = bad
+
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        evolve(x, centers, np.zeros(2), limit=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"x": np.zeros(3)}, "expected rows of shape"),
+        ({"x": np.zeros((3, 0))}, "expected rows of shape"),
+        ({"centers": np.zeros((2, 3))}, "expected centers of 2 columns"),
+        ({"radii": np.zeros(1)}, "one radius for each"),
+        ({"radii": np.array([0.0, -1.0])}, "expected finite radii"),
+        ({"radii": np.array([0.0, np.nan])}, "expected finite radii"),
+        ({"limit": 0.0}, "expected a finite limit above 0"),
+        ({"limit": np.inf}, "expected a finite limit above 0"),
+        ({"max_centers": 0}, "expected max_centers of at least 1"),
+        ({"n_threads": 0}, "expected n_threads of at least 1"),
+        ({"ahead": 0}, "expected ahead of at least 1"),
+    ],
+)
+def test_senseless_arguments_are_refused(changes, words):
+    arguments = {"x": np.zeros((3, 2)), "centers": np.zeros((2, 2)), "radii": np.zeros(2)}
+    arguments |= {"limit": 1.0, **changes}
+
+    with pytest.raises(ValueError, match=words):
+        evolve(**arguments)
+
+
+def test_nothing_is_near_to_no_centers():
+    with pytest.raises(ValueError, match="expected at least one center"):
+        nearest(np.zeros((1, 2)), np.zeros((0, 2)))

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS, log_sums
+from tests.naive.clustering import kerneldensity as naive
+
+CASES = 1_500  # for each kernel
+
+
+def hostile(seed):
+    """Rows, centers by class, a smoothing, and which center each row does without."""
+    rng = np.random.default_rng(seed)
+    n_columns, n_classes = int(rng.integers(1, 10)), int(rng.integers(1, 5))
+    sizes = rng.integers(0, 6, n_classes)  # a class may have no center
+    scale = 10.0 ** rng.integers(-8, 9) if rng.random() < 0.5 else 1.0
+    centers = rng.normal(size=(int(sizes.sum()), n_columns)) * scale
+    x = rng.normal(size=(int(rng.integers(0, 7)), n_columns)) * scale
+    if len(x) and len(centers):
+        x[0] = centers[0]
+    sigma = float(10.0 ** rng.integers(-6, 7))
+    without = rng.integers(-1, len(centers), len(x)) if rng.random() < 0.5 else None
+    return x, centers, np.append(0, sizes.cumsum()), sigma, without
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_log_sums_equal_those_of_the_slow_twin(activation):
+    @settings(max_examples=CASES, deadline=None)
+    @given(st.integers(0, 2**64 - 1))
+    def check(seed):
+        x, centers, starts, sigma, without = hostile(seed)
+        terms = {"sigma": sigma, "activation": activation, "without": without}
+
+        found = log_sums(x, centers, starts, **terms)
+
+        expected = naive.log_sums(x.tolist(), centers.tolist(), starts.tolist(), **terms)
+        assert found.shape == (len(x), len(starts) - 1)
+        # a log is as exact as its exponent, or as a sum of kernels whose error is a few ulp
+        np.testing.assert_allclose(
+            found, np.array(expected).reshape(found.shape), rtol=1e-14, atol=1e-14
+        )
+
+    check()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("n_columns", [1, 500])
+def test_the_narrowest_kernels_of_many_features_stay_finite(activation, n_columns):
+    rng = np.random.default_rng(0)
+    x, centers = rng.random((20, n_columns)), rng.random((9, n_columns))
+
+    found = log_sums(x, centers, np.array([0, 4, 9]), sigma=1e-3, activation=activation)
+
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_class_without_centers_has_no_density(activation):
+    x = np.zeros((2, 3))
+
+    found = log_sums(x, x[:1], np.array([0, 0, 1, 1]), sigma=1.0, activation=activation)
+
+    assert np.isneginf(found).tolist() == [[True, False, True]] * 2
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_center_too_far_for_a_float_has_no_density(activation):
+    x, centers = np.full((1, 2), 1e200), np.zeros((1, 2))
+
+    found = log_sums(x, centers, np.array([0, 1]), sigma=1.0, activation=activation)
+
+    assert found.tolist() == [[-np.inf]]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_threads_do_not_change_a_bit(activation):
+    rng = np.random.default_rng(1)
+    x, centers = rng.random((1_500, 5)), rng.random((40, 5))
+    starts = np.array([0, 13, 40])
+
+    alone = log_sums(x, centers, starts, sigma=0.1, activation=activation)
+
+    shared = log_sums(x, centers, starts, sigma=0.1, activation=activation, n_threads=3)
+    assert alone.tobytes() == shared.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"x": np.zeros((3, 1))}, "the same columns"),
+        ({"x": np.zeros(2)}, "the same columns"),
+        ({"starts": np.array([0, 1])}, "expected starts from 0 to 2"),
+        ({"starts": np.array([0])}, "expected starts from 0 to 2"),
+        ({"starts": np.array([0, 2, 1, 2])}, "expected starts that ascend"),
+        ({"sigma": 0.0}, "expected sigma from"),
+        ({"sigma": np.nan}, "expected sigma from"),
+        ({"activation": "box"}, "expected activation as one of"),
+        ({"without": np.array([0, 1])}, "expected to leave out one center"),
+        ({"without": np.array([0, 1, 2])}, "expected to leave out one center"),
+        ({"n_threads": 0}, "expected n_threads of at least 1"),
+    ],
+)
+def test_senseless_arguments_are_refused(changes, words):
+    arguments = {"x": np.zeros((3, 2)), "centers": np.zeros((2, 2)), "starts": np.array([0, 2])}
+    arguments |= {"sigma": 1.0, **changes}
+
+    with pytest.raises(ValueError, match=words):
+        log_sums(**arguments)

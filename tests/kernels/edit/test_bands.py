@@ -1,0 +1,159 @@
+""""""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.kernels.edit._bands import (
+    LIMIT,
+    PIECE,
+    WITHIN,
+    Strings,
+    admit,
+    begin,
+    bound_bands,
+    count_pieces,
+    verify_bands,
+)
+from tests.naive.edit import bands as naive
+
+UNKNOWN = np.iinfo(np.int32).max
+LENGTHS = st.one_of(st.integers(0, 12), st.sampled_from([63, 64, 65, 127, 128, 130]))
+
+
+@st.composite
+def searches(draw):
+    """A query and strings: some of random letters, some a few edits away, some shifted."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n_letters = draw(st.sampled_from([1, 2, 4, 40]))
+    query = rng.integers(1, n_letters + 1, draw(LENGTHS)).tolist()
+    strings = []
+    for kind in draw(st.lists(st.sampled_from(["random", "edited", "shifted"]), max_size=5)):
+        if kind == "random":
+            strings.append(rng.integers(1, n_letters + 1, draw(LENGTHS)).tolist())
+        elif kind == "shifted":
+            cut = draw(st.integers(0, 70))
+            strings.append(query[cut:] + query[:cut])
+        else:
+            strings.append(edited(query, draw(st.integers(0, 20)), n_letters, rng))
+    return query, strings
+
+
+def edited(query, n_edits, n_letters, rng):
+    string = list(query)
+    for _ in range(n_edits):
+        place = int(rng.integers(0, len(string) + 1))
+        letters = rng.integers(1, n_letters + 1, rng.integers(0, 3)).tolist()
+        string[place : place + 1] = letters
+    return string
+
+
+def strings_of(lists):
+    codes = np.array([code for letters in lists for code in letters], np.int32)
+    return Strings(codes, np.cumsum([0, *map(len, lists)]))
+
+
+def bounds_of(query, strings):
+    counts = count_pieces(strings_of([query]))[0]
+    lengths = np.array([len(string) for string in strings], np.int64)
+    return bound_bands(count_pieces(strings_of(strings)), lengths, counts, len(query))
+
+
+def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62):
+    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    letter_of = np.full(100, -1, np.int32)
+    letter_of[letters] = np.arange(len(letters))
+    largest = max([len(query), *map(len, strings)])
+    tally = np.zeros(largest + 1, np.int64)
+    state = begin(tally, limit=min(limit, largest), wanted=wanted)
+    bounds = np.zeros(len(strings), np.int32) if bounds is None else bounds
+    distances = np.full(len(strings), UNKNOWN, np.int32)
+    done = verify_bands(
+        strings_of(strings), np.arange(len(strings)) if order is None else order,
+        letter_of=letter_of, spelled=spelled, bounds=bounds, distances=distances, tally=tally,
+        state=state, budget=budget,
+    )  # fmt: skip
+    return done, bounds, distances, state
+
+
+@settings(max_examples=150, deadline=None)
+@given(searches(), st.one_of(st.integers(0, 10), st.integers(0, 140)))
+def test_distances_within_the_limit_are_those_of_the_slow_twin(search, limit):
+    query, strings = search
+
+    _, bounds, distances, _ = verify(query, strings, limit=limit)
+
+    limit = min(limit, max([len(query), *map(len, strings)]))
+    for string, bound, distance in zip(strings, bounds, distances.tolist(), strict=True):
+        expected = naive.within(query, string, limit)
+        assert (bound, distance) == (
+            (limit + 1, UNKNOWN) if expected is None else (expected, expected)
+        )
+
+
+@settings(max_examples=150, deadline=None)
+@given(searches())
+def test_bounds_are_at_most_the_distance_and_at_most_those_without_buckets(search):
+    query, strings = search
+
+    bounds = bounds_of(query, strings).tolist()
+
+    for string, bound in zip(strings, bounds, strict=True):
+        assert abs(len(query) - len(string)) <= bound <= naive.distance(query, string)
+        assert bound <= naive.bound_without_buckets(query, string, PIECE)
+
+
+def test_counts_stop_below_overflow():
+    repeated = [1] * 70_000
+
+    bounds = bounds_of(repeated[:10], [repeated, [1] * 66_000])
+
+    assert count_pieces(strings_of([repeated])).max() == 65535
+    assert bounds.tolist() == [69_990, 65_990]
+
+
+def test_strings_that_share_no_letter_are_known_from_their_bounds():
+    bounds = np.array([3, 4], np.int32)
+
+    done, _, distances, _ = verify([1, 1, 1], [[2, 2], [2, 2, 2, 2]], limit=9, bounds=bounds)
+
+    assert done == 2
+    assert distances.tolist() == [3, 4]
+
+
+def test_limit_falls_as_near_strings_are_found_and_ends_the_search():
+    query, bounds = [1, 2, 3, 4], np.array([0, 1, 2], np.int32)
+
+    done, _, distances, state = verify(
+        query, [[1, 2, 3, 4], [1, 2, 3], [1, 2]], limit=4, wanted=1, bounds=bounds
+    )
+
+    assert (done, state[LIMIT]) == (1, 0)
+    assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
+
+
+def test_search_that_spent_its_budget_can_be_taken_up_again():
+    done, _, distances, _ = verify([1, 2, 3], [[1, 2], [1]], limit=3, budget=1)
+
+    assert done == 1
+    assert distances.tolist() == [1, UNKNOWN]
+
+
+VALUES = st.lists(st.integers(0, 12), max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES, VALUES, st.integers(-1, 12), st.integers(1, 20))
+def test_the_limit_is_the_kth_smallest_value_at_every_moment(before, after, limit, wanted):
+    tally = np.bincount(np.array(before, np.int64), minlength=13)
+
+    state = begin(tally, limit=limit, wanted=wanted)
+
+    assert state[LIMIT] == naive.limit(before, limit, wanted)
+    seen = list(before)
+    for value in after:
+        admit(tally, state, value)
+        seen.append(value)
+        assert state[LIMIT] == naive.limit(seen, limit, wanted)
+        assert state[WITHIN] == sum(value <= state[LIMIT] for value in seen)
+    assert tally.tolist() == np.bincount(seen, minlength=13).tolist()

@@ -1,0 +1,112 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.kernels.edit._bands import LIMIT, begin
+from fedneighbors.kernels.edit._slices import cut_slices, scan_slices
+from tests.naive.edit import slices as naive
+
+UNKNOWN = np.iinfo(np.int32).max
+CODES = st.one_of(st.integers(1, 2), st.integers(1, 15), st.integers(1, 2**21 - 1))
+
+
+def strings_of(codes):
+    return st.lists(st.lists(codes, max_size=9), min_size=1, max_size=12)
+
+
+def slices_of(strings, n_bits, firsts=None):
+    codes = np.array([code for string in strings for code in string], np.int32)
+    offsets = np.cumsum([0, *map(len, strings)])
+    firsts = np.array([0, len(strings)] if firsts is None else firsts)
+    sliced = np.ones(len(firsts) - 1, bool)
+    return cut_slices(codes, offsets, firsts, sliced=sliced, n_bits=n_bits)
+
+
+def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, budget=2**62):
+    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    groups = np.arange(len(slices.rows)) if groups is None else groups
+    bounds = np.zeros(len(groups), np.int64) if bounds is None else bounds
+    distances = np.full(len(slices.lengths), UNKNOWN, np.int32)
+    largest = max(len(query), int(slices.lengths.max()))
+    tally = np.zeros(largest + 1, np.int64)
+    state = begin(tally, limit=largest if limit is None else limit, wanted=wanted)
+    done = scan_slices(
+        slices, groups, bounds, letters=letters, spelled=spelled, distances=distances,
+        tally=tally, state=state, budget=budget,
+    )  # fmt: skip
+    return done, distances, tally, state
+
+
+@settings(max_examples=200, deadline=None)
+@given(CODES.flatmap(lambda top: strings_of(st.integers(1, top))), st.data())
+def test_every_distance_is_that_of_the_slow_twin(strings, data):
+    letters = sorted({0, *(code for string in strings for code in string)})
+    query = data.draw(st.lists(st.sampled_from(letters), max_size=9))
+    slices = slices_of(strings, n_bits=max(letters).bit_length() or 1)
+
+    _, distances, tally, _ = scan(slices, query)
+
+    # A letter of the query that no string has is coded 0, which equals none of theirs.
+    expected = [naive.distance(query, string) for string in strings]
+    assert distances.tolist() == expected
+    assert tally.tolist() == np.bincount(expected, minlength=len(tally)).tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(strings_of(st.integers(1, 6)))
+def test_planes_hold_the_bits_that_the_slow_twin_sets(strings):
+    assert slices_of(strings, n_bits=3).planes.tolist() == naive.planes(strings, 3)
+
+
+def test_groups_of_512_strings_longer_than_a_block_of_rows_are_exact():
+    rng = np.random.default_rng(3)
+    base = rng.integers(1, 5, 150)
+    lengths = rng.integers(120, 150, 520)
+    strings = [np.where(rng.random(n) < 0.1, 1, base[:n]).tolist() for n in lengths]
+    slices = slices_of(strings, n_bits=3, firsts=[0, 512, 520])
+
+    _, distances, _, _ = scan(slices, base.tolist()[:131])
+
+    sample = [0, 1, 63, 64, 65, 300, 511, 512, 519]
+    expected = [naive.distance(base.tolist()[:131], strings[i]) for i in sample]
+    assert distances[sample].tolist() == expected
+
+
+def test_scan_stops_at_the_first_group_whose_bound_is_above_the_limit():
+    strings = [[1, 1], [1, 2], [1, 1, 1, 1], [2] * 6]
+    slices = slices_of(strings, n_bits=2, firsts=[0, 2, 3, 4])
+    bounds = np.array([0, 2, 4])
+
+    done, distances, _, state = scan(slices, [1, 1], bounds=bounds, wanted=2)
+
+    assert (done, state[LIMIT]) == (1, 1)
+    assert distances.tolist() == [0, 1, UNKNOWN, UNKNOWN]
+
+
+def test_group_at_the_limit_is_scanned_since_its_strings_may_come_first_among_equals():
+    slices = slices_of([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
+
+    done, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)
+
+    assert done == 2
+    assert distances.tolist() == [1, 1]
+
+
+def test_scan_that_spent_its_budget_can_be_taken_up_again():
+    strings = [[1] * n for n in (2, 3, 4)]
+    slices = slices_of(strings, n_bits=1, firsts=[0, 1, 2, 3])
+
+    done, distances, _, _ = scan(slices, [1, 1], budget=1)
+
+    assert done == 1
+    assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
+
+
+def test_strings_scanned_again_are_not_counted_again():
+    slices = slices_of([[1], [2]], n_bits=2)
+
+    done, _, tally, state = scan(slices, [1], groups=np.array([0, 0]))
+
+    assert done == 2
+    assert tally.tolist() == [1, 1]
+    assert state[LIMIT] == 1

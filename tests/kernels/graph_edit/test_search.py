@@ -1,0 +1,195 @@
+""""""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.kernels.graph_edit._search import find_twins, new_search, verify_many
+from tests.naive.graph_edit import search as naive
+from tests.naive.graph_edit.graphs import graphs, table_of
+
+UNKNOWN = 1 << 30
+FOREVER = 1 << 40
+
+
+def decide(table, query, n_graphs, tau, state, budget=None):
+    """Verify all graphs at one threshold, in as many calls as the budget takes."""
+    lower, upper, search = state
+    place, n_found = 0, 0
+    while place < n_graphs:
+        place, more = verify_many(
+            table, query, np.arange(n_graphs), tau=tau, lower=lower, upper=upper, search=search,
+            start=place, budget=budget,
+        )  # fmt: skip
+        n_found += more
+    return n_found
+
+
+def start(items, query, patience=150):
+    table, own = table_of(items), table_of([query])
+    lower, upper = np.zeros(len(items), np.int32), np.full(len(items), UNKNOWN, np.int32)
+    return table, own, (lower, upper, new_search(table, own, patience=patience))
+
+
+BUDGETS = st.sampled_from([None, 0, 3])
+PATIENCES = st.sampled_from([FOREVER, 20, 0])  # one search alone, both, the other alone
+
+
+@settings(max_examples=300)
+@given(st.lists(graphs(6), min_size=1, max_size=3), graphs(6), BUDGETS, PATIENCES)
+def test_distances_by_rising_thresholds_equal_those_of_the_slow_twin(
+    items, query, budget, patience
+):
+    table, own, state = start(items, query, patience)
+    distances = [naive.distance(item, query) for item in items]
+
+    for tau in range(max(distances) + 1):
+        n_found = decide(table, own, len(items), tau, state, budget)
+
+        lower, upper, _ = state
+        assert n_found == sum(distance <= tau for distance in distances)
+        for found, least, distance in zip(upper, lower, distances, strict=True):
+            assert found == distance if distance <= tau else tau < least <= distance
+
+
+@settings(max_examples=200)
+@given(graphs(7), graphs(7), st.integers(0, 30), PATIENCES)
+def test_one_threshold_divides_as_the_slow_twin_does(item, query, tau, patience):
+    table, own, state = start([item], query, patience)
+    distance = naive.distance(item, query)
+
+    decide(table, own, 1, tau, state)
+
+    lower, upper, _ = state
+    if distance <= tau:
+        assert distance <= upper[0] <= tau
+    else:
+        assert tau < lower[0] <= distance
+
+
+def molecule(rng, n_nodes):
+    """A random graph with chains, branches and rings, as molecules have them."""
+    edges = {(int(rng.integers(max(0, v - 3), v)), v): int(v % 3 == 0) for v in range(1, n_nodes)}
+    edges |= {(v - 5, v): int(rng.integers(2)) for v in range(5, n_nodes, 6)}
+    return rng.choice([0, 0, 0, 0, 1, 2], n_nodes).tolist(), edges
+
+
+def shuffled(rng, graph):
+    """The same graph, its nodes numbered anew."""
+    order = rng.permutation(len(graph[0])).tolist()
+    edges = {tuple(sorted((order[u], order[v]))): bond for (u, v), bond in graph[1].items()}
+    return [graph[0][order.index(v)] for v in range(len(order))], edges
+
+
+def searched(item, query, patience=150):
+    table, own, state = start([item], query, patience)
+    for tau in range(100):
+        if decide(table, own, 1, tau, state):
+            return tau, int(state[1][0])
+
+
+def test_distances_of_small_molecules_equal_those_of_the_slow_twin():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        first, second = molecule(rng, rng.integers(7, 9)), molecule(rng, rng.integers(7, 10))
+
+        alone, relieved = searched(first, second, FOREVER), searched(first, second, 0)
+
+        assert alone == relieved == (naive.pruned_distance(first, second),) * 2
+
+
+def test_both_searches_agree_on_molecules_from_both_sides_and_with_other_numbers():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        first, second = molecule(rng, rng.integers(8, 15)), molecule(rng, rng.integers(8, 15))
+
+        there = searched(shuffled(rng, first), shuffled(rng, second), FOREVER)
+        back = searched(shuffled(rng, second), shuffled(rng, first), 0)
+
+        assert there == back  # the searches are not symmetric, the distance is
+        assert there[0] == there[1]
+
+
+@pytest.mark.parametrize("patience", [FOREVER, 20, 0])
+def test_work_on_a_pair_goes_on_where_the_budget_ended_it(patience):
+    rng = np.random.default_rng(1)
+    first, second = molecule(rng, 14), molecule(rng, 15)
+    distance, _ = searched(first, second)
+    table, own, (lower, upper, search) = start([first], second, patience)
+    arguments = {"lower": lower, "upper": upper, "search": search, "tau": distance}
+    calls, place = 0, 0
+
+    while place < 1:
+        place, _ = verify_many(table, own, np.arange(1), budget=0, **arguments)
+        calls += 1
+
+    assert calls > (3 if patience == FOREVER else 1)
+    assert upper.tolist() == [distance]
+
+
+@pytest.mark.parametrize("patience", [FOREVER, 20, 0])
+def test_a_pair_left_half_done_does_not_disturb_the_next(patience):
+    rng = np.random.default_rng(2)
+    first, second = molecule(rng, 14), molecule(rng, 15)
+    distance, _ = searched(first, second)
+    table, own, (lower, upper, search) = start([first, second], second, patience)
+    arguments = {"tau": distance - 1, "lower": lower, "upper": upper, "search": search}
+
+    verify_many(table, own, np.array([0]), budget=0, **arguments)
+    place, n_found = verify_many(table, own, np.array([1]), **arguments)
+
+    assert (place, n_found) == (1, 1)
+    assert upper.tolist() == [UNKNOWN, 0]
+
+
+def test_search_stops_when_enough_were_found():
+    items = [([0], {}), ([1], {}), ([0], {}), ([0], {})]
+    table, own, (lower, upper, search) = start(items, ([0], {}))
+
+    place, n_found = verify_many(
+        table, own, np.arange(4), tau=0, lower=lower, upper=upper, search=search, n_wanted=2
+    )
+
+    assert (place, n_found) == (3, 2)
+    assert lower.tolist() == [0, 1, 0, 0]
+
+
+@settings(max_examples=100)
+@given(graphs(6), graphs(6))
+def test_both_slow_twins_agree(first, second):
+    assert naive.pruned_distance(first, second) == naive.distance(first, second)
+
+
+@settings(max_examples=100)
+@given(graphs(3), graphs(3))
+def test_matching_all_nodes_of_the_smaller_graph_is_no_loss(first, second):
+    assert naive.distance(first, second) == naive.distance_with_deletions(first, second)
+
+
+@pytest.mark.parametrize("n_nodes", [0, 1])
+def test_an_empty_side_costs_what_the_other_side_holds(n_nodes):
+    triangle = [0, 1, 1], {(0, 1): 0, (0, 2): 0, (1, 2): 1}
+    table, own, state = start([triangle], ([0] * n_nodes, {}))
+
+    decide(table, own, 1, 20, state)
+
+    assert state[1].tolist() == [6 - n_nodes]
+
+
+@settings(max_examples=2_000)
+@given(graphs(6), graphs(7))
+def test_twins_equal_those_of_the_slow_twin(first, second):
+    table = table_of([first, second])
+
+    found = find_twins(*table[:5])
+
+    assert found.tolist() == naive.twins(*first) + naive.twins(*second)
+
+
+def test_twins_with_and_without_an_edge_between_them_are_found():
+    benzene_like = [0, 0, 0, 0], {(0, 1): 1, (2, 3): 1, (0, 2): 0}
+
+    found = find_twins(*table_of([([5] * 3, {(0, 1): 0, (0, 2): 0, (1, 2): 0}), benzene_like])[:5])
+
+    assert found.tolist() == [-1, 0, 1, -1, -1, -1, -1]

@@ -1,0 +1,132 @@
+""""""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedneighbors.kernels.vectors import _distances as distances
+from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m
+from tests.naive.vectors import distances as naive
+
+HOSTILE = st.floats(-1e150, 1e150, allow_nan=False) | st.sampled_from(
+    [0.0, -0.0, 5e-324, 1e-170, 1e16, 1e16 + 2, 0.1, 0.3, -1.0, 2.0**500]
+)
+NAMES = ["square_sums", "absolute_sums"]
+
+
+@st.composite
+def tables(draw, dtype=np.float64, elements=HOSTILE):
+    n_columns = draw(st.integers(1, 35))
+    shape = draw(st.integers(0, 6)), n_columns
+    return (
+        draw(arrays(dtype, shape, elements=elements)),
+        draw(arrays(np.float64, n_columns, elements=HOSTILE)),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=500, deadline=None)
+@given(tables())
+def test_sums_equal_the_stated_order_of_additions_bit_for_bit(name, table):
+    x, query = table
+
+    sums = getattr(distances, name)(x, query)
+
+    assert sums.tolist() == getattr(naive, name)(x, query)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=200, deadline=None)
+@given(tables(np.float32, st.floats(-(2.0**100), 2.0**100, width=32)))
+def test_narrow_rows_are_widened_first(name, table):
+    x, query = table
+
+    sums = getattr(distances, name)(x, query)
+
+    assert sums.tolist() == getattr(naive, name)(x, query)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=200, deadline=None)
+@given(tables(), st.lists(st.integers(0, 5), max_size=9))
+def test_a_row_has_one_value_whichever_rows_are_asked_for(name, table, wanted):
+    x, query = table
+    positions = np.array([p for p in wanted if p < len(x)], np.int64)
+
+    sums = getattr(distances, name)(x, query, positions)
+
+    assert sums.tolist() == getattr(distances, name)(x, query)[positions].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("position", [-1, 3])
+def test_a_position_outside_the_table_is_refused(name, position):
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        getattr(distances, name)(np.zeros((3, 2)), np.zeros(2), np.array([0, position]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_of_another_length_is_refused(name):
+    with pytest.raises(ValueError, match=r"shape \(2,\), got \(3,\)"):
+        getattr(distances, name)(np.zeros((3, 2)), np.zeros(3))
+
+
+LONGITUDES = st.floats(-360, 360) | st.sampled_from([0.0, -0.0, 180.0, -180.0, 5e-324, 360.0])
+LATITUDES = st.floats(-90, 90) | st.sampled_from([0.0, 90.0, -90.0, 1e-9])
+PLACES = st.tuples(LONGITUDES, LATITUDES)
+
+
+def metres(first, second):
+    return great_circle_m(np.array([second]), np.array(first), np.array([0]))[0]
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(PLACES, min_size=1, max_size=20), PLACES)
+def test_distances_equal_the_formula_bit_for_bit(places, query):
+    found = great_circle_m(np.array(places), np.array(query), np.arange(len(places)))
+
+    assert found.tolist() == naive.great_circle_m(places, query)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(PLACES, PLACES)
+def test_the_way_there_is_the_way_back(first, second):
+    assert metres(first, second) == metres(second, first)
+    assert metres(first, first) == 0.0
+    assert 0.0 <= metres(first, second) <= math.pi * EARTH_RADIUS_M
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PLACES, min_size=3, max_size=3), PLACES, st.permutations(range(3)))
+def test_a_place_has_one_distance_wherever_it_stands(places, query, order):
+    many = np.tile(places, (40, 1))
+    positions = np.tile(order, 40)
+
+    found = great_circle_m(many, np.array(query), positions)
+
+    assert found.reshape(40, 3).tolist() == [[metres(query, places[p]) for p in order]] * 40
+
+
+def test_a_degree_of_the_equator_is_111_kilometres():
+    assert metres((0.0, 0.0), (1.0, 0.0)) == pytest.approx(
+        math.pi / 180 * EARTH_RADIUS_M, rel=1e-14
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_places_that_are_nowhere_are_refused(bad):
+    with pytest.raises(ValueError, match="place 1 or the query"):
+        great_circle_m(np.array([[0, 0], [bad, 0]]), np.zeros(2), np.arange(2))
+
+
+@pytest.mark.parametrize(
+    ("places", "query", "positions"),
+    [((3, 3), 2, [0]), ((3, 2), 3, [0]), ((3, 2), 2, [3]), ((3, 2), 2, [-1])],
+)
+def test_shapes_and_positions_that_do_not_fit_are_refused(places, query, positions):
+    with pytest.raises(ValueError, match="expected"):
+        great_circle_m(np.zeros(places), np.zeros(query), np.array(positions))

@@ -1,0 +1,92 @@
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from fedneighbors import FederatedNeighbors
+from fedneighbors.errors import MissingExtraError
+from fedneighbors.methods.fedknn.metrics._faiss import ApproximateSession, FaissMetric
+
+DISTANCES = np.array([3.0, 1.0, 2.0, 1.0, 0.0])
+RANKS = np.array([0, 4, 1, 2, 3])
+
+
+def session():
+    """A search that misses object 2 and names the others in no good order."""
+    return ApproximateSession(
+        RANKS,
+        lambda positions: DISTANCES[positions],
+        lambda k: np.array([1, 4, 3, 0][: max(0, k)]),
+    )
+
+
+def test_what_is_found_comes_in_order_and_uncertified():
+    search = session()
+
+    first, second, third = search.next(2), search.next(1), search.next(5)
+
+    assert [found.positions.tolist() for found in (first, second, third)] == [[4, 1], [3], [0]]
+    assert first.distances.tolist() == [0.0, 1.0]
+    assert [found.n_certified for found in (first, second, third)] == [0, 0, 0]
+    assert third.exhausted
+    assert not search.exact
+    assert search.n_verified == 4
+
+
+def test_a_cutoff_loses_nothing():
+    search = session()
+
+    near = search.next(4, cutoff=0.5)
+    rest = search.next(4)
+
+    assert near.positions.tolist() == [4]
+    assert near.exhausted
+    assert rest.positions.tolist() == [3, 1, 0]
+
+
+def test_counts_are_exact_all_the_same():
+    assert [session().count(radius) for radius in (-1, 0, 1, 2.5, 9)] == [0, 1, 3, 4, 5]
+
+
+def test_bounds_claim_nothing():
+    assert session().bounds().tolist() == [0.0] * 5
+
+
+def test_real_faiss_finds_most_of_the_nearest_and_the_answer_says_that_it_may_have_missed_some():
+    rng = np.random.default_rng(3)
+    x, owners = rng.normal(size=(3000, 16)), np.arange(3000) % 3
+    exact = FederatedNeighbors().fit(x, parties=owners).kneighbors(x[:20], 10)[1]
+
+    search = FederatedNeighbors(FaissMetric()).fit(x, parties=owners)
+    found = search.kneighbors(x[:20], 10)[1]
+
+    shared = [len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]
+    assert sum(shared) >= 0.9 * 200
+    assert not any(record.exact for record in search.query_records_)
+
+
+def test_without_faiss_the_extra_is_named():
+    with (
+        mock.patch.dict(sys.modules, {"faiss": None}),
+        pytest.raises(MissingExtraError, match=r"fedneighbors\[faiss\]"),
+    ):
+        FaissMetric()
+
+
+def test_a_distance_that_faiss_does_not_serve_is_refused():
+    with pytest.raises(ValueError, match="euclidean"):
+        FaissMetric("manhattan")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda search: search.next(-1),
+        lambda search: search.next(1, cutoff=np.nan),
+        lambda search: search.count(np.nan),
+    ],
+)
+def test_nonsense_is_refused(ask):
+    with pytest.raises(ValueError, match="expected"):
+        ask(session())

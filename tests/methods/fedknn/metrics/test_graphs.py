@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
+from tests.methods.fedknn.metrics.engine_law import searches
+from tests.naive.graph_edit import bounds as naive_bounds
+from tests.naive.graph_edit import graphs as ged_graphs
+from tests.naive.graph_edit import search as naive
+
+SMALL = ged_graphs.graphs(5).map(
+    lambda drawn: Graph([f"n{k}" for k in drawn[0]], drawn[1], [f"e{k}" for k in drawn[1].values()])
+)
+
+
+def plain(graph):
+    """The graph as the slow twin takes it."""
+    return list(graph.node_labels), dict(zip(graph.edges, graph.edge_labels, strict=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(searches(objects=SMALL, queries=SMALL))
+def test_search_is_brute_force_in_parts(search):
+    search.obeyed_by(GraphEdit(), guesses_are_exact=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SMALL, SMALL)
+def test_a_distance_equals_that_of_the_slow_twin(first, second):
+    distance = GraphEdit().distance(first, second)
+
+    assert distance == naive.distance(plain(first), plain(second))
+    assert distance == GraphEdit().distance(second, first)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(SMALL, min_size=1, max_size=6), SMALL)
+def test_bounds_are_those_of_the_label_multisets(objects, query):
+    index = GraphEdit().index(objects, ranks=np.arange(len(objects)))
+
+    bounds = index.open(query).bounds()
+
+    assert bounds.tolist() == [naive_bounds.bound(plain(query), plain(item)) for item in objects]
+
+
+def chain(n):
+    return Graph(["C"] * n, [(v, v + 1) for v in range(n - 1)])
+
+
+def random_molecules(n, seed):
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(n):
+        size = int(rng.integers(13, 17))
+        edges = [(int(rng.integers(max(0, v - 3), v)), v) for v in range(1, size)]
+        bonds = rng.choice(["1", "1", "2"], len(edges)).tolist()
+        found.append(Graph(rng.choice(["C", "C", "C", "N", "O"], size).tolist(), edges, bonds))
+    return found
+
+
+def test_a_deadline_keeps_a_certified_prefix_and_loses_nothing():
+    objects = random_molecules(16, seed=0)
+    index = GraphEdit().index(objects, ranks=np.arange(16)[::-1])
+    patient = index.open(objects[3]).next(6)
+    session = index.open(objects[3])
+
+    parts, n_uncertain = [], 0
+    while sum(map(len, parts)) < 6:
+        found = session.next(6 - sum(map(len, parts)), deadline_s=0.0)
+        n_uncertain += len(found.positions) - found.n_certified
+        assert (np.diff(found.distances[found.n_certified :]) >= 0).all()
+        parts.append(found.positions[: found.n_certified])
+
+    assert np.concatenate(parts).tolist() == patient.positions.tolist()
+    assert n_uncertain > 0
+    assert patient.distances[0] == 0
+
+
+def test_a_count_between_two_parts_disturbs_neither():
+    objects = random_molecules(30, seed=1)
+    index = GraphEdit().index(objects, ranks=np.arange(30))
+    whole = index.open(objects[0]).next(5)
+    session = index.open(objects[0])
+
+    first = session.next(2)
+    n_within = session.count(whole.distances[3])
+    second = session.next(3)
+
+    assert [*first.positions, *second.positions] == whole.positions.tolist()
+    assert n_within >= 4
+
+
+def test_labels_that_the_table_lacks_match_nothing():
+    index = GraphEdit().index([chain(3)], ranks=np.zeros(1, np.int64))
+
+    found = index.open(Graph(["X", "X", "X"], [(0, 1), (1, 2)], ["7", "7"])).next(1)
+
+    assert found.distances.tolist() == [5.0]
+
+
+def test_a_query_larger_than_all_of_the_table_is_searched():
+    index = GraphEdit().index([chain(2), Graph([])], ranks=np.arange(2))
+
+    found = index.open(chain(12)).next(2)
+
+    assert found.positions.tolist() == [0, 1]
+    assert found.distances.tolist() == [20.0, 23.0]
+
+
+def test_an_empty_table_is_exhausted_at_once():
+    session = GraphEdit().index([], ranks=np.empty(0, np.int64)).open(chain(3))
+
+    found = session.next(4)
+
+    assert found.exhausted
+    assert found.positions.tolist() == []
+    assert session.count(100) == 0
+
+
+@pytest.mark.parametrize("wrong", [None, "CCO", ([], [])])
+def test_what_is_no_graph_is_refused_with_its_place(wrong):
+    with pytest.raises(TypeError, match="expected a Graph as object 1"):
+        GraphEdit().index([chain(1), wrong], ranks=np.arange(2))
+    with pytest.raises(TypeError, match="expected a Graph as the query"):
+        GraphEdit().index([chain(1)], ranks=np.arange(1)).open(wrong)
+
+
+def test_ranks_must_fit():
+    with pytest.raises(ValueError, match="expected 1 integer ranks"):
+        GraphEdit().index([chain(1)], ranks=np.arange(2))

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from tests.methods.fedknn.metrics.engine_law import searches
+
+
+def gap(first, second):
+    return abs(first - second)
+
+
+@settings(max_examples=500, deadline=None)
+@given(searches(objects=st.integers(-3, 3)))
+def test_any_distance_function_gives_brute_force_in_parts(search):
+    search.obeyed_by(PlainMetric(gap))
+
+
+@settings(max_examples=200, deadline=None)
+@given(searches(objects=st.integers(-3, 3)))
+def test_a_function_that_is_no_metric_is_searched_all_the_same(search):
+    search.obeyed_by(PlainMetric(lambda first, second: float(first * second % 3)))
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan")])
+def test_a_value_that_is_no_distance_is_refused(value):
+    session = PlainMetric(lambda *_: value, "odd").index([1], ranks=np.arange(1)).open(2)
+
+    with pytest.raises(ValueError, match="0 or more from 'odd'"):
+        session.next(1)

@@ -1,0 +1,101 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
+from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
+
+WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])
+SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
+
+
+@settings(max_examples=500, deadline=None)
+@given(searches(objects=SETS, queries=st.sets(WORDS | st.integers(-2, 9), max_size=8)))
+def test_search_is_brute_force_in_parts(search):
+    search.obeyed_by(JaccardMetric())
+
+
+@settings(max_examples=500, deadline=None)
+@given(SETS, SETS)
+def test_a_distance_is_the_nearest_number_to_its_fraction(first, second):
+    distance = JaccardMetric().distance(first, second)
+
+    union = len(first | second)
+    exact = 1 - Fraction(len(first & second), union) if union else Fraction(0)
+
+    assert distance == exact.numerator / exact.denominator
+    assert distance == JaccardMetric().distance(second, first)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.integers(1, 2**26), st.integers(1, 2**26), st.data())
+def test_distances_order_as_the_fractions_do(first, second, data):
+    one = data.draw(st.integers(0, first))
+    # the fraction with the other denominator that comes nearest
+    nearest = round(Fraction(one, first) * second)
+    other = min(second, max(0, nearest + data.draw(st.integers(-1, 1))))
+
+    floats = one / first, other / second
+    fractions = Fraction(one, first), Fraction(other, second)
+
+    assert (floats[0] < floats[1]) == (fractions[0] < fractions[1])
+    assert (floats[0] == floats[1]) == (fractions[0] == fractions[1])
+
+
+def zipfian_sets(n, seed):
+    rng = np.random.default_rng(seed)
+    return [set((rng.zipf(1.3, rng.integers(0, 15)) % 3000).tolist()) for _ in range(n)]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, "empty", "foreign"])
+def test_a_large_table_obeys_the_law(which):
+    objects = [*zipfian_sets(4000, seed=0), set(), set(), {1, 2}, {1, 2}]
+    queries = {"empty": set(), "foreign": {"x", "y", 1}, **dict(enumerate(objects[:3]))}
+    steps = [
+        Step("bounds", 0, "none", 0),
+        Step("next", 20, "none", 0),
+        Step("count", 0, "at", 50),
+        Step("next", 100, "at", 60),
+        Step("hurried", 300, "none", 0),
+        Step("next", 500, "none", 0),
+    ]
+    ranks = np.random.default_rng(1).permutation(len(objects)).tolist()
+
+    Search(objects, queries[which], ranks, steps).obeyed_by(JaccardMetric())
+
+
+def test_frequent_elements_are_not_read_where_rare_ones_decide():
+    objects = [{"the", "of", i, i + 1} for i in range(5_000)]
+    session = JaccardMetric().index(objects, ranks=np.arange(5_000)).open(objects[7])
+
+    found = session.next(3)
+
+    assert found.positions.tolist() == [7, 6, 8]
+    assert session.n_verified == 3
+
+
+def test_two_empty_sets_are_the_same():
+    metric = JaccardMetric()
+
+    assert metric.distance(set(), []) == 0.0
+    assert metric.distance(set(), {1}) == 1.0
+
+
+def test_repeated_elements_count_once():
+    assert JaccardMetric().distance(["a", "a", "b"], ("b", "a")) == 0.0
+
+
+@pytest.mark.parametrize("bad", ["text", b"bytes", 7, None, {"a": 1}, [["unhashable"]]])
+def test_an_object_that_is_no_set_is_refused_by_position(bad):
+    with pytest.raises(TypeError, match="object 1: expected"):
+        JaccardMetric().index([{1}, bad], ranks=np.arange(2))
+    with pytest.raises(TypeError, match="the query: expected"):
+        JaccardMetric().index([{1}], ranks=np.arange(1)).open(bad)
+
+
+def test_an_element_that_does_not_equal_itself_is_refused():
+    with pytest.raises(ValueError, match=r"object 0: .*NaN"):
+        JaccardMetric().index([{float("nan")}], ranks=np.arange(1))

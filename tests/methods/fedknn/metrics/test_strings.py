@@ -1,0 +1,212 @@
+import math
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, lay_out
+from tests.methods.fedknn.metrics.engine_law import searches
+from tests.naive.edit.slices import distance
+
+LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
+STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))
+
+
+class Regime:
+    """The metric with other sizes of short strings and groups, the slow twin beside it."""
+
+    def __init__(self, longest_short, least_group):
+        self.distance = distance
+        self._sizes = {"longest_short": longest_short, "least_group": least_group}
+
+    def index(self, objects, *, ranks):
+        table = lay_out(objects, **self._sizes)
+        return StringIndex(table, ranks[table.order])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
+)
+def test_search_is_brute_force_in_parts_however_strings_are_grouped(search, longest, least_group):
+    search.obeyed_by(Regime(longest, least_group))
+
+
+@settings(max_examples=100, deadline=None)
+@given(searches(objects=STRINGS, queries=st.text(max_size=6)))
+def test_search_is_brute_force_in_parts(search):
+    search.obeyed_by(EditMetric())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STRINGS, min_size=1), st.sampled_from([-1, 6, 256]))
+def test_a_deadline_that_passed_loses_nothing(strings, longest_short):
+    ranks = np.arange(len(strings))
+    session = Regime(longest_short, 2).index(strings, ranks=ranks).open(strings[0])
+    expected = PlainMetric(distance).index(strings, ranks=ranks).open(strings[0])
+
+    hurried = [session.next(3, deadline_s=-1) for _ in range(2)]
+    rest = session.next(len(strings))
+
+    certified = [found.positions[: found.n_certified].tolist() for found in hurried]
+    together = [*certified[0], *certified[1], *rest.positions.tolist()]
+    assert together == expected.next(len(strings)).positions.tolist()
+    assert rest.exhausted
+
+
+@pytest.fixture(scope="module")
+def long_strings():
+    """Thirty families of strings of 300 to 600 letters; members are a few edits apart."""
+    rng = np.random.default_rng(11)
+    strings = []
+    for _ in range(30):
+        base = rng.integers(0, 4, rng.integers(300, 600))
+        for n_edits in rng.integers(0, 12, 5):
+            member = base.copy()
+            member[rng.integers(0, len(member), n_edits)] = rng.integers(0, 4, n_edits)
+            strings.append("".join("ACGT"[i] for i in np.delete(member, n_edits)))
+    return strings
+
+
+def test_near_long_strings_are_found_without_comparing_the_far_ones(long_strings):
+    ranks = np.arange(len(long_strings))
+    session = EditMetric().index(long_strings, ranks=ranks).open(long_strings[7])
+
+    found = session.next(5)
+
+    family = {i: distance(long_strings[7], long_strings[i]) for i in range(5, 10)}
+    assert found.positions.tolist() == sorted(family, key=lambda i: (family[i], i))
+    assert found.distances.tolist() == sorted(family.values())
+    assert session.n_verified < len(long_strings) / 2
+
+
+def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
+    session = EditMetric().index(long_strings, ranks=np.arange(150)).open(long_strings[0])
+
+    before = session.bounds()
+    session.next(40)
+    after = session.bounds()
+
+    sample = range(0, 150, 10)
+    exact = [distance(long_strings[0], long_strings[i]) for i in sample]
+    assert (before[sample] <= exact).all()
+    assert (after[sample] <= exact).all()
+    assert (before <= after).all()
+
+
+def test_far_long_strings_are_compared_in_groups_with_the_same_result(long_strings):
+    query = "ACGT" * 100
+    grouped, single = (
+        Regime(256, least_group).index(long_strings, ranks=np.arange(150)).open(query)
+        for least_group in (1, 10**6)
+    )
+
+    first, second = grouped.next(100), single.next(100)
+
+    assert first.positions.tolist() == second.positions.tolist()
+    assert first.distances.tolist() == second.distances.tolist()
+
+
+def test_a_second_call_redoes_no_comparison_of_short_strings():
+    strings = ["a" * n for n in range(60)]
+    session = EditMetric().index(strings, ranks=np.arange(60)).open("a" * 30)
+
+    session.next(60)
+    n_verified = session.n_verified
+    again = session.next(5)
+
+    assert n_verified == session.n_verified == 60
+    assert (len(again.positions), again.exhausted) == (0, True)
+
+
+def test_bounds_of_short_strings_are_their_distances():
+    strings = ["kitten", "", "sitting", "mitten"]
+
+    bounds = EditMetric().index(strings, ranks=np.arange(4)).open("sitten").bounds()
+
+    assert bounds.tolist() == [1.0, 6.0, 2.0, 1.0]
+
+
+def test_strings_of_equal_distance_come_in_the_order_of_their_ranks():
+    strings = ["ab", "ac", "ad", "ae"]
+    session = EditMetric().index(strings, ranks=np.array([3, 1, 0, 2])).open("a")
+
+    found = [session.next(1).positions.tolist() for _ in range(4)]
+
+    assert found == [[2], [1], [3], [0]]
+
+
+def test_empty_table_has_no_neighbors():
+    session = EditMetric().index([], ranks=np.empty(0, np.int64)).open("a")
+
+    found = session.next(3)
+
+    assert (len(found.positions), found.exhausted, session.count(5)) == (0, True, 0)
+    assert session.bounds().shape == (0,)
+
+
+def test_empty_string_is_as_far_as_the_other_is_long():
+    session = EditMetric().index(["", "abc", "x" * 300], ranks=np.arange(3)).open("")
+
+    found = session.next(3)
+
+    assert found.positions.tolist() == [0, 1, 2]
+    assert found.distances.tolist() == [0.0, 3.0, 300.0]
+
+
+def test_strings_of_100000_letters_are_compared():
+    base = "ACGTTGCAAC" * 10_000
+    strings = [base[:50_000] + "T" + base[50_000:], base[5:], "C" * 90_000, "short"]
+    session = EditMetric().index(strings, ranks=np.arange(4)).open(base)
+
+    found = session.next(2)
+
+    assert found.positions.tolist() == [0, 1]
+    assert found.distances.tolist() == [1.0, 5.0]
+
+
+def test_a_long_query_finds_short_strings():
+    strings = ["ab" * n for n in range(1, 9)]
+
+    found = EditMetric().index(strings, ranks=np.arange(8)).open("ab" * 500).next(2)
+
+    assert found.positions.tolist() == [7, 6]
+    assert found.distances.tolist() == [984.0, 986.0]
+
+
+def test_composed_and_decomposed_letters_differ():
+    composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+
+    assert EditMetric().distance(composed, decomposed) == 2
+
+
+def test_lone_surrogates_are_letters():
+    assert EditMetric().distance("\ud800a", "\udfffa") == 1
+    assert EditMetric().distance("\ud83d\ude00", "\U0001f600") == 2
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"ab", ["a"]])
+def test_object_that_is_no_string_is_named_by_its_position(wrong):
+    with pytest.raises(TypeError, match="at position 2"):
+        EditMetric().index(["a", "b", wrong], ranks=np.arange(3))
+    with pytest.raises(TypeError, match="as the query"):
+        EditMetric().index(["a"], ranks=np.arange(1)).open(wrong)
+
+
+@pytest.mark.parametrize("arguments", [{"k": -1}, {"k": 1, "cutoff": math.nan}])
+def test_senseless_request_is_refused(arguments):
+    session = EditMetric().index(["a"], ranks=np.arange(1)).open("a")
+
+    with pytest.raises(ValueError, match="expected k of 0 or more"):
+        session.next(**arguments)
+
+
+def test_edit_is_a_metric_of_its_name():
+    metric = EditMetric()
+
+    assert isinstance(metric, Metric)
+    assert (metric.name, metric.distance("kitten", "sitting")) == ("edit", 3.0)

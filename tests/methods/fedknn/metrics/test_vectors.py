@@ -1,0 +1,290 @@
+import math
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import distance as reference
+
+from fedneighbors.methods.fedknn.metrics import _points as vectors_search
+from fedneighbors.methods.fedknn.metrics import _vectors as vectors
+from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
+from tests.methods.fedknn.metrics.engine_law import Search, Step, Truth, searches
+
+NAMES = list(VECTOR_METRICS)
+# Multiples of 1/4 tie; the rest are what breaks sums: tiny, huge, and neighbours in the last bit.
+NUMBERS = st.integers(-8, 8).map(lambda n: n / 4) | st.sampled_from(
+    [1e-200, -1e-200, 1e150, -1e150, 1.0 + 2**-52, 1e8, 1e8 + 2**-26, 0.1, 0.3, 5e-324]
+)
+
+
+def rows(n_columns, name, numbers=NUMBERS):
+    row = st.lists(numbers, min_size=n_columns, max_size=n_columns)
+    return row.filter(any) if name == "cosine" else row
+
+
+@pytest.fixture
+def trees_of_any_size():
+    """Trees from the first row on, and never given up for a scan."""
+    with (
+        mock.patch.object(vectors, "_FEWEST_TREE_ROWS", 1),
+        mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
+        mock.patch.object(vectors_search, "_SPARE", 1),
+    ):
+        yield
+
+
+@pytest.fixture
+def features_of_any_size():
+    with (
+        mock.patch.object(vectors, "_FEWEST_FEATURE_ROWS", 1),
+        mock.patch.object(vectors_search, "_SMALLEST_BATCH", 1),
+    ):
+        yield
+
+
+def of(name):
+    return VectorMetric(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_scan_is_brute_force_in_parts(name, data):
+    n_columns = data.draw(st.integers(1, 20))
+
+    search = data.draw(searches(objects=rows(n_columns, name)))
+
+    search.obeyed_by(of(name))
+
+
+@pytest.mark.usefixtures("trees_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_tree_search_is_brute_force_in_parts(name, data):
+    n_columns = data.draw(st.integers(1, 4))
+
+    search = data.draw(searches(objects=rows(n_columns, name), max_size=30))
+
+    search.obeyed_by(of(name))
+
+
+@pytest.mark.usefixtures("features_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_search_by_features_is_brute_force_in_parts(name, data):
+    # few distinct numbers: long rows of drawn ones would be most of the time
+    base = np.array(data.draw(rows(5, name)))
+    shifts = st.tuples(st.integers(0, 63), st.integers(-2, 2), st.sampled_from([1.0, 2**-52, 1e9]))
+
+    def shifted(shift):
+        where, steps, size = shift
+        row = np.tile(base, 13)[:64]
+        row[where] += steps * size
+        return (row if row.any() else row + 1).tolist()
+
+    search = data.draw(searches(objects=shifts.map(shifted)))
+
+    search.obeyed_by(of(name))
+
+
+def table(n_rows, n_columns, seed):
+    """Clusters with repeated rows on a grid, so that there are ties and duplicates."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(20, n_columns)) * 4
+    drawn = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))
+    drawn[n_rows // 2 :] = np.round(drawn[n_rows // 2 :])
+    drawn[::17] = drawn[0]
+    return drawn + 0.25
+
+
+STEPS = [
+    Step("next", 10, "none", 0),
+    Step("count", 0, "at", 40),
+    Step("next", 1, "none", 0),
+    Step("next", 200, "at", 99),
+    Step("hurried", 50, "none", 0),
+    Step("next", 400, "none", 0),
+    Step("count", 0, "below", 900),
+    Step("count", 0, "at", 4000),
+    Step("bounds", 0, "none", 0),
+    Step("next", 2000, "above", 2500),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "kind"), [(6000, 3, "tree"), (5000, 90, "features"), (3000, 20, "scan")]
+)
+@pytest.mark.parametrize("where", ["an object", "near", "far"])
+def test_large_tables_obey_the_law(name, n_rows, n_columns, kind, where):
+    x = table(n_rows, n_columns, seed=n_columns)
+    query = {"an object": x[0], "near": x[5] + 0.01, "far": x[5] + 1e6}[where]
+    ranks = np.random.default_rng(1).permutation(n_rows)
+
+    index = of(name).index(x, ranks=ranks)
+    search = Search(list(x), query, ranks.tolist(), STEPS)
+
+    assert (index._tree is not None) == (kind == "tree")
+    assert (index._features is not None) == (kind == "features")
+    truth = Truth(of(name), search)
+    truth.holds_at_once(index.open(query))
+    truth.holds_in_parts(index.open(query), STEPS)
+    truth.holds_in_parts(index.open(query), [Step("next", 1001, "none", 0)] * 2)
+
+
+SMALL_STEPS = [
+    Step(call, k, "at", which)
+    for k, which in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700), (500, 1000)]
+    for call in ("next", "count")
+]
+
+
+@pytest.mark.usefixtures("trees_of_any_size", "features_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_columns", [2, 3, 7, 12, 64, 90])
+@pytest.mark.parametrize("size", [1.0, 1e-150, 1e120])
+def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, size):
+    rng = np.random.default_rng(n_columns)
+    around = rng.normal(size=(1000, n_columns))
+    power = 1 if name == "manhattan" else 2
+    around /= np.linalg.norm(around, ord=power, axis=1, keepdims=True)
+    query = np.full(n_columns, 1 / 3)
+    # all on a sphere about the query: trees and features round otherwise than the metric does
+    x = size * (query + (around - around @ query[:, None] * query if name == "cosine" else around))
+    search = Search(list(x), size * query, rng.permutation(1000).tolist(), SMALL_STEPS)
+
+    search.obeyed_by(of(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_columns", [3, 90])
+def test_few_objects_are_verified_where_few_are_asked_for(name, n_columns):
+    rng = np.random.default_rng(0)
+    # correlated columns, as in images: otherwise no bound can tell far from near
+    x = np.repeat(rng.normal(size=(5000, 3)), n_columns // 3, axis=1) + 1e-3 * rng.normal(
+        size=(5000, n_columns)
+    )
+    session = of(name).index(x, ranks=np.arange(5000)).open(x[3] + 1e-4)
+
+    session.next(10)
+    first = session.n_verified
+    session.next(0)
+
+    assert 10 <= first <= 400
+    assert session.n_verified == first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_distances_are_those_of_a_reference(name):
+    rng = np.random.default_rng(0)
+    pairs = rng.normal(size=(50, 2, 30))
+    function = {"manhattan": "cityblock"}.get(name, name)
+
+    found = [of(name).distance(a, b) for a, b in pairs]
+
+    expected = [getattr(reference, function)(a, b) for a, b in pairs]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_cosine_knows_no_length_and_is_exact_near_zero():
+    metric = of("cosine")
+
+    assert metric.distance([1e-300, 0.0], [1e300, 0.0]) == 0.0
+    assert metric.distance([1.0, 0.0], [-5.0, 0.0]) == 2.0
+    assert metric.distance([1.0, 0.0], [1.0, 1e-10]) == pytest.approx(0.5e-20, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("objects", "position", "reason"),
+    [
+        ([[1.0, 2.0], [1.0, math.nan]], 1, "finite"),
+        ([[1.0, 2.0], [2.0, 2.0], [math.inf, 1.0]], 2, "finite"),
+        (np.array([[1.0, 2.0], [-np.inf, 1.0]]), 1, "finite"),
+        ([[1.0, 2.0], [1.0]], 1, "expected 2 numbers, got 1"),
+        ([[1.0, 2.0], [1.0, 2.0, 3.0]], 1, "expected 2 numbers, got 3"),
+        ([[1.0], "text"], 1, "vector of real numbers"),
+        ([[1.0], None], 1, "vector of real numbers"),
+        ([[1.0], [[2.0]]], 1, "vector of real numbers"),
+        ([[1.0], [[2.0], [1.0, 2.0]]], 1, "vector of real numbers"),
+        ([[1.0], [1j]], 1, "vector of real numbers"),
+        ([[1.0], ["1"]], 1, "vector of real numbers"),
+        ([3.0], 0, "vector of real numbers"),
+        ([[]], 0, "expected 1 numbers, got 0"),
+        (np.empty((2, 0)), 0, "expected 1 numbers, got 0"),
+    ],
+)
+def test_an_object_that_is_no_vector_is_refused_by_position(name, objects, position, reason):
+    with pytest.raises(ValueError, match=f"object {position}: .*{reason}"):
+        of(name).index(objects, ranks=np.arange(len(objects)))
+
+
+def test_a_zero_vector_has_no_angle():
+    with pytest.raises(ValueError, match=r"object 1: .* zero vector"):
+        of("cosine").index([[1.0], [0.0]], ranks=np.arange(2))
+
+
+@pytest.mark.parametrize("name", ["euclidean", "manhattan"])
+def test_magnitudes_whose_squares_overflow_are_refused(name):
+    with pytest.raises(ValueError, match=r"object 1: .* rescale"):
+        of(name).index([[1.0], [-(2.0**500)]], ranks=np.arange(2))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("query", [[1.0], [1.0, math.nan], "ab", [[1.0, 2.0]], None])
+def test_a_query_that_does_not_fit_is_refused(name, query):
+    index = of(name).index([[1.0, 2.0]], ranks=np.arange(1))
+
+    with pytest.raises(ValueError, match="the query: expected"):
+        index.open(query)
+
+
+@pytest.mark.parametrize(
+    "ranks", [np.arange(3), np.array([1, 1]), np.array([0.5, 1.0]), np.arange(2)[None]]
+)
+def test_ranks_that_do_not_rank_are_refused(ranks):
+    with pytest.raises(ValueError, match=r"expected .*ranks"):
+        of("euclidean").index([[1.0], [2.0]], ranks=ranks)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint64, np.bool_])
+def test_narrower_numbers_count_as_what_they_are(dtype):
+    x = np.array([[0, 1], [1, 1], [1, 0]], dtype)
+
+    found = of("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
+
+    assert found.positions.tolist() == [0, 1, 2]
+    assert found.distances.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_changing_the_table_afterwards_changes_no_answer():
+    x = np.array([[0.0], [5.0]])
+    index = of("euclidean").index(x, ranks=np.arange(2))
+
+    x[:] = 9.0
+
+    assert index.open([0.0]).next(2).distances.tolist() == [0.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda session: session.next(-1),
+        lambda session: session.next(1, cutoff=math.nan),
+        lambda session: session.count(math.nan),
+    ],
+)
+def test_nonsense_is_refused(ask):
+    session = of("euclidean").index([[1.0]], ranks=np.arange(1)).open([1.0])
+
+    with pytest.raises(ValueError, match="expected"):
+        ask(session)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="manhattan"):
+        VectorMetric("chebyshev")

@@ -1,0 +1,72 @@
+"""First counts of DANN."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
+
+BOUNDS = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d", "e"]),
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, 1e300]), max_size=12),
+    min_size=1,
+)
+
+
+def lowest(drawn, k):
+    return {name: np.sort(np.array(values, float))[:k] for name, values in drawn.items()}
+
+
+@given(BOUNDS, st.integers(1, 12))
+def test_counts_lie_between_one_and_k(drawn, k):
+    counts = shared_counts(lowest(drawn, k), k)
+
+    assert sorted(counts) == sorted(drawn)
+    assert all(1 <= count <= k for count in counts.values())
+
+
+@given(BOUNDS, st.integers(1, 12))
+def test_without_surplus_counts_add_up_to_k_but_for_providers_asked_at_least_once(drawn, k):
+    bounds = lowest(drawn, k)
+    n_bounds = sum(map(len, bounds.values()))
+
+    counts = shared_counts(bounds, k, surplus=0.0)
+
+    total = sum(counts.values())
+    assert min(k, n_bounds) <= total <= min(k, n_bounds) + len(counts)
+
+
+@given(BOUNDS, st.integers(1, 12), st.floats(0, 2))
+def test_surplus_asks_nobody_for_less_in_all(drawn, k, surplus):
+    bounds = lowest(drawn, k)
+
+    plain = shared_counts(bounds, k, surplus=0.0)
+    more = shared_counts(bounds, k, surplus=surplus)
+
+    assert sum(more.values()) >= sum(plain.values())
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 9))
+def test_names_matter_for_a_remainder_at_most(sizes, k):
+    bounds = {f"p{i}": np.ones(min(size, k)) for i, size in enumerate(sizes)}
+    turned = dict(zip(bounds, reversed(bounds.values()), strict=True))
+
+    one, other = shared_counts(bounds, k), shared_counts(turned, k)
+
+    pairs = zip(one.values(), reversed(other.values()), strict=True)
+    assert all(abs(first - second) <= 1 for first, second in pairs)
+
+
+@given(st.permutations(range(30)), st.integers(1, 10))
+def test_bounds_that_differ_are_counted_as_the_paper_does(values, k):
+    bounds = lowest({f"p{i}": values[i::3] for i in range(3)}, k)
+
+    assert shared_counts(bounds, k, surplus=0.0) == expected_counts(bounds, k)
+
+
+def test_ties_are_divided_where_the_paper_gives_them_to_the_first():
+    bounds = {name: np.full(16, 5.0) for name in "abcd"}
+
+    assert expected_counts(bounds, 16) == {"a": 16, "b": 1, "c": 1, "d": 1}
+    assert shared_counts(bounds, 16, surplus=0.0) == dict.fromkeys("abcd", 4)
+    assert shared_counts(bounds, 16) == {"a": 5, "b": 5, "c": 4, "d": 4}

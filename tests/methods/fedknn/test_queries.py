@@ -1,0 +1,130 @@
+"""Queries are closed at the providers after their answers are there, and no answer waits for it."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import PartyMissing, PartyRefused
+from fedneighbors.federation._inprocess import connected
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import MOST_OPEN, OpenQueries
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
+
+
+class Heard(Provider):
+    """A provider that remembers what it was asked."""
+
+    def __init__(self, name, objects, *, hangs_at="", fails_at_the_end=False):
+        super().__init__(name, objects, PlainMetric(lambda a, b: abs(a - b)), decode=float)
+        self.heard = []
+        self._hangs_at = hangs_at
+        self.wakes = threading.Event()
+        self._fails = fails_at_the_end
+
+    def answer(self, request):
+        self.heard.append(request)
+        if isinstance(request, FinishRequest) and self._fails:
+            raise ZeroDivisionError
+        if getattr(request, "query", None) == self._hangs_at.encode():
+            self.wakes.wait()
+        return super().answer(request)
+
+    @property
+    def closed(self):
+        return [request.names for request in self.heard if isinstance(request, FinishRequest)]
+
+
+def ask_all(federation, queries, **options):
+    with OpenQueries(federation, map("q{}".format, itertools.count())) as open_queries:
+        for query in queries:
+            name = open_queries.new()
+            yield open_queries.run(name, baseline(query, 1, name=name, **options))
+
+
+def test_queries_are_closed_together_after_the_last_answer():
+    providers = [Heard("p0", [1.0]), Heard("p1", [2.0])]
+
+    with connected(providers) as federation:
+        outcomes = list(ask_all(federation, [b"0.0", b"3.0"]))
+
+    assert [len(outcome.rounds) for outcome in outcomes] == [1, 1]
+    assert [provider.closed for provider in providers] == [[("q0", "q1")]] * 2
+    assert isinstance(providers[0].heard[-1], FinishRequest)
+
+
+def test_many_queries_are_closed_in_between():
+    provider = Heard("p0", [1.0])
+
+    with connected([provider]) as federation:
+        list(ask_all(federation, [b"0.0"] * (2 * MOST_OPEN + 1)))
+
+    assert [len(names) for names in provider.closed] == [MOST_OPEN, MOST_OPEN, 1]
+    assert len(set(itertools.chain(*provider.closed))) == 2 * MOST_OPEN + 1
+
+
+def test_answers_stand_whatever_a_provider_makes_of_the_farewell():
+    providers = [Heard("p0", [1.0], fails_at_the_end=True), Heard("p1", [2.0])]
+
+    with connected(providers) as federation:
+        (outcome,) = ask_all(federation, [b"0.0"])
+
+    assert outcome.result.merged.distances.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("allow_partial", [False, True])
+def test_who_is_missing_is_not_waited_for_once_more(allow_partial):
+    providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
+
+    with connected(providers, deadline_s=1) as federation:
+        answers = ask_all(federation, [b"0.0"], allow_partial=allow_partial)
+        if allow_partial:
+            assert next(answers).result.missing == {"p1": "no answer within 1 s"}
+            assert next(answers, None) is None
+        else:
+            with pytest.raises(PartyMissing):
+                next(answers)
+
+    providers[1].wakes.set()
+    assert providers[0].closed == [("q0",)]
+    assert providers[1].closed == []
+
+
+def test_who_was_missing_once_is_told_of_its_other_queries():
+    providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
+
+    with connected(providers, deadline_s=1) as federation:
+        answers = ask_all(federation, [b"0.0", b"5.0", b"6.0"], allow_partial=True)
+        missing = []
+        for answer in answers:
+            missing.append(list(answer.result.missing))
+            providers[1].wakes.set()
+
+    assert missing == [["p1"], [], []]
+    assert [provider.closed for provider in providers] == [[("q0", "q1", "q2")], [("q1", "q2")]]
+
+
+def test_an_interrupt_waits_for_no_farewell():
+    provider = Heard("p0", [1.0])
+
+    with connected([provider]) as federation:
+        answers = ask_all(federation, [b"0.0", b"1.0"])
+        next(answers)
+        with pytest.raises(KeyboardInterrupt):
+            answers.throw(KeyboardInterrupt)
+
+    assert provider.closed == []
+
+
+def test_no_query_stays_open_after_a_call_of_the_estimator():
+    search = FederatedNeighbors(algorithm="dann").fit([[0.0], [1.0], [2.0]], parties=[0, 0, 1])
+
+    search.kneighbors([[0.5], [1.5]], n_neighbors=2)
+    search.radius_neighbors([[0.5]], radius=1.0)
+    with pytest.raises(PartyRefused):
+        search.kneighbors([np.array([0.5]), "a word"], n_neighbors=2)
+
+    assert [provider._open for provider in search.providers_] == [{}, {}]

@@ -1,0 +1,205 @@
+"""Radii that searches by range counts try next."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors import FederatedNeighbors
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._radius import halfway, hufu, hufu_plus, next_radius, within
+from fedneighbors.methods.fedknn.protocol import CountReply, CountRequest, baseline
+from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
+from tests.naive.fedknn import nearest
+
+RADII = st.floats(0, 1.7e308)
+
+
+@given(RADII, RADII, st.sampled_from([0.0, 0.1, 1.0, 1e9]))
+def test_halfway_lies_between(one, other, step):
+    low, high = sorted([one, other])
+
+    middle = halfway(low, high, step=step)
+
+    assert middle is None or low < middle < high
+
+
+@given(RADII.filter(lambda high: high > 0))
+def test_zero_is_tried_where_no_radius_was(high):
+    assert halfway(-1.0, high) == 0.0
+    assert halfway(-1.0, 1.0, step=1.0) == 0.0
+
+
+@given(RADII, RADII, st.sampled_from([0.0, 1.0]))
+def test_halving_ends(one, other, step):
+    low, high = sorted([one, other])
+    n_halvings = 0
+
+    while (middle := halfway(low, high, step=step)) is not None:
+        low, high = (middle, high) if n_halvings % 2 else (low, middle)
+        n_halvings += 1
+
+    assert n_halvings <= 1200  # the exponents of all numbers, then the digits that matter
+
+
+@given(st.integers(0, 50), st.integers(1, 100))
+def test_whole_numbers_follow_one_another(level, wanted):
+    assert next_radius([(float(level), 0)], wanted, step=1.0) == level + 1
+
+
+@settings(max_examples=300)
+@given(st.floats(0, 1e300), st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(1))
+def test_radii_ascend_by_half_at_most(radius, counts, wanted):
+    counted = [(radius * (1 + i / 64), count) for i, count in enumerate(sorted(counts))]
+
+    grown = next_radius(counted, wanted)
+
+    last = counted[-1][0]
+    assert grown > last
+    assert grown <= max(1.5 * last, 1.0) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("step", [0.0, 1.0])
+def test_ascent_reaches_infinity(step):
+    counted = [(0.0, 0)]
+
+    while counted[-1][0] < math.inf:
+        counted.append((next_radius(counted, 128, step=step), 0))
+
+    assert len(counted) < 64 + 1024 + 10
+
+
+@pytest.mark.parametrize("algorithm", [hufu, hufu_plus])
+@pytest.mark.parametrize("unit", [1e-200, 1e-9, 0.1, 1.0, 1e9, 1e300])
+def test_distances_of_any_size_are_found_in_few_rounds(algorithm, unit):
+    rng = np.random.default_rng(1)
+    tables = {f"p{i}": (unit * rng.random(40)).tolist() for i in range(3)}
+    federation = Federation(tables, 0.0, 10, BoundedLine(0.5, 1))
+
+    outcome = federation.run(algorithm)
+
+    assert outcome.result.merged.ids == federation.ask(baseline).merged.ids
+    assert len(outcome.rounds) <= 135
+
+
+@pytest.mark.parametrize("algorithm", [hufu, hufu_plus])
+@pytest.mark.parametrize(
+    ("tables", "k"),
+    [
+        ({"p0": [], "p1": []}, 3),
+        ({"p0": [4.0] * 9, "p1": [4.0] * 7}, 5),
+        ({"p0": [0.0] * 9, "p1": [0.0] * 7}, 5),
+        ({"p0": [1.0, 2.0], "p1": [3.0]}, 3),
+        ({"p0": [1.0, 2.0], "p1": [3.0]}, 50),
+        ({"p0": [5.0]}, 1),
+    ],
+    ids=["empty", "all alike", "all at the query", "k is all", "k beyond all", "one"],
+)
+def test_corner_cases_need_few_rounds(algorithm, tables, k):
+    federation = Federation(tables, 0.0, k, BoundedLine(0.5, 1))
+
+    outcome = federation.run(algorithm, step=1.0)
+
+    answer = outcome.result
+    assert answer.exact
+    assert answer.merged.ids == federation.ask(baseline).merged.ids
+    assert len(outcome.rounds) <= 10
+
+
+def radii_of(algorithm, federation, **options):
+    """Return the radii within which a search counts, in turn."""
+    asked = []
+
+    def watched(query, k, **arguments):
+        steps, replies = algorithm(query, k, **arguments), None
+        while True:
+            try:
+                ask = steps.send(replies)
+            except StopIteration as stop:
+                return stop.value
+            asked.append(ask.requests)
+            replies = yield ask
+
+    federation.ask(watched, **options)
+    return [r.radius for r in asked if isinstance(r, CountRequest) and r.radius is not None]
+
+
+@pytest.mark.parametrize("looseness", [0.0, 0.3, 0.9])
+def test_ascending_levels_end_at_the_last_distance_and_halving_goes_beyond(looseness):
+    rng = np.random.default_rng(2)
+    tables = {f"p{i}": rng.integers(0, 1000, 300).astype(float).tolist() for i in range(3)}
+    federation = Federation(tables, 0.0, 40, BoundedLine(looseness, 1))
+    kth = federation.ask(baseline).merged.distances[-1]
+
+    ascending = radii_of(hufu_plus, federation, step=1.0)
+    halving = radii_of(hufu, federation, step=1.0)
+
+    assert ascending == list(np.arange(ascending[0], kth + 1))
+    assert max(halving) > kth
+
+
+def test_ascending_radii_of_any_distance_go_little_beyond_the_last():
+    rng = np.random.default_rng(3)
+    points = np.sort(rng.random(3000) ** (1 / 6))  # as many within a radius as in 6 dimensions
+    tables = {f"p{i}": points[i::3].tolist() for i in range(3)}
+    federation = Federation(tables, 0.0, 100, BoundedLine(0.3, 1))
+
+    ascending = radii_of(hufu_plus, federation)
+
+    n_within = int((points <= max(ascending)).sum())
+    assert 100 <= n_within <= 300
+    assert len(ascending) <= 10
+
+
+@settings(max_examples=300, deadline=None)
+@given(federations(), st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e5, 1e7]))
+def test_all_objects_within_a_radius_come_in_order(federation, radius):
+    coordinator = within(repr(federation.query).encode(), radius, name="q")
+
+    answer = run(coordinator, federation.providers()).result
+
+    everything = nearest(federation.tables, federation.query, 10**6, key=KEY)
+    merged = answer.merged
+    found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+    assert found == [item for item in everything if item[0] <= radius]
+    assert answer.exact
+
+
+def test_a_provider_that_returns_less_than_it_counted_is_named():
+    class Boaster:
+        def __init__(self, inner):
+            self.inner, self.name, self.accepts = inner, inner.name, inner.accepts
+
+        def answer(self, request):
+            reply = self.inner.answer(request)
+            return CountReply(reply.count + 1) if isinstance(reply, CountReply) else reply
+
+    (honest,) = Federation({"p0": [1.0, 2.0]}, 0.0, 1, BoundedLine(0.0, 1)).providers()
+
+    with pytest.raises(ProtocolError, match="'p0'"):
+        run(within(b"0.0", 5.0, name="q"), [Boaster(honest)])
+
+
+def test_radius_neighbors_are_those_of_a_scan():
+    words = ["bank", "blank", "tank", "thank", "ink"]
+    search = FederatedNeighbors("edit").fit(words, parties=[0, 1, 0, 1, 0])
+
+    distances, found = search.radius_neighbors(["bank", "zzz"], 1)
+
+    assert [sorted(words[place] for place in places) for places in found] == [
+        ["bank", "blank", "tank"],
+        [],
+    ]
+    assert distances[0].tolist() == [0.0, 1.0, 1.0]
+    assert search.query_records_[0].algorithm == "radius"
+
+
+@pytest.mark.parametrize("radius", [-1.0, math.nan, math.inf])
+def test_senseless_radii_are_refused(radius):
+    search = FederatedNeighbors().fit(np.zeros((1, 2)))
+
+    with pytest.raises(ValueError, match="expected a radius of 0 or more"):
+        search.radius_neighbors([[0.0, 0.0]], radius)

@@ -1,0 +1,38 @@
+"""Slow twin of ``fedneighbors.kernels.vectors._distances``."""
+
+import math
+
+
+def _in_lanes(terms):
+    lanes = [0.0] * 8
+    whole = len(terms) - len(terms) % 8
+    for j, term in enumerate(terms):
+        lanes[j % 8 if j < whole else 0] += term
+    even = (lanes[0] + lanes[4]) + (lanes[2] + lanes[6])
+    odd = (lanes[1] + lanes[5]) + (lanes[3] + lanes[7])
+    return even + odd
+
+
+def _differences(row, query):
+    return [float(a) - float(b) for a, b in zip(row, query, strict=True)]
+
+
+def square_sums(x, query):
+    return [_in_lanes([gap * gap for gap in _differences(row, query)]) for row in x]
+
+
+def absolute_sums(x, query):
+    return [_in_lanes([abs(gap) for gap in _differences(row, query)]) for row in x]
+
+
+def great_circle_m(places, query):
+    radians = math.pi / 180.0
+    longitude, latitude = (float(degrees) * radians for degrees in query)
+    found = []
+    for lon, lat in places:
+        other = float(lat) * radians
+        up = math.sin((latitude - other) * 0.5)
+        along = math.sin((longitude - float(lon) * radians) * 0.5)
+        h = up * up + math.cos(latitude) * math.cos(other) * (along * along)
+        found.append(2.0 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))))
+    return found
