@@ -1,4 +1,4 @@
-"""What kNN-Per is compared with: other ways to serve clients whose rows differ.
+"""Baselines: what the methods are compared with, as scikit-learn estimators.
 
 The estimators resolve on first use; what trains networks needs the extra ``torch``.
 """
@@ -6,6 +6,10 @@ The estimators resolve on first use; what trains networks needs the extra ``torc
 from fedneighbors._lazy import lazy_names
 
 _HOMES = {
+    "FederatedNaiveBayes": "fedneighbors.baselines._tabular",
+    "FederatedLDA": "fedneighbors.baselines._tabular",
+    "CentralModel": "fedneighbors.baselines._tabular",
+    "AveragedModels": "fedneighbors.baselines._tabular",
     "APFLClassifier": "fedneighbors.baselines._apfl",
     "ClusteredFLClassifier": "fedneighbors.baselines._clustered",
     "DittoClassifier": "fedneighbors.baselines._ditto",
@@ -41,6 +45,10 @@ TITLES = {
 
 __all__ = [
     "TITLES",
+    "FederatedNaiveBayes",
+    "FederatedLDA",
+    "CentralModel",
+    "AveragedModels",
     "APFLClassifier",
     "ClusteredFLClassifier",
     "DittoClassifier",

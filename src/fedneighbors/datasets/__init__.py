@@ -3,6 +3,8 @@
 from fedneighbors.datasets._catalog import Entry, available, fetch_openml, load, load_columns
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import NominalColumn, NumericColumn, TableEncoder
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._objects import read_objects
 from fedneighbors.datasets._reading import (
     dataset_from_table,
     read_columns,
@@ -14,6 +16,7 @@ from fedneighbors.datasets._table import Table
 __all__ = [
     "Dataset",
     "Entry",
+    "Graph",
     "NominalColumn",
     "NumericColumn",
     "Table",
@@ -25,5 +28,6 @@ __all__ = [
     "load_columns",
     "read_columns",
     "read_features",
+    "read_objects",
     "read_table",
 ]
