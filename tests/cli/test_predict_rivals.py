@@ -35,14 +35,15 @@ def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
 
 
 def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
-    from fedneighbors.baselines._files import MAGIC, RivalParts
-    from fedneighbors.federation._messages import decode
-    from fedneighbors.tabular._model_file import sealed_model
+    from dataclasses import replace
+
+    from fedneighbors.baselines._files import MAGIC, RivalFile
+    from fedneighbors.tabular._model_file import open_model, sealed_model
 
     path = tmp_path / "model.fnk"
     rivals.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
-    parts = decode(path.read_bytes()[len(MAGIC) + 32 :], (RivalParts,))
-    path.write_bytes(sealed_model(MAGIC, RivalParts(**{**vars(parts), "method": "Magic"})))
+    parts = open_model(MAGIC, path.read_bytes(), RivalFile, source="m")
+    path.write_bytes(sealed_model(MAGIC, replace(parts, method="Magic")))
 
     words = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]
     result = CliRunner().invoke(app, list(map(str, words)))

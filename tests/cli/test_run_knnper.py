@@ -15,7 +15,7 @@ from fedneighbors.baselines import TITLES
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.files._model import KNNPerModel
+from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.partition import Manifest, describe, row_roles
 from fedneighbors.records import read_record
 
@@ -169,7 +169,7 @@ def test_predict_takes_one_way_to_say_who_asks(trained, visits):
 KILLED = """
     import os, signal, sys
     from fedneighbors.cli._main import app
-    from fedneighbors.methods.knnper.files._checkpoint import Checkpoint
+    from fedneighbors.methods.knnper._checkpoint import Checkpoint
 
     keep, kept = Checkpoint.keep, []
 

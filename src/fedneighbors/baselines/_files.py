@@ -1,8 +1,7 @@
 """A fitted rival as it stands in a file: the model for all, and each client's own part and rows."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,18 +11,15 @@ import numpy.typing as npt
 from fedneighbors import baselines as rivals
 from fedneighbors.baselines._agreement import Ground
 from fedneighbors.baselines._dynamic_clients import OwnRows
-from fedneighbors.errors import ModelFileError, WireError
-from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
+from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.files._clients import narrowed
-from fedneighbors.methods.knnper.files._memories import read_names
-from fedneighbors.methods.knnper.files._model import KNNPerModel
-from fedneighbors.methods.knnper.files._network import kept_network
 from fedneighbors.records._storage import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._ownership import party_name
 
-MAGIC = b"FNKNRIV1"
+MAGIC = b"FNKNRIV2"
 """How files of rivals begin."""
 
 TOLD_BY_THE_MODEL = {
@@ -35,11 +31,10 @@ NOT_KEPT = {"start", "device"}
 R = TypeVar("R")
 
 
-@message
+@dataclass(frozen=True, eq=False)
 class RivalClient:
     """What one client has for itself, and its rows; labels are positions, names are JSON."""
 
-    name: str
     own: npt.NDArray[np.floating[Any]]
     x: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
@@ -47,20 +42,19 @@ class RivalClient:
     n_named: int
 
 
-@message
-class RivalParts:
-    """The fields of a rival: its class and parameters, the model for all as a kNN-Per file.
+@dataclass(frozen=True, eq=False)
+class RivalFile:
+    """The fields of a rival: its class and parameters, the model for all, and its clients.
 
-    ``networks`` and ``clusters``, a JSON list of lists of names, are those of clustered clients who
-    are in the file.
+    ``clusters`` and ``networks`` are those of clustered clients who are in the file.
     """
 
     method: str
     parameters: Mapping[str, str | int | float | bool | None]
-    model: bytes
+    model: KNNPerModel
+    clients: Mapping[str, RivalClient]
+    clusters: tuple[tuple[str, ...], ...]
     networks: tuple[npt.NDArray[np.floating[Any]], ...]
-    clusters: str
-    clients: tuple[bytes, ...]
 
 
 def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
@@ -77,13 +71,13 @@ def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
     """
     found._check_all()
     owns, clusters, networks = found._told_of(names)
-    parts = RivalParts(
+    parts = RivalFile(
         method=type(found).__name__,
         parameters={name: _scalar(getattr(found, name)) for name in _own_parameters(type(found))},
-        model=_model(found).to_bytes(),
+        model=_model(found),
+        clients={name: _client(owns[name], found.rows_[name]) for name in names},
+        clusters=tuple(clusters),
         networks=tuple(networks),
-        clusters=json.dumps(clusters),
-        clients=tuple(_client_bytes(name, owns[name], found.rows_[name]) for name in names),
     )
     replace_file(path, sealed_model(MAGIC, parts))
 
@@ -114,17 +108,15 @@ def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
             f"{source} holds a model of {parts.method!r:.40}, not of {cls.__name__}; read it with "
             "the load of that class, or with rivals.load"
         )
-    kept = KNNPerModel.from_bytes(parts.model, source=source)
+    kept = parts.model
     if kept.of_numbers or kept.clients:
         raise ModelFileError(f"{source} holds no usable model: that for all is none of a rival")
     network, layout, _ = kept_network(kept, model, source=source)
-    try:
+    with usable(source):
         found: Any = cls(**_parameters(cls, kept, parts, model))
         found._rounds = RoundSettings.asked_by(found, kept.settings.seed)
         found._check_all()
-        _become(found, kept, Ground(network, layout, kept.shared), parts)
-    except (TypeError, ValueError, RecursionError, WireError) as error:
-        raise ModelFileError(f"{source} holds no usable model: {error}") from error
+        _become(found, Ground(network, layout, kept.shared), parts)
     made: R = found
     return made
 
@@ -143,9 +135,9 @@ def method_of(path: str | Path) -> str:
     return method
 
 
-def _parts(path: str | Path) -> RivalParts:
+def _parts(path: str | Path) -> RivalFile:
     raw = read_model_file(path)
-    return open_model(MAGIC, raw, RivalParts, source=str(path))
+    return open_model(MAGIC, raw, RivalFile, source=str(path))
 
 
 def _own_parameters(cls: Any) -> list[str]:
@@ -170,12 +162,12 @@ def _model(found: Any) -> KNNPerModel:
     )
 
 
-def _client_bytes(name: str, own: npt.NDArray[Any], rows: OwnRows) -> bytes:
+def _client(own: npt.NDArray[Any], rows: OwnRows) -> RivalClient:
     x = narrowed(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
-    return encode(RivalClient(name, own, x, rows.labels, json.dumps(rows.ids), rows.n_named))
+    return RivalClient(own, x, rows.labels, names_to_json(rows.ids), rows.n_named)
 
 
-def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> dict[str, Any]:
+def _parameters(cls: Any, kept: KNNPerModel, parts: RivalFile, model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator that a file tells of."""
     expected, told = _own_parameters(cls), dict(parts.parameters)
     if sorted(told) != sorted(expected):
@@ -191,54 +183,39 @@ def _parameters(cls: Any, kept: KNNPerModel, parts: RivalParts, model: Any) -> d
     )
 
 
-def _become(found: Any, kept: KNNPerModel, ground: Ground, parts: RivalParts) -> None:
+def _become(found: Any, ground: Ground, parts: RivalFile) -> None:
     """Make a rival that is not fitted the one of a file."""
+    kept = parts.model
     found._know(ground, np.array(kept.shared.classes))
     found._blueprint = kept.blueprint
     found._row_shape = kept.blueprint.shape
     found.n_features_in_ = kept.blueprint.shape[0]
     if kept.shared.agreed.feature_names is not None:
         found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
-    clients = [decode(raw, (RivalClient,)) for raw in parts.clients]
-    names = [party_name(each.name) for each in clients]
-    found._take_clusters(_clusters(parts.clusters, names), _networks(parts, ground))
-    found.clients_ = {each.name: each.own for each in clients}
-    found.rows_ = {each.name: _own_rows(each, kept) for each in clients}
-    if len(set(names)) < len(names):
-        raise ValueError("a client is in it twice")
+    n_weights = ground.layout.n_weights
+    if any(each.shape != (n_weights,) or not np.isfinite(each).all() for each in parts.networks):
+        raise ValueError("networks of clusters do not fit the model")
+    named = [name for cluster in parts.clusters for name in cluster]
+    if not set(named) <= set(parts.clients) or len(named) > len(set(named)):
+        raise ValueError("clusters are of clients that are not in the file, or are in it twice")
+    found._take_clusters(list(parts.clusters), list(parts.networks))
+    found.clients_ = {party_name(name): each.own for name, each in parts.clients.items()}
+    found.rows_ = {name: _own_rows(name, each, kept) for name, each in parts.clients.items()}
     for name, own in found.clients_.items():
         if own.ndim != 1 or not np.isfinite(own).all() or not found._fits(own):
             raise ValueError(f"what client {name!r:.40} has for itself does not fit the model")
 
 
-def _networks(parts: RivalParts, ground: Ground) -> list[npt.NDArray[np.floating[Any]]]:
-    n_weights = ground.layout.n_weights
-    if any(each.shape != (n_weights,) or not np.isfinite(each).all() for each in parts.networks):
-        raise ValueError("networks of clusters do not fit the model")
-    return list(parts.networks)
-
-
-def _clusters(words: str, names: list[str]) -> list[tuple[str, ...]]:
-    """Return clusters, each of whose clients is in the file, and in one of them at most."""
-    found = json.loads(words)
-    if not isinstance(found, list) or not all(isinstance(each, list) for each in found):
-        raise ValueError("clusters are no lists of names")
-    named = [name for each in found for name in each]
-    if not set(map(repr, named)) <= set(map(repr, names)) or len(named) > len(set(named)):
-        raise ValueError("clusters are of clients that are not in the file, or are in it twice")
-    return [tuple(each) for each in found]
-
-
-def _own_rows(told: RivalClient, kept: KNNPerModel) -> OwnRows:
+def _own_rows(name: str, told: RivalClient, kept: KNNPerModel) -> OwnRows:
     """Return a client's rows, if they are such as the model is for."""
     x = told.x.astype(np.float64) if told.x.dtype == np.float32 else told.x
     names, n_classes = read_names(told.ids, len(x)), len(kept.shared.classes)
     if x.shape[1:] != kept.blueprint.shape or x.dtype.kind not in "iufb":
-        raise ValueError(f"rows of client {told.name!r:.40} do not fit the model")
+        raise ValueError(f"rows of client {name!r:.40} do not fit the model")
     if not np.isfinite(x).all() or told.labels.shape != (len(x),) or told.n_named < len(x):
-        raise ValueError(f"rows of client {told.name!r:.40} are not finite, or lack labels")
+        raise ValueError(f"rows of client {name!r:.40} are not finite, or lack labels")
     if len(x) and not (told.labels.min() >= 0 and told.labels.max() < n_classes):
-        raise ValueError(f"labels of client {told.name!r:.40} are none of the classes")
+        raise ValueError(f"labels of client {name!r:.40} are none of the classes")
     if len(names) != len(x) or len(set(names)) != len(names):
-        raise ValueError(f"names of the rows of client {told.name!r:.40} do not fit them")
+        raise ValueError(f"names of the rows of client {name!r:.40} do not fit them")
     return OwnRows(x, told.labels, tuple(names), told.n_named)

@@ -146,6 +146,13 @@ class Blueprint:
     head: tuple[str, ...] = ("head",)
     hidden: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        numbers, texts = (*self.shape, *self.hidden, self.n_outputs), (self.embedding, *self.head)
+        if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
+            type(text) is str for text in (self.model, *texts)
+        ):
+            raise ValueError(f"expected names and sizes of a network, got {str(self)[:120]}")
+
     @classmethod
     def of(cls, asked: Any, shape: tuple[int, ...], n_outputs: int) -> "Blueprint":
         """Return what describes the network that an estimator asks for.
@@ -186,16 +193,9 @@ class Blueprint:
         try:
             found: dict[str, Any] = json.loads(words)
             parts = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-            made = cls(**parts)  # type: ignore[arg-type]
+            return cls(**parts)  # type: ignore[arg-type]
         except (TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"expected the words of a network, got {words[:80]!r}") from error
-        numbers = (*made.shape, *made.hidden, made.n_outputs)
-        texts = (made.model, made.embedding, *made.head)
-        if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
-            type(text) is str for text in texts
-        ):
-            raise ValueError(f"expected names and sizes of a network, got {words[:80]!r}")
-        return made
 
     def parameters(self, own: Model = None) -> dict[str, Any]:
         """Return the parameters of an estimator that asks for this network.

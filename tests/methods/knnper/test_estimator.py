@@ -199,7 +199,7 @@ def test_a_single_class_is_refused():
 
 
 def test_a_fit_that_was_interrupted_goes_on_from_its_file(tmp_path, monkeypatch):
-    import fedneighbors.methods.knnper.files._checkpoint as on_disk
+    import fedneighbors.methods.knnper._checkpoint as on_disk
 
     whole = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
     keep, kept = on_disk.Checkpoint.keep, []

@@ -305,7 +305,7 @@ def test_embeddings_that_are_not_finite_stay_out(fitted):
 
 
 def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
-    import fedneighbors.methods.knnper.files._checkpoint as on_disk
+    import fedneighbors.methods.knnper._checkpoint as on_disk
 
     whole = KNNPerRegressor(**QUICK).fit(X, Y, parties=CLINIC)
     keep, kept = on_disk.Checkpoint.keep, []

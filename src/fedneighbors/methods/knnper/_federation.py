@@ -7,12 +7,12 @@ import numpy as np
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome, run_rounds
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper._tasks import CLASSES, Kind
-from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Layout, Network

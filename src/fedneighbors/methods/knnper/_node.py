@@ -6,6 +6,7 @@ it gave before. The file is gone once the client has its own part of the model.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,9 +25,9 @@ from fedneighbors.methods.knnper._messages import (
     SchemaRequest,
     TrainRequest,
 )
+from fedneighbors.methods.knnper._model import KNNPerModel
+from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.files._clients import read_settings, settings_parts
-from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
@@ -70,6 +71,59 @@ class PlanRequest:
     def settings(self) -> MemorySettings:
         """Of the memories; ValueError if they are none."""
         return read_settings(self.memory)
+
+
+Scalar = str | int | float | bool | None
+
+LEFT_OUT = {("n_discriminants", 0)}
+"""Said by no plan, since most have none."""
+
+
+def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
+    """Return the settings of memories by name.
+
+    Parameters
+    ----------
+    settings : MemorySettings
+        Each a number, a word or None; candidates become words with commas between them. A codec
+        that clients share is left out.
+
+    Raises
+    ------
+    ValueError
+        If one is something else, which a file does not hold.
+    """
+    parts = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in vars(settings).items()
+        if name != "codec" and (name, value) not in LEFT_OUT
+    }
+    foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
+    if foreign:
+        raise ValueError(
+            f"expected settings that a file can hold, got {foreign[0]}={parts[foreign[0]]!r}"
+        )
+    return parts
+
+
+def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
+    """Return the settings that :func:`settings_parts` took apart.
+
+    Raises
+    ------
+    ValueError
+        If there is one that this release does not know, or a value is out of range.
+    """
+    known = {field.name for field in fields(MemorySettings)} - {"codec"}
+    unknown = sorted(set(parts) - known)
+    if unknown:
+        raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
+    told: dict[str, Any] = dict(parts)
+    if isinstance(told.get("n_neighbors"), str):
+        told["n_neighbors"] = tuple(int(k) for k in told["n_neighbors"].split(","))
+    if "," in str(told.get("metric")):
+        told["metric"] = tuple(told["metric"].split(","))
+    return MemorySettings(**told)
 
 
 MAGIC = b"FNKNODE1"
@@ -208,7 +262,7 @@ class NodeParty:
                 seen=final.seen,
             ),
             settings=plan.settings,
-            clients={self.name: member.personal},
+            clients={self.name: ClientRecord.of(member.personal)},
         ).save(self._path)
         self._pending.unlink(missing_ok=True)
 

@@ -14,8 +14,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._compressing import Compressing
 from fedneighbors.methods.knnper._fitting import fit_clients
 from fedneighbors.methods.knnper._membership import Owners
+from fedneighbors.methods.knnper._saving import Saved
 from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.files._saving import Saved
 from fedneighbors.methods.knnper.personal._regression import PersonalNumbers, refuse_of_classes
 from fedneighbors.records import RunRecord
 

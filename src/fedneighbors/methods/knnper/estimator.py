@@ -13,8 +13,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._compressing import Compressing
 from fedneighbors.methods.knnper._fitting import fit_clients
 from fedneighbors.methods.knnper._membership import Classifying, Owners
+from fedneighbors.methods.knnper._saving import Saved
 from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.files._saving import Saved
 from fedneighbors.methods.knnper.personal._mixtures import Personal
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, exact
 from fedneighbors.privacy._policy import Privacy

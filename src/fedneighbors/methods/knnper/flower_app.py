@@ -18,11 +18,11 @@ from typing import Any, cast
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._roles import Coordinator, Refuse, gather
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._node import NodeParty, OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.files._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper.files._model import KNNPerModel
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Layout

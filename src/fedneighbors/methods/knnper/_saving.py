@@ -66,7 +66,8 @@ class Saved:
 
     def _kept(self, chosen: list[str]) -> Any:
         """Return the model as it stands in a file, with the memories of some clients."""
-        from fedneighbors.methods.knnper.files._model import KNNPerModel
+        from fedneighbors.methods.knnper._model import KNNPerModel
+        from fedneighbors.methods.knnper._records import ClientRecord
 
         named = replace(self._shared.agreed, feature_names=self._names())
         shared = replace(self._shared, agreed=named)
@@ -75,7 +76,7 @@ class Saved:
             layout=self._layout.digest,
             shared=shared,
             settings=self._memory_settings,
-            clients={name: self.clients_[name] for name in chosen},
+            clients={name: ClientRecord.of(self.clients_[name]) for name in chosen},
             guarantee=self.guarantee_,
             flat=getattr(self, "_is_flat", False),
         )
@@ -102,14 +103,15 @@ class Saved:
             If the file is of a network of the user's own and ``model`` is not given.
         """
         needs_torch()
-        from fedneighbors.methods.knnper.files._model import KNNPerModel
-        from fedneighbors.methods.knnper.files._network import kept_network
+        from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
+        from fedneighbors.tabular._model_file import usable
 
         kept = KNNPerModel.load(path)
         cls._refuse_kind(kept, path)
         network, layout, settings = kept_network(kept, model, source=str(path))
         found = cls(**_parameters(kept, cls, model))
-        found._become(replace(kept, settings=settings), network, layout)
+        with usable(str(path)):
+            found._become(replace(kept, settings=settings), network, layout)
         return found
 
     @classmethod
@@ -129,7 +131,7 @@ class Saved:
         self._read = (shared, kept.guarantee)
         self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
         self._blueprint = kept.blueprint
-        self.clients_ = dict(kept.clients)
+        self.clients_ = kept.own_parts()
         self._take(kept)
         self.weights_, self.overall_ = shared.weights, shared.overall
         weights = () if shared.pool is None else shared.pool.tolist()

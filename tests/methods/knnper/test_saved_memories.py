@@ -1,5 +1,6 @@
 """Memories of fewer bytes in files: they come back as they were, and small."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -9,22 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_wine
 
-from fedneighbors.errors import ModelFileError, RebuildNeeded, WireError
-from fedneighbors.federation._messages import decode, encode
+from fedneighbors.errors import ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper._model import KNNPerModel
+from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.files._clients import CompressedParts
-from fedneighbors.methods.knnper.files._memories import (
-    CenterParts,
-    CodedParts,
-    PrototypeParts,
-    memory_bytes,
-    read_memory,
-)
-from fedneighbors.methods.knnper.files._model import MAGIC, ModelParts, SharingParts
 from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
+from fedneighbors.methods.knnper.memory.compression._product import Codebook
 from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
-from fedneighbors.tabular._model_file import sealed_model
+from fedneighbors.tabular._model_file import open_model, sealed_model
+from tests.methods.knnper.altering import altered, resealed
 from tests.methods.knnper.memory.compression.tables import tables
 
 X, Y = load_wine(return_X_y=True)
@@ -32,6 +27,10 @@ CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
 SMALL = [kind for kind in KINDS if kind != "exact"]
 OVERALL = np.full(3, 1 / 3)
+
+
+def memory_bytes(memory):
+    return sealed_model(b"M", memory_record(memory))
 
 
 def both(models, action):
@@ -143,7 +142,10 @@ def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
     if len(rows[:n_first]):
         kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
 
-    found = read_memory(memory_bytes(kept), told, OVERALL)
+    record = memory_record(kept)
+    found = read_memory(
+        open_model(b"M", memory_bytes(kept), type(record), source="m"), told, OVERALL
+    )
 
     assert memory_bytes(found) == memory_bytes(kept)
     assert (len(found), found.nbytes) == (len(kept), kept.nbytes)
@@ -154,47 +156,43 @@ def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
 
 
 @pytest.fixture(scope="module")
-def frames():
-    """Return a frame of each kind, of memories of the same rows."""
+def records():
+    """Return a record of each kind, of memories of the same rows."""
     rows = np.random.default_rng(0).normal(size=(20, 4))
     return {
-        kind: memory_bytes(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
+        kind: memory_record(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
     }
 
 
 @given(st.sampled_from(SMALL), st.data())
 @settings(max_examples=200, deadline=None)
-def test_an_altered_frame_is_refused_or_answers(frames, kind, data):
-    raw = bytearray(frames[kind])
-    place = data.draw(st.integers(0, len(raw) - 1))
-    raw[place] = data.draw(st.integers(0, 255))
-    told = MemorySettings(memory=kind)
+def test_an_altered_frame_is_refused_or_answers(records, kind, data):
+    frame = bytearray(sealed_model(b"M", records[kind])[33:])
+    place = data.draw(st.integers(0, len(frame) - 1))
+    frame[place] = data.draw(st.integers(0, 255))
+    raw = b"M" + hashlib.sha256(frame).digest() + bytes(frame)
 
     try:
-        found = read_memory(bytes(raw), told, OVERALL)
-    except (WireError, ValueError):
+        record = open_model(b"M", raw, type(records[kind]), source="m")
+        found = read_memory(record, MemorySettings(memory=kind), OVERALL)
+    except (ModelFileError, ValueError):
         return
     with np.errstate(over="ignore"):
         votes = found.votes(np.ones((2, found.n_dimensions)), 3, n_neighbors=3)
     np.testing.assert_allclose(votes.sum(axis=1), 1, rtol=1e-9)
 
 
-@given(st.sampled_from(SMALL), st.data())
-@settings(max_examples=40, deadline=None)
-def test_a_truncated_frame_is_refused(frames, kind, data):
-    raw = frames[kind]
-    n_bytes = data.draw(st.integers(0, len(raw) - 1))
-
-    with pytest.raises(WireError):
-        read_memory(raw[:n_bytes], MemorySettings(memory=kind), OVERALL)
+def book(n_stretches, n_entries):
+    return Codebook(np.zeros((n_stretches, n_entries, 1), np.float32), n_stretches)
 
 
 IMPOSSIBLE = [
-    ("8-bit", {"codes": np.zeros((20, 11), np.uint8)}, "codes of 12 bytes a row"),
-    ("8-bit", {"codes": np.zeros(20, np.uint8)}, "codes of 12 bytes a row"),
-    ("8-bit", {"codes": np.full((20, 12), 255, np.uint8)}, "scale of a code is not finite"),
-    ("8-bit", {"codes": np.full((20, 12), 190, np.uint8)}, "scale of a code is not finite, or"),
-    ("8-bit", {"codes": np.zeros((0, 12), np.uint8)}, "a label for each of 0 codes"),
+    ("8-bit", {"keys": np.zeros((20, 11), np.uint8)}, "codes of 12 bytes a row"),
+    ("8-bit", {"keys": np.zeros(20, np.uint8)}, "codes of 12 bytes a row"),
+    ("8-bit", {"keys": np.full((20, 12), 255, np.uint8)}, "scale of a code is not finite"),
+    ("8-bit", {"keys": np.full((20, 12), 190, np.uint8)}, "scale of a code is not finite, or"),
+    ("8-bit", {"keys": np.zeros((0, 12), np.uint8)}, "a label for each of 0 codes"),
+    ("8-bit", {"keys": np.zeros((20, 12))}, "no table of a memory"),
     ("8-bit", {"n_dimensions": 5}, "codes of 13 bytes a row"),
     ("8-bit", {"n_dimensions": 0}, "a memory has no columns"),
     ("8-bit", {"labels": np.full(20, 3, np.uint8)}, "none of the classes"),
@@ -208,25 +206,23 @@ IMPOSSIBLE = [
     ("8-bit", {"ids": json.dumps(["a"] * 20)}, "expected new names"),
     ("8-bit", {"state": "[]"}, "no mapping"),
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
-    ("8-bit", {"book": np.zeros((4, 9, 1), np.float32)}, "which its codes do not look into"),
-    ("product", {"codes": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
+    ("8-bit", {"book": book(4, 9)}, "which its codes do not look into"),
+    ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
     ("product", {"book": None}, "codes have no book"),
-    ("product", {"book": np.zeros((4, 3, 1), np.float32)}, "number that is beyond the book"),
-    ("product", {"book": np.zeros((4, 17, 1), np.float32)}, "at most 16 entries"),
-    ("product", {"book": np.zeros((3, 9, 1), np.float32)}, "make up a key of 4 cells"),
-    ("product", {"book": np.full((4, 16, 1), np.nan, np.float32)}, "not finite"),
-    ("product", {"book": np.zeros((4, 0, 1), np.float32)}, "three axes"),
-    ("product", {"book": np.zeros((4, 16), np.float32)}, "three axes"),
+    ("product", {"book": book(5, 16)}, "expected a book of keys of width 4"),
+    ("product", {"book": book(4, 3)}, "number that is beyond the book"),
+    ("product", {"book": book(4, 17)}, "at most 16 entries"),
     ("centers", {"counts": np.zeros(3, np.uint8)}, "not from 1 on"),
     ("centers", {"counts": np.full(3, 1 << 62, np.uint64)}, "not from 1 on, or add up to"),
     ("centers", {"counts": np.ones(2, np.uint8)}, "expected 3 counts"),
     ("centers", {"classes": np.full(3, 3, np.uint8)}, "expected classes from 0 to 2"),
     ("centers", {"classes": np.zeros(2, np.uint8)}, "a class for each center"),
     ("centers", {"codes": np.full((3, 12), 255, np.uint8)}, "scale of a code is not finite"),
-    ("protonn", {"gamma": 0.0}, "gamma above 0"),
-    ("protonn", {"gamma": 1e300}, "gamma above 0"),
-    ("protonn", {"tables": ()}, "expected 0 counts"),
-    ("protonn", {"tables": (np.ones((1, 4), np.float32),)}, "are three tables"),
+    ("protonn", {"prototypes.gamma": 0.0}, "gamma above 0"),
+    ("protonn", {"prototypes.gamma": 1e300}, "gamma above 0"),
+    ("protonn", {"prototypes": None}, "expected 0 counts"),
+    ("protonn", {"prototypes.scores": np.ones((0, 3), np.float32)}, "expected three tables"),
+    ("protonn", {"prototypes.places": np.ones((1, 4), np.float32)}, "expected places of"),
     ("protonn", {"classes": np.array([0, 2, 1], np.uint8)}, "ascending classes"),
     ("protonn", {"classes": np.array([0, 1, 1], np.uint8)}, "ascending classes"),
     ("protonn", {"classes": np.array([0, 1, 3], np.uint8)}, "expected classes from 0 to 2"),
@@ -240,60 +236,59 @@ IMPOSSIBLE = [
     IMPOSSIBLE,
     ids=[f"{kind}-{next(iter(changed))}-{i}" for i, (kind, changed, _) in enumerate(IMPOSSIBLE)],
 )
-def test_a_memory_that_cannot_be_is_refused(frames, kind, changed, words):
-    parts = decode(frames[kind], (CodedParts, CenterParts, PrototypeParts))
-    raw = encode(type(parts)(**{**vars(parts), **changed}))
-
+def test_a_memory_that_cannot_be_is_refused(records, kind, changed, words):
     with pytest.raises(ValueError, match=words):
-        read_memory(raw, MemorySettings(memory=kind), OVERALL)
+        read_memory(altered(records[kind], changed), MemorySettings(memory=kind), OVERALL)
 
 
-def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(frames):
-    parts = decode(frames["8-bit"], (CodedParts,))
-    wide = CodedParts(**{**vars(parts), "labels": parts.labels.astype(np.int64)})
+def test_a_memory_of_another_kind_is_refused(records):
+    with pytest.raises(ValueError, match="not of the kind 'centers'"):
+        read_memory(records["8-bit"], MemorySettings(memory="centers"), OVERALL)
 
-    found = read_memory(encode(wide), MemorySettings(memory="8-bit"), OVERALL)
 
-    assert memory_bytes(found) == frames["8-bit"]
+def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
+    record = records["8-bit"]
+    wide = altered(record, {"labels": record.labels.astype(np.int64)})
+
+    found = read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
+
+    assert memory_bytes(found) == sealed_model(b"M", record)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("table", [0, 1, 2])
-def test_prototypes_that_are_not_finite_are_refused(frames, table, value):
-    parts = decode(frames["protonn"], (PrototypeParts,))
-    tables = [each.copy() for each in parts.tables]
-    tables[table][0, 0] = value
-    raw = encode(PrototypeParts(**{**vars(parts), "tables": tuple(tables)}))
+@pytest.mark.parametrize("table", ["projection", "places", "scores"])
+def test_prototypes_that_are_not_finite_are_refused(records, table, value):
+    cells = getattr(records["protonn"].prototypes, table).copy()
+    cells[0, 0] = value
+    record = altered(records["protonn"], {f"prototypes.{table}": cells})
 
     with pytest.raises(ValueError, match="not finite"):
-        read_memory(raw, MemorySettings(memory="protonn"), OVERALL)
+        read_memory(record, MemorySettings(memory="protonn"), OVERALL)
 
 
-def test_rows_beside_codes_are_refused(frames):
+def test_rows_beside_codes_are_refused(records):
     with pytest.raises(ValueError, match="rows stand beside its codes"):
-        read_memory(frames["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
+        read_memory(records["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
 
 
 def test_prototypes_in_a_pool_are_refused_as_the_file_is_read(tmp_path):
     """A pool's heads need keys, which prototypes do not have."""
     kept = KNNPerClassifier(**QUICK, memory="protonn").fit(X, Y, parties=CELLAR)
-    parts = decode(file_of(kept)[len(MAGIC) + 32 :], (ModelParts,))
-    pooled = ModelParts(**{**vars(parts), "pool": np.ones(len(EXPERTS))})
-    (tmp_path / "m").write_bytes(sealed_model(MAGIC, pooled))
+    pooled = resealed(file_of(kept), {"shared.pool": np.ones(len(EXPERTS))})
+    (tmp_path / "m").write_bytes(pooled)
 
     with pytest.raises(ModelFileError, match="mixture is in a pool"):
         KNNPerClassifier.load(tmp_path / "m")
 
 
-def test_counts_of_a_watch_that_cannot_be_are_refused(frames):
+def test_counts_of_a_watch_that_cannot_be_are_refused(records):
     told = MemorySettings(memory="8-bit", strategy="drift")
-    parts = decode(frames["8-bit"], (CodedParts,))
+    record = records["8-bit"]
     for surprises in ([[[-1, 2, 0], 0]], [[[1, 2, 0], 4]], [[[1, 2, 0], -1]], [[[1], 0]], 3):
-        state = {**json.loads(parts.state), "surprises": surprises}
-        raw = encode(CodedParts(**{**vars(parts), "state": json.dumps(state)}))
+        state = {**json.loads(record.state), "surprises": surprises}
 
         with pytest.raises(ValueError, match="expected"):
-            read_memory(raw, told, OVERALL)
+            read_memory(altered(record, {"state": json.dumps(state)}), told, OVERALL)
 
 
 @pytest.fixture(scope="module")
@@ -303,52 +298,45 @@ def shared_raw():
 
 
 def test_a_shared_book_stands_in_a_file_once_and_in_no_memory(shared_raw):
-    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
-    clients = [decode(raw, (CompressedParts,)) for raw in parts.clients]
-    memories = [decode(each.memory, (CodedParts,)) for each in clients]
+    kept = KNNPerModel.from_bytes(shared_raw)
 
-    assert shared_raw.count(parts.entries.tobytes()) == 1
-    assert [memory.book for memory in memories] == [None, None]
+    assert shared_raw.count(kept.settings.codec.book.entries.tobytes()) == 1
+    assert [each.memory.book for each in kept.clients.values()] == [None, None]
+    assert [each.settings.codec for each in kept.clients.values()] == [None, None]
+
+
+CODEC, BOOK = "settings.codec", "settings.codec.book"
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"entries": np.full((2, 16, 4), np.inf, np.float32)}, "not finite"),
-        ({"entries": np.zeros((2, 17, 4), np.float32)}, "at most 16 entries"),
-        ({"entries": np.zeros((2, 2, 4), np.float32)}, "beyond the book"),
-        ({"entries": np.zeros((3, 16, 4), np.float32)}, "make up a key of 8 cells"),
-        ({"n_dimensions": 7}, "expected a book of keys of width 8"),
-        ({"n_dimensions": -8}, "make up a key"),
-        ({"bits": 5}, "bits of 4 or 8"),
-        ({"bits": 8}, "codes of 2 bytes a row"),
-        ({"settings": {"memory": "8-bit"}}, "a shared codebook with memory='product' alone"),
+        ({f"{BOOK}.entries": np.full((2, 16, 4), np.inf, np.float32)}, "not finite"),
+        ({f"{BOOK}.entries": np.zeros((2, 17, 4), np.float32)}, "at most 16 entries"),
+        ({f"{BOOK}.entries": np.zeros((2, 2, 4), np.float32)}, "beyond the book"),
+        ({f"{BOOK}.entries": np.zeros((3, 16, 4), np.float32)}, "make up a key of 8 cells"),
+        ({f"{BOOK}.entries": np.zeros((2, 0, 4), np.float32)}, "three axes"),
+        ({f"{BOOK}.entries": np.zeros((2, 16), np.float32)}, "three axes"),
+        ({f"{BOOK}.n_dimensions": 7}, "expected a book of keys of width 8"),
+        ({f"{BOOK}.n_dimensions": -8}, "make up a key"),
+        ({f"{CODEC}.bits": 8}, "codes of 2 bytes a row"),
+        ({"settings.memory": "8-bit"}, "a shared codebook with memory='product' alone"),
+        ({CODEC: None}, "codes have no book"),
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
 )
 def test_a_shared_book_that_cannot_be_is_refused_though_it_is_sealed(
     shared_raw, changed, words, tmp_path
 ):
-    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
-    (tmp_path / "m").write_bytes(sealed_model(MAGIC, SharingParts(**{**vars(parts), **changed})))
+    (tmp_path / "m").write_bytes(resealed(shared_raw, changed))
 
     with pytest.raises(ModelFileError, match=words):
         KNNPerClassifier.load(tmp_path / "m")
 
 
-def test_a_memory_without_the_shared_book_of_its_codes_is_refused(shared_raw, tmp_path):
-    parts = decode(shared_raw[len(MAGIC) + 32 :], (SharingParts,))
-    alone = {name: value for name, value in vars(parts).items() if name in field_names(ModelParts)}
-    (tmp_path / "m").write_bytes(sealed_model(MAGIC, ModelParts(**alone)))
-
-    with pytest.raises(ModelFileError, match="codes have no book"):
-        KNNPerClassifier.load(tmp_path / "m")
-
-
-def field_names(cls):
-    from dataclasses import fields
-
-    return {field.name for field in fields(cls)}
+def test_bits_that_no_codec_has_are_not_written(shared_raw):
+    with pytest.raises(TypeError, match=r"ProductCodec\.bits is declared as"):
+        resealed(shared_raw, {f"{CODEC}.bits": 5})
 
 
 def test_codes_that_are_altered_in_the_file_of_a_model_are_refused(shared_raw, tmp_path):

@@ -1,6 +1,7 @@
 """A training on disk: where it is, so that one that was killed goes on from its last round."""
 
 import hashlib
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,16 @@ from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 
-MAGIC = b"FNKC\x02"
+MAGIC = b"FNKC\x03"
 
 
-@message
-class StageParts:
-    """The fields of a stage, and the fingerprint of what is trained."""
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A stage, the fingerprint of what is trained, and what its network gives at first."""
 
     fingerprint: str
     probe: npt.NDArray[np.float64]
-    number: int
-    weights: npt.NDArray[np.floating[Any]]
-    chosen_on: npt.NDArray[np.floating[Any]]
-    pool: npt.NDArray[np.float64]
+    stage: Stage
 
 
 @message
@@ -79,16 +77,8 @@ class Checkpoint:
 
     def keep(self, stage: Stage) -> None:
         """Write a stage over the one before."""
-        empty = np.empty(0)
-        parts = StageParts(
-            fingerprint=self._mark,
-            probe=self._probe,
-            number=stage.number,
-            weights=stage.weights,
-            chosen_on=empty if stage.chosen_on is None else stage.chosen_on,
-            pool=empty if stage.pool is None else stage.pool,
-        )
-        replace_file(self._path, sealed_model(MAGIC, parts))
+        kept = Kept(self._mark, self._probe, stage)
+        replace_file(self._path, sealed_model(MAGIC, kept))
 
     def resumed(self) -> Stage | None:
         """Return the stage on disk, or None if there is no file.
@@ -102,18 +92,13 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
-        parts = open_model(MAGIC, raw, StageParts, source=str(self._path))
-        if parts.fingerprint != self._mark or not _alike(parts.probe, self._probe):
+        kept = open_model(MAGIC, raw, Kept, source=str(self._path))
+        if kept.fingerprint != self._mark or not _alike(kept.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} holds another training: its settings, network, clients or rows "
                 "differ; give another path, or delete the file to begin anew"
             )
-        return Stage(
-            parts.number,
-            parts.weights,
-            parts.chosen_on if len(parts.chosen_on) else None,
-            parts.pool if len(parts.pool) else None,
-        )
+        return kept.stage
 
     def done(self) -> None:
         """Delete the file: the training has ended."""

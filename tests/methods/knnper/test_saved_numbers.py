@@ -9,18 +9,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes
 
 from fedneighbors.errors import DataError, ModelFileError
-from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.files._clients import ClientParts, CompressedParts
-from fedneighbors.methods.knnper.files._memories import CodedParts
-from fedneighbors.methods.knnper.files._model import (
-    MAGIC,
-    NUMBERS_MAGIC,
-    ModelParts,
-    NumberParts,
-)
+from fedneighbors.methods.knnper._model import MAGIC, NUMBERS_MAGIC, KNNPerModel
 from fedneighbors.methods.knnper.personal._regression import NUMBER_EXPERTS
 from fedneighbors.tabular._model_file import sealed_model
+from tests.methods.knnper.altering import resealed
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y, OTHERS = X[:120], Y[:120], X[120:]
@@ -101,13 +94,10 @@ def test_memories_of_fewer_bytes_say_the_same_and_live_on_alike(memory, tmp_path
 )
 def test_targets_of_codes_that_cannot_be_are_refused(labels, path):
     KNNPerRegressor(**QUICK, memory="8-bit").fit(X, BOTH, parties=CLINIC).save(path)
-    own = decode(parts_of(path.read_bytes()).clients[0], (CompressedParts,))
-    memory = decode(own.memory, (CodedParts,))
-    assert memory.labels.shape == (80, 2)
+    kept = KNNPerModel.load(path).clients["north"].memory
+    assert kept.labels.shape == (80, 2)
 
-    altered = encode(CodedParts(**{**vars(memory), "labels": labels}))
-    client = encode(CompressedParts(**{**vars(own), "memory": altered}))
-    path.write_bytes(sealed(path.read_bytes(), clients=(client,)))
+    path.write_bytes(resealed(path.read_bytes(), {"clients.north.memory.labels": labels}))
 
     with pytest.raises(ModelFileError, match="holds no usable model"):
         KNNPerRegressor.load(path)
@@ -181,9 +171,8 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (sealed_model(NUMBERS_MAGIC, parts_of(raw)), "holds no usable model"),
-        (sealed_model(MAGIC, parts_of(raw)), "holds no usable model: it has no classes"),
-        (sealed_model(NUMBERS_MAGIC, NumberParts(False, b"nothing")), "holds no usable model"),
+        (resealed(raw, {}, magic=MAGIC), "holds no usable model: it has no classes"),
+        (sealed_model(NUMBERS_MAGIC, KNNPerModel.from_bytes(raw).shared), "holds no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -193,67 +182,43 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
 def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
     KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
-    parts = decode(path.read_bytes()[len(MAGIC) + 32 :], (ModelParts,))
-
-    path.write_bytes(sealed_model(NUMBERS_MAGIC, NumberParts(True, encode(parts))))
+    path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS_MAGIC))
 
     with pytest.raises(ModelFileError, match="has classes, in a file of a model of numbers"):
         KNNPerRegressor.load(path)
 
 
-def parts_of(raw):
-    told = decode(raw[len(NUMBERS_MAGIC) + 32 :], (NumberParts,))
-    return decode(told.model, (ModelParts,))
-
-
-def sealed(raw, *, flat=False, client=None, **changed):
-    """Return the bytes of a model of which something is changed, sealed anew."""
-    parts = parts_of(raw)
-    if client is not None:
-        own = decode(parts.clients[0], (ClientParts,))
-        changed["clients"] = (encode(ClientParts(**{**vars(own), **client})),)
-    made = object.__new__(ModelParts)  # what is refused is refused by who reads it
-    for name, value in {**vars(parts), **changed}.items():
-        object.__setattr__(made, name, value)
-    return sealed_model(NUMBERS_MAGIC, NumberParts(flat, encode(made)))
-
-
-def settings_with(raw, **changed):
-    return {**decode(parts_of(raw).clients[0], (ClientParts,)).settings, **changed}
-
-
 @pytest.mark.parametrize(
     "changed",
     [
-        {"labels": np.full((80, 2), np.nan)},
-        {"labels": np.full((80, 2), np.inf)},
-        {"labels": np.zeros((80, 3))},
-        {"labels": np.zeros((79, 2))},
-        {"labels": np.zeros(80)},
-        {"labels": np.zeros((80, 2), np.int64)},
-        {"labels": np.zeros((80, 2), np.float32)},
-        {"keys": np.full((80, 18), np.nan)},
-        {"keys": np.zeros((80, 19))},
-        {"keys": np.zeros((81, 18))},
+        {"memory.labels": np.full((80, 2), np.nan)},
+        {"memory.labels": np.full((80, 2), np.inf)},
+        {"memory.labels": np.zeros((80, 3))},
+        {"memory.labels": np.zeros((79, 2))},
+        {"memory.labels": np.zeros(80)},
+        {"memory.labels": np.zeros((80, 2), np.int64)},
+        {"memory.labels": np.zeros((80, 2), np.float32)},
+        {"memory.keys": np.full((80, 18), np.nan)},
+        {"memory.keys": np.zeros((80, 19))},
+        {"memory.keys": np.zeros((81, 18))},
         {"weight": 1.5},
-        {"ids": '["a"]'},
-        {"ids": "[" * 100_000},
-        {"state": "{}"},
-        {"strategy": "drift"},
-        {"memory": "centers"},
-        {"memory": "protonn"},
-        {"n_beside": 2},
-        {"n_neighbors": 0},
+        {"memory.ids": '["a"]'},
+        {"memory.ids": "[" * 100_000},
+        {"memory.state": "{}"},
+        {"settings.strategy": "drift"},
+        {"settings.memory": "centers"},
+        {"settings.memory": "protonn"},
+        {"settings.n_beside": 2},
+        {"settings.n_neighbors": 0},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     raw = path.read_bytes()
     assert KNNPerRegressor.load(path).clients_["north"].memory.labels.shape == (80, 2)
-    if not set(changed) <= {"labels", "keys", "weight", "ids", "state"}:
-        changed = {"settings": settings_with(raw, **changed)}
 
-    path.write_bytes(sealed(raw, client=changed))
+    changed = {f"clients.north.{name}": value for name, value in changed.items()}
+    path.write_bytes(resealed(raw, changed))
 
     with pytest.raises(ModelFileError, match="holds no usable model"):
         KNNPerRegressor.load(path)
@@ -262,33 +227,33 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"overall": np.ones((3, 2))},
-        {"overall": np.ones((2, 3))},
-        {"overall": np.ones((2, 0))},
-        {"overall": np.ones((2, 2, 1))},
-        {"overall": np.array([[0.0, np.nan], [1.0, 1.0]])},
-        {"overall": np.array([[0.0, 0.0], [1.0, 0.0]])},
-        {"classes": (0, 1)},
-        {"pool": np.zeros(4)},
-        {"pool": np.full(5, np.nan)},
-        {"center": np.zeros(9)},
-        {"scale": np.zeros(10)},
-        {"n_features": 9},
-        {"feature_names": ("a", "b")},
-        {"weights": np.zeros(3, np.float32)},
-        {"network": "{}"},
+        {"shared.overall": np.ones((3, 2))},
+        {"shared.overall": np.ones((2, 3))},
+        {"shared.overall": np.ones((2, 0))},
+        {"shared.overall": np.ones((2, 2, 1))},
+        {"shared.overall": np.array([[0.0, np.nan], [1.0, 1.0]])},
+        {"shared.overall": np.array([[0.0, 0.0], [1.0, 0.0]])},
+        {"shared.classes": (0, 1)},
+        {"shared.pool": np.zeros(4)},
+        {"shared.pool": np.full(5, np.nan)},
+        {"shared.center": np.zeros(9)},
+        {"shared.scale": np.zeros(10)},
+        {"shared.agreed.n_features": 9},
+        {"shared.agreed.feature_names": ("a", "b")},
+        {"shared.weights": np.zeros(3, np.float32)},
+        {"blueprint.n_outputs": 3},
         {"flat": True},
-        {"settings": {"strategy": "drift"}},
-        {"settings": {"memory": "protonn"}},
+        {"settings.strategy": "drift"},
+        {"settings.memory": "protonn"},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_model_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     raw = path.read_bytes()
-    path.write_bytes(sealed(raw))
+    path.write_bytes(resealed(raw, {}))
     assert path.read_bytes() == raw
 
-    path.write_bytes(sealed(raw, **changed))
+    path.write_bytes(resealed(raw, changed))
 
     with pytest.raises(ModelFileError, match="holds no usable model"):
         KNNPerRegressor.load(path)

@@ -1,7 +1,6 @@
 """Fitted classifiers in files: they come back as they were, and nothing else is taken for one."""
 
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,18 +8,17 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.federation._messages import encode
 from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper._model import MAGIC, KNNPerModel
+from fedneighbors.methods.knnper._node import read_settings, settings_parts
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.files._clients import ClientParts, read_settings, settings_parts
-from fedneighbors.methods.knnper.files._model import MAGIC
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import sealed_model
+from tests.methods.knnper.altering import resealed
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
-CELLAR_OF_OLD = np.where(np.arange(len(Y)) % 2, "a", "b")
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
 
 
@@ -140,7 +138,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (sealed_model(MAGIC, settings_message()), "holds no usable model"),
+        (sealed_model(MAGIC, MemorySettings()), "holds no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -149,45 +147,30 @@ def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
         KNNPerClassifier.load(path.with_name("nothing"))
 
 
-def settings_message():
-    return ClientParts("a", np.zeros((0, 2)), np.zeros(0, np.int64), "[]", "{}", 0.5, {})
-
-
-def sealed_client(raw, **changed):
-    """Return the bytes of a model whose first client is changed, and sealed anew."""
-    from fedneighbors.federation._messages import decode
-    from fedneighbors.methods.knnper.files._model import ModelParts
-
-    parts = decode(raw[len(MAGIC) + 32 :], (ModelParts,))
-    client = decode(parts.clients[0], (ClientParts,))
-    client = ClientParts(**{**vars(client), **changed})
-    return sealed_model(MAGIC, ModelParts(**{**vars(parts), "clients": (encode(client),)}))
-
-
 @pytest.mark.parametrize(
     "changed",
     [
-        {"labels": np.array([7] * 118)},
-        {"labels": np.array([-1] * 118)},
-        {"labels": np.array([0.5] * 118)},
+        {"memory.labels": np.array([7] * 118)},
+        {"memory.labels": np.array([-1] * 118)},
+        {"memory.labels": np.array([0.5] * 118)},
         {"weight": 2.0},
-        {"ids": "[1, 2]"},
-        {"ids": "["},
-        {"ids": '["a"]'},
-        {"state": "[]"},
-        {"state": "{}"},
-        {"state": '{"seen": 1, "evictions": 0, "random": {}, "recent": []}'},
-        {"keys": np.full((118, 8), np.nan)},
-        {"keys": np.zeros(3)},
-        {"settings": {"n_neighbors": 0}},
-        {"settings": {"quantum": 1}},
-        {"settings": {"memory": "8-bit"}},
+        {"memory.ids": "[1, 2]"},
+        {"memory.ids": "["},
+        {"memory.ids": '["a"]'},
+        {"memory.state": "[]"},
+        {"memory.state": "{}"},
+        {"memory.state": '{"seen": 1, "evictions": 0, "random": {}, "recent": []}'},
+        {"memory.keys": np.full((118, 8), np.nan)},
+        {"memory.keys": np.zeros(3)},
+        {"settings.n_neighbors": 0},
+        {"settings.memory": "8-bit"},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     assert KNNPerClassifier.load(path).clients_["north"].memory.keys.shape == (118, 8)
-    path.write_bytes(sealed_client(path.read_bytes(), **changed))
+    changed = {f"clients.north.{name}": value for name, value in changed.items()}
+    path.write_bytes(resealed(path.read_bytes(), changed))
 
     with pytest.raises(ModelFileError, match="holds no usable model"):
         KNNPerClassifier.load(path)
@@ -220,17 +203,17 @@ def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
     assert found.fit(X, Y).guarantee_ == ""  # trained anew without one
 
 
-def test_a_file_of_the_time_when_all_memories_were_exact_is_read_and_written_as_it_was(tmp_path):
-    """Two clients of ten wines each, one of which forgot a row and one of which got two more."""
-    before = Path(__file__).with_name("version_1.fnk")
+def test_a_file_of_another_version_is_refused(path):
+    path.write_bytes(MAGIC[:-1] + b"1" + path.read_bytes()[len(MAGIC) :])
 
-    found = KNNPerClassifier.load(before)
-    found.save(tmp_path / "again")
+    with pytest.raises(ModelFileError, match=r"has format version b'1', this release reads b'2'"):
+        KNNPerClassifier.load(path)
 
-    assert (tmp_path / "again").read_bytes() == before.read_bytes()
-    assert found.clients_["b"].memory.ids == [*map(str, range(10)), "x", "y"]
-    assert len(found.clients_["a"].memory) == 9
-    assert np.isfinite(found.predict_proba(X, CELLAR_OF_OLD)).all()
+
+def test_a_setting_of_a_whole_number_comes_back_as_a_float(tmp_path):
+    KNNPerClassifier(**QUICK, sigma=2).fit(X, Y, parties=CELLAR).save(tmp_path / "m")
+
+    assert KNNPerModel.load(tmp_path / "m").settings.sigma == 2.0
 
 
 def test_every_setting_of_memories_comes_back():

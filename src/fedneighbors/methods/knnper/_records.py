@@ -1,0 +1,318 @@
+"""Clients' own parts as they stand in a file: records of their memories, read and checked."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
+from fedneighbors.methods.knnper.memory.compression._kinds import (
+    CodedDatastore,
+    Memory,
+    new_datastore,
+)
+from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
+from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
+from fedneighbors.methods.knnper.memory.compression._prototypes import Prototypes
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._mixtures import Personal
+from fedneighbors.methods.knnper.personal._regression import (
+    PersonalNumbers,
+    refuse_of_classes,
+)
+
+MOST_DIGITS = 19
+"""Names of so many digits are no longer numbers that count up."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowMemory:
+    """A memory that keeps rows, as keys or as codes.
+
+    Parameters
+    ----------
+    n_dimensions : int
+        Width of a key.
+    keys : float array of shape (n_rows, n_dimensions) or uint8 array of shape (n_rows, n_bytes)
+        Keys, or codes of them.
+    labels : array of shape (n_rows,) or (n_rows, n_outputs)
+        Positions of classes, or targets in standard units.
+    ids : str
+        JSON of the rows' names, or of the first where they count up from it.
+    state : str
+        JSON of what the memory needs to go on.
+    book : Codebook or None
+        Of the memory's own; one that clients share is none.
+    """
+
+    n_dimensions: int
+    keys: npt.NDArray[Any]
+    labels: npt.NDArray[Any]
+    ids: str
+    state: str
+    book: Codebook | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CenterMemory:
+    """Centers in eight bits a cell, their classes, and the rows that each stands for."""
+
+    n_dimensions: int
+    codes: npt.NDArray[np.uint8]
+    classes: npt.NDArray[np.unsignedinteger[Any]]
+    counts: npt.NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMemory:
+    """Prototypes, none before training; classes and their rows."""
+
+    n_dimensions: int
+    prototypes: Prototypes | None
+    classes: npt.NDArray[np.unsignedinteger[Any]]
+    counts: npt.NDArray[np.unsignedinteger[Any]]
+
+
+MemoryRecord = RowMemory | CenterMemory | LearnedMemory
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRecord:
+    """One client's own part: its memory, the weight of it, and how it is asked.
+
+    Parameters
+    ----------
+    memory : RowMemory, CenterMemory or LearnedMemory
+        Its rows.
+    weight : float
+        Of the memory by Eq 7 (lambda).
+    settings : MemorySettings
+        Its own, without the codec that clients share.
+    """
+
+    memory: RowMemory | CenterMemory | LearnedMemory
+    weight: float
+    settings: MemorySettings
+
+    @classmethod
+    def of(cls, own: OwnPart) -> "ClientRecord":
+        """Return the record of a client's own part."""
+        settings = replace(own.settings, codec=None)
+        return cls(memory_record(own.memory), float(own.weight), settings)
+
+
+def n_classes_of(overall: Floats) -> int | None:
+    """Return how many classes there are, or None where numbers are predicted.
+
+    Parameters
+    ----------
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        What is known of all clients, as :class:`~.personal._own.OwnPart` has it.
+    """
+    return len(overall) if overall.ndim == 1 else None
+
+
+def check_settings(settings: MemorySettings, overall: Floats) -> None:
+    """Raise ValueError for settings that a memory of targets cannot have."""
+    if n_classes_of(overall) is None:
+        refuse_of_classes(settings.strategy, settings.memory)
+
+
+def _check_values(values: npt.NDArray[Any], overall: Floats) -> None:
+    """Raise ValueError for classes or targets that no row of a memory can have."""
+    n_classes = n_classes_of(overall)
+    if n_classes is None:
+        shape = (len(values), overall.shape[1])
+        if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
+            raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")
+        return
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ValueError("labels of a memory are no classes")
+    if len(values) and not 0 <= values.min() <= values.max() < n_classes:
+        raise ValueError("a label is none of the classes")
+
+
+def own_part(
+    record: ClientRecord, overall: Floats, pool: Floats | None, codec: ProductCodec | None = None
+) -> OwnPart:
+    """Return a client's own part.
+
+    Parameters
+    ----------
+    record : ClientRecord
+        As :meth:`ClientRecord.of` made it.
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        What is known of all clients.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts.
+    codec : ProductCodec, optional
+        The one that all clients share.
+
+    Raises
+    ------
+    ValueError, DataError
+        If there is none.
+    """
+    settings = replace(record.settings, codec=codec)
+    check_settings(settings, overall)
+    if not 0 <= record.weight <= 1:
+        raise ValueError("the weight of a memory is out of range")
+    if pool is not None and settings.combine != "pool":
+        raise ValueError("a memory of the paper's mixture is in a pool")
+    memory = read_memory(record.memory, settings, overall)
+    kind = PersonalNumbers if n_classes_of(overall) is None else Personal
+    return kind(memory, record.weight, overall, pool, settings)
+
+
+def memory_record(memory: Memory) -> MemoryRecord:
+    """Return the record of a memory; a book that it shares with others is left out.
+
+    Raises
+    ------
+    TypeError
+        If it is of another kind than those of this package.
+    """
+    match memory:
+        case ClassCenters():
+            return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
+        case PrototypeMemory():
+            return LearnedMemory(
+                memory.n_dimensions, memory.prototypes, memory.classes, memory.counts
+            )
+        case Datastore():
+            keys: npt.NDArray[Any]
+            book = None
+            if isinstance(memory, CodedDatastore):
+                keys = memory.codes
+                if isinstance(memory.codec, ProductCodec) and memory.codec.learned_here:
+                    book = memory.codec.book
+            else:
+                keys = narrowed(memory.keys)
+            state = json.dumps(memory.state(), sort_keys=True)
+            ids = names_to_json(memory.ids)
+            return RowMemory(memory.n_dimensions, keys, memory.labels, ids, state, book)
+    raise TypeError(f"expected a memory, got a {type(memory).__name__}")
+
+
+def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats) -> Memory:
+    """Return the memory of a record.
+
+    Parameters
+    ----------
+    record : RowMemory, CenterMemory or LearnedMemory
+        As :func:`memory_record` made it.
+    settings : MemorySettings
+        Of its client, with the codec that it shares with others.
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        What is known of all clients.
+
+    Raises
+    ------
+    ValueError, DataError
+        If there is none, or it is not as the settings say.
+    """
+    kinds = {"centers": CenterMemory, "protonn": LearnedMemory}
+    if type(record) is not kinds.get(settings.memory, RowMemory):
+        raise ValueError(f"a memory is not of the kind {settings.memory!r}")
+    if record.n_dimensions < 1 or (settings.n_beside and settings.memory != "exact"):
+        raise ValueError("a memory has no columns, or rows stand beside its codes")
+    told, seed = (record.n_dimensions, len(overall)), settings.seed
+    match record:
+        case CenterMemory():
+            centers = ClassCenters(*told, random_state=seed)
+            return centers.restore(record.codes, record.classes, record.counts)
+        case LearnedMemory():
+            learned = PrototypeMemory(*told, random_state=seed)
+            return learned.restore(record.prototypes, record.classes, record.counts)
+    return _row_memory(record, settings, overall)
+
+
+def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) -> Datastore:
+    _check_values(record.labels, overall)
+    if not 0 <= settings.n_beside <= record.n_dimensions:
+        raise ValueError("a memory has fewer columns than stand beside its keys")
+    memory = new_datastore(
+        settings.memory,
+        record.n_dimensions,
+        n_classes_of(overall),
+        capacity=settings.capacity,
+        strategy=settings.strategy,
+        random_state=settings.seed,
+        n_beside=settings.n_beside,
+        codec=settings.codec,
+    )
+    coded = isinstance(memory, CodedDatastore)
+    if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
+        raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
+    names, state = read_names(record.ids, len(record.keys)), _read_state(record.state)
+    if not isinstance(memory, CodedDatastore):
+        return memory.restore(record.keys.astype(np.float64), record.labels, names, state)
+    codec = memory.codec
+    if record.book is not None:
+        if not isinstance(codec, ProductCodec) or codec.book is not None:
+            raise ValueError("a memory has a book of its own, which its codes do not look into")
+        if record.book.n_dimensions != record.n_dimensions:
+            raise ValueError(f"expected a book of keys of width {record.n_dimensions}")
+        codec = codec.with_book(record.book, learned_here=True)
+    if isinstance(codec, ProductCodec) and codec.book is None and len(record.keys):
+        raise ValueError("codes have no book")
+    return memory.restore_codes(record.keys, record.labels, names, state, codec=codec)
+
+
+def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:
+    """Return keys as float32 where they are such numbers, as a network's embeddings are."""
+    with np.errstate(over="ignore"):
+        narrow = keys.astype(np.float32)
+    return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
+
+
+def names_to_json(ids: Sequence[str]) -> str:
+    """Return names of rows as JSON: of the first alone, where they count up from it."""
+    if ids and ids[0].isdecimal() and len(ids[0]) < MOST_DIGITS:
+        first = int(ids[0])
+        if list(ids) == [str(first + i) for i in range(len(ids))]:
+            return json.dumps(first)
+    return json.dumps(list(ids))
+
+
+def read_names(words: str, n_rows: int) -> list[str]:
+    """Return the names of rows from JSON.
+
+    Parameters
+    ----------
+    words : str
+        A list of texts, or the first of numbers that count up.
+    n_rows : int
+        Rows.
+
+    Raises
+    ------
+    ValueError
+        If they are none.
+    """
+    found = _from_json(words)
+    if type(found) is int and found >= 0:
+        return [str(found + i) for i in range(n_rows)]
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ValueError("names of rows are no list of texts")
+    return found
+
+
+def _read_state(words: str) -> dict[str, Any]:
+    found = _from_json(words)
+    if not isinstance(found, dict):
+        raise ValueError("the state of a memory is no mapping")
+    return found
+
+
+def _from_json(words: str) -> Any:
+    try:
+        return json.loads(words)
+    except RecursionError:
+        raise ValueError("words of a memory are nested too deeply") from None

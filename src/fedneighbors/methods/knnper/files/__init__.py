@@ -1,1 +1,0 @@
-"""Models and trainings on disk: saved, sealed, and gone on from."""

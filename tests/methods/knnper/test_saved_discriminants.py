@@ -1,0 +1,53 @@
+"""Discriminants in a file: the same again, or refused."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper._model import KNNPerModel
+from tests.methods.knnper.altering import resealed
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    y, owner = np.arange(40) % 3, np.repeat(["a", "b"], 20)
+    model = KNNPerClassifier(hidden=(4,), n_rounds=1, combine="pool").fit(x, y, parties=owner)
+    found = tmp_path_factory.mktemp("pool") / "model"
+    model.save(found)
+    return found
+
+
+def test_discriminants_come_back_as_they_were(path):
+    found = KNNPerModel.load(path)
+
+    assert found.shared.seen.features.n_features == len(found.shared.seen.directions)
+    assert found.to_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"features.seed": -1}, "seed or rate"),
+        ({"features.rate": -0.5}, "seed or rate"),
+        ({"directions": np.ones(3)}, "no table"),
+        ({"directions": np.empty((3, 0))}, "no table"),
+        ({"directions": np.ones((2, 3))}, "no table"),
+        ({"directions": np.array([[np.nan]])}, "not finite"),
+        ({"features.n_features": 3}, "not of all random features"),
+        ({"directions": np.ones((1025, 1))}, "more than 1024"),
+    ],
+)
+def test_what_are_no_discriminants_is_refused(path, changed, words, tmp_path):
+    changed = {f"shared.seen.{name}": value for name, value in changed.items()}
+    (tmp_path / "model").write_bytes(resealed(path.read_bytes(), changed))
+
+    with pytest.raises(ModelFileError, match=words):
+        KNNPerModel.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("rate", [np.inf, np.nan])
+def test_a_rate_that_is_no_number_is_not_written(path, rate):
+    with pytest.raises(ValueError, match="is not finite"):
+        resealed(path.read_bytes(), {"shared.seen.features.rate": rate})
