@@ -6,7 +6,7 @@ function of what was released, so that it costs nothing to hand it out.
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -33,9 +33,8 @@ from fedneighbors.methods.fedpnn.private._release import (
     public_bounds,
 )
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
-from fedneighbors.secure_sum._shares import default_threshold
-from fedneighbors.tabular._schema import Agreed, Schema, agree
+from fedneighbors.tabular._private import PrivateTraining
+from fedneighbors.tabular._schema import Schema, agree
 
 
 @message
@@ -234,33 +233,13 @@ def check_payable(privacy: Privacy) -> None:
     privacy.require_classes()
 
 
-@dataclass(frozen=True)
-class _Training:
+class _Training(PrivateTraining):
     """One training under way; its generators are the coordinator's rounds."""
-
-    privacy: Privacy
-    schema: Agreed
-    run: str
-    n_parties: int
-
-    @property
-    def _masked(self) -> bool:
-        return self.privacy.mechanism == "central" and self.n_parties > 1
-
-    @property
-    def _n_shares(self) -> int:
-        if not self._masked:
-            return 1
-        return shares_counted_on(
-            n_asked=self.n_parties,
-            threshold=default_threshold(self.n_parties),
-            colluders=self.privacy.colluders,
-        )
 
     def origin(self) -> Coordinator[Floats]:
         """Ask for the noised mean of all rows."""
         planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
-        kind = MaskedOriginRequest if self._masked else OriginRequest
+        kind = MaskedOriginRequest if self.masked else OriginRequest
         values, spread = yield from self._sum(kind(*self._frame()), planned, "the origin")
         return noised_origin(
             values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
@@ -270,40 +249,35 @@ class _Training:
         """Ask for the noised means of the classes, and for the cells between two of them."""
         n_classes = len(self.schema.classes)
         planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
-        kind = MaskedClassSumsRequest if self._masked else ClassSumsRequest
+        kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
         request = kind(*self._frame(), origin=place)
         values, spread = yield from self._sum(request, planned, "the class sums")
         found = noised_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
         if n_classes > 2:
             return mean_neurons(found.means)
         axis = axis_between(found.means)
-        along = MaskedCellsRequest if self._masked else CellsRequest
+        along = MaskedCellsRequest if self.masked else CellsRequest
         asked = along(*self._frame(), origin=place, axis=axis)
         values, spread = yield from self._sum(asked, cells(self.privacy), "the cells")
         return cell_neurons(values, axis, found, variance=spread)
 
     def _frame(self) -> tuple[str, dict[str, str], int, tuple[str | int | float | bool, ...]]:
-        return self.run, terms(self.privacy), self._n_shares, self.schema.classes
+        return self.run, terms(self.privacy), self.n_shares, self.schema.classes
 
     def _sum(
         self, request: Message, planned: Release, during: str
     ) -> Coordinator[tuple[Integers, float]]:
         """Return the sum of the replies and the variance of its noise; masked, some may be lost."""
-        replies = yield total(request)
-        if not (self._masked and replies.total is not None):
-            replies = replies.complete(during)
+        replies = self.survivors((yield total(request)), during)
         reply = replies.total
         if reply is None or reply.values.shape != (planned.n_cells,):
             raise ProtocolError(
                 f"expected {planned.n_cells} noised values of {during}; a party sent others"
             )
-        n_summed = self.n_parties - len(replies.missing)
-        return reply.values, self._variance(planned, n_summed=n_summed)
-
-    def _variance(self, planned: Release, *, n_summed: int) -> float:
-        if not self._masked:
-            return variance(mechanism(planned.allowed, planned.moved), n_summed=n_summed)
-        some = shares(
-            planned.allowed, planned.moved, n_shares=self._n_shares, n_cells=planned.n_cells
+        spread = self.variance(
+            planned.allowed,
+            planned.moved,
+            n_cells=planned.n_cells,
+            n_summed=self.n_parties - len(replies.missing),
         )
-        return variance(some, n_summed=n_summed)
+        return reply.values, spread

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import Coordinator, Replies, gather, total
+from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
@@ -36,9 +36,8 @@ from fedneighbors.methods.flynn.protocol import (
 )
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
-from fedneighbors.secure_sum._shares import default_threshold
-from fedneighbors.tabular._schema import Agreed, Schema, agree
+from fedneighbors.tabular._private import PrivateTraining
+from fedneighbors.tabular._schema import Schema, agree
 
 
 @message
@@ -234,7 +233,7 @@ def coordinate_private(
         raise ValueError(
             f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
         )
-    training = _Training(settings, privacy, schema, name, len(schemas))
+    training = _Training(privacy, schema, name, len(schemas), settings)
     known = yield from training.known()
     plan = training.plan(known)
     if privacy.mechanism == "paper":
@@ -268,28 +267,10 @@ def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _Training(PrivateTraining):
     """One training under way; its generators are the coordinator's rounds."""
 
     settings: FlyNNSettings
-    privacy: Privacy
-    schema: Agreed
-    run: str
-    n_parties: int
-
-    @property
-    def _masked(self) -> bool:
-        return self.privacy.mechanism == "central" and self.n_parties > 1
-
-    @property
-    def _n_shares(self) -> int:
-        if not self._masked:
-            return 1
-        return shares_counted_on(
-            n_asked=self.n_parties,
-            threshold=default_threshold(self.n_parties),
-            colluders=self.privacy.colluders,
-        )
 
     def known(self) -> Coordinator[_Known]:
         """Ask for rows and scaling, in the clear where they are public, else for a price."""
@@ -311,10 +292,10 @@ class _Training:
     def _paid(self, *, scaled: bool) -> Coordinator[_Known]:
         low, high = self._bounds() if scaled else (np.zeros(0), np.zeros(0))
         levels = constants_levels(self.privacy, len(low))
-        kind = MaskedConstantsRequest if self._masked else ConstantsRequest
-        request = kind(self.run, terms(self.privacy), self._n_shares, low, high)
+        kind = MaskedConstantsRequest if self.masked else ConstantsRequest
+        request = kind(self.run, terms(self.privacy), self.n_shares, low, high)
         replies = yield total(request)
-        moments = _survivors(replies, "rows and scaling", masked=self._masked).total.moments
+        moments = self.survivors(replies, "rows and scaling").total.moments
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
         n_rows = max(1, round(int(moments[0]) / levels))
@@ -367,7 +348,7 @@ class _Training:
         given = self.settings.n_active
         n_active = active_units(self.privacy) if given is None else given
         moved = count_sensitivity(n_active, self.privacy.neighbors)
-        spread = self._variance(moved, known, n_cells=1, n_summed=self.n_parties) ** 0.5
+        spread = self._count_variance(moved, known, n_cells=1, n_summed=self.n_parties) ** 0.5
         n_units, n_inputs = private_sizes(
             known.n_rows or 1,
             *columns,
@@ -377,12 +358,11 @@ class _Training:
         )
         return n_units, n_inputs, n_active
 
-    def _variance(self, moved: Sensitivity, known: _Known, *, n_cells: int, n_summed: int) -> float:
+    def _count_variance(
+        self, moved: Sensitivity, known: _Known, *, n_cells: int, n_summed: int
+    ) -> float:
         allowed = part(self.privacy, of="counts", constants_paid=known.paid)
-        if not self._masked:
-            return variance(mechanism(allowed, moved), n_summed=n_summed)
-        some = shares(allowed, moved, n_shares=self._n_shares, n_cells=n_cells)
-        return variance(some, n_summed=n_summed)
+        return self.variance(allowed, moved, n_cells=n_cells, n_summed=n_summed)
 
     def _request(self, plan: HashPlan) -> bytes:
         return encode(CountRequest.of(plan, self.schema.classes, n_bits=32))
@@ -391,17 +371,17 @@ class _Training:
         self, plan: HashPlan, known: _Known
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
         """Ask for noised counts; return their sum and the variance of its noise."""
-        kind = MaskedNoisyCountRequest if self._masked else NoisyCountRequest
+        kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
         replies = yield total(
-            kind(self.run, terms(self.privacy), self._n_shares, self._request(plan), known.paid)
+            kind(self.run, terms(self.privacy), self.n_shares, self._request(plan), known.paid)
         )
-        counts = _survivors(replies, "the counts", masked=self._masked).total.counts
+        counts = self.survivors(replies, "the counts").total.counts
         shape = (plan.n_units, len(self.schema.classes))
         if counts.shape != shape:
             raise ProtocolError(f"expected noised counts of shape {shape}, got {counts.shape}")
         moved = count_sensitivity(plan.n_active, self.privacy.neighbors)
         n_summed = self.n_parties - len(replies.missing)
-        spread = self._variance(moved, known, n_cells=counts.size, n_summed=n_summed)
+        spread = self._count_variance(moved, known, n_cells=counts.size, n_summed=n_summed)
         self._check_size(counts, plan, known, spread)
         return np.ascontiguousarray(counts, np.int32), spread
 
@@ -439,8 +419,3 @@ class _Training:
         if by_class.max(initial=0) > np.iinfo(np.int32).max:
             raise ProtocolError("a summed count does not fit into 32 bits; a party sent too much")
         return np.ascontiguousarray(by_class.reshape(n_classes, -1).T, np.int32)
-
-
-def _survivors(replies: Replies, during: str, *, masked: bool) -> Any:
-    """Return replies with a sum; in a masked one parties may be missing."""
-    return replies if masked and replies.total is not None else replies.complete(during)
