@@ -54,7 +54,9 @@ class Transport(Protocol):
     """
 
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """Parties that can be asked."""
+        ...
 
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Carry a request to each named party; return their replies, or the sum of these."""
