@@ -7,9 +7,14 @@ is what anyone who sees such counts can make of them: raw, as an exact sum over 
 released with differential privacy (epsilon = 1, delta = 1e-6).
 """
 
+import sys
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the attacks are not installed
 
 from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence
