@@ -12,12 +12,22 @@ def test_the_readme_shows_code():
     assert BLOCKS
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_the_code_of_the_readme_runs(number, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    earlier = "\n".join(BLOCKS[: number + 1])  # a block may build on those above it
+@pytest.fixture(scope="module")
+def session():
+    """Names of the README's session and the blocks that it has run so far."""
+    return {"__name__": "readme"}, []
 
-    exec(compile(earlier, "README.md", "exec"), {"__name__": "readme"})
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_code_of_the_readme_runs(number, session, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names, ran = session
+
+    for block in BLOCKS[len(ran) : number + 1]:  # a block may build on those above it
+        exec(compile(block, "README.md", "exec"), names)
+        ran.append(block)
+
+    assert capsys.readouterr().out.strip()
 
 
 def test_files_that_the_readme_points_to_exist():

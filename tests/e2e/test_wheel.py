@@ -51,7 +51,9 @@ def test_the_demo_leaves_a_record(installed):
 
 
 def test_the_first_example_of_the_readme_runs(installed):
-    run(installed / "env" / "bin" / "python", "-c", BLOCKS[0], cwd=installed)
+    shown = run(installed / "env" / "bin" / "python", "-c", BLOCKS[0], cwd=installed)
+
+    assert shown.endswith("bytes sent by all parties together\n")
 
 
 def test_the_wheel_holds_the_package_alone(installed):

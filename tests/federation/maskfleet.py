@@ -177,7 +177,7 @@ def other_round(item):
     return replace(item, round_id="f" * 32)
 
 
-def fails(*, tell=None, ask=None, lost=None, n=8, party="p1", match=""):
+def assert_fails(*, tell=None, ask=None, lost=None, n=8, party="p1", match=""):
     """Run a sum that must fail and name the party; return what travelled."""
     masked, roster = enroll(holders(n))
     wire = Wire(masked, lost, ask=ask, tell=tell)

@@ -30,8 +30,8 @@ from tests.federation.maskfleet import (
     ValuesRequest,
     Wire,
     asked,
+    assert_fails,
     enroll,
-    fails,
     flipped,
     holders,
     masked_sum,
@@ -129,7 +129,7 @@ def only_five(request):
     ],
 )
 def test_party_refuses_a_coordinator_that_lies_to_it(kind, change, match):
-    wire = fails(ask=asked(kind, change), lost=GONE, match=match)
+    wire = assert_fails(ask=asked(kind, change), lost=GONE, match=match)
 
     assert wire.sent(Revealed, "p1") == []
 

@@ -22,8 +22,8 @@ from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from fedneighbors.secure_sum._masks import new_private
 from tests.federation.maskfleet import (
     Wire,
+    assert_fails,
     enroll,
-    fails,
     flipped,
     holders,
     masked_sum,
@@ -36,7 +36,9 @@ GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that keys are asked for
 
 @pytest.mark.parametrize("kind", [Advert, SealedShares, MaskedInput, Confirmation, Revealed])
 def test_party_that_answers_for_another_round_is_named(kind):
-    fails(tell=told(kind, other_round), lost=GONE, match="'p1': it answered for another round")
+    assert_fails(
+        tell=told(kind, other_round), lost=GONE, match="'p1': it answered for another round"
+    )
 
 
 def test_party_that_repeats_its_answer_of_an_earlier_round_is_named():
@@ -66,7 +68,7 @@ def test_party_that_answers_a_step_with_its_answer_to_another_step_is_named():
 def test_party_with_keys_that_its_enrolled_key_did_not_sign_is_named(field):
     change = told(Advert, lambda x: replace(x, **{field: flipped(getattr(x, field))}))
 
-    fails(tell=change, match="'p1': its keys are not signed with its enrolled key")
+    assert_fails(tell=change, match="'p1': its keys are not signed with its enrolled key")
 
 
 def test_party_with_a_foreign_identity_is_named():
@@ -150,7 +152,7 @@ def altered_share(place):
     ],
 )
 def test_party_that_sends_something_false_is_named(kind, change, match):
-    fails(tell=told(kind, change), lost=GONE, match=match)
+    assert_fails(tell=told(kind, change), lost=GONE, match=match)
 
 
 def test_numbers_that_were_altered_change_the_sum_and_nothing_else():

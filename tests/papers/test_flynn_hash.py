@@ -26,7 +26,7 @@ def by_sparse_product(x, wiring, n_active):
     return np.sort(np.argsort(-sums, axis=1, kind="stable")[:, :n_active], axis=1)
 
 
-def check(name, units_per_feature, n_inputs, n_active, n_rows):
+def assert_equal_hashes(name, units_per_feature, n_inputs, n_active, n_rows):
     data = load(name)
     x = data.x[:: max(1, len(data.x) // n_rows)][:n_rows].astype(np.uint8)
     wiring = draw_wiring(x.shape[1], units_per_feature * x.shape[1], n_inputs, 0)
@@ -41,11 +41,11 @@ def check(name, units_per_feature, n_inputs, n_active, n_rows):
 @pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize("setting", TABLE_6)
 def test_hashes_of_real_rows_equal_sparse_products_and_a_stable_sort(setting):
-    check(*setting, n_rows=100)
+    assert_equal_hashes(*setting, n_rows=100)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize("setting", TABLE_6)
 def test_hashes_of_many_real_rows_equal_sparse_products_and_a_stable_sort(setting):
-    check(*setting, n_rows=3000)
+    assert_equal_hashes(*setting, n_rows=3000)

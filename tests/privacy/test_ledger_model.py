@@ -249,7 +249,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {e.query for e in entries if e.kind == "released"} == set(self.answers)
 
 
-def run(folder, n_sequences):
+def assert_agreement(folder, n_sequences):
     class Machine(LedgerMachine):
         pass
 
@@ -267,9 +267,9 @@ def run(folder, n_sequences):
 
 
 def test_several_writers_agree_with_a_model(tmp_path):
-    run(tmp_path, N_SEQUENCES)
+    assert_agreement(tmp_path, N_SEQUENCES)
 
 
 @pytest.mark.slow
 def test_several_writers_agree_with_a_model_over_tens_of_thousands_of_steps(tmp_path):
-    run(tmp_path, N_SEQUENCES_SLOW)
+    assert_agreement(tmp_path, N_SEQUENCES_SLOW)

@@ -110,8 +110,10 @@ def test_gradient_descent_is_tuned_with_one_pass_over_the_rows(tune):
 def test_only_convergence_is_kept_quiet():
     x, y = scale(load_wine().data), load_wine().target
 
-    with pytest.warns(UserWarning, match="made for this test"):
+    with pytest.warns(UserWarning, match="made for this test") as caught:
         fit_quietly(_Complainer(max_iter=1), x, y)
+
+    assert [warning.category for warning in caught] == [UserWarning]
 
 
 class _Complainer(LogisticRegression):

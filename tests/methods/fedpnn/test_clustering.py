@@ -141,21 +141,26 @@ def test_a_threshold_that_gives_one_center_warns_and_says_what_to_do():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"one center for all 50 rows.*lower the threshold"):
-        EvolvingClustering(3.0).fit(x)
+        model = EvolvingClustering(3.0).fit(x)
+
+    assert len(model.centers_) == 1
 
 
 def test_a_threshold_that_gives_a_center_for_each_row_warns_and_says_what_to_do():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"each of 50 rows a center of its own.*raise the"):
-        EvolvingClustering(1e-6).fit(x)
+        model = EvolvingClustering(1e-6).fit(x)
+
+    assert len(model.centers_) == len(x)
 
 
 def test_one_center_that_was_asked_for_is_no_cause_to_warn():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         EvolvingClustering(0.1, max_centres=1).fit([[0.0], [5.0]])
+
+    assert caught == []
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -4,7 +4,7 @@ A test draws a search and holds a metric to it::
 
     @given(searches(objects=words, queries=words))
     def test_search_is_brute_force_in_parts(search):
-        search.obeyed_by(EditMetric())
+        search.assert_obeyed_by(EditMetric())
 
 The drawn search repeats objects, ties them by drawn ranks, asks for what is there and what is not,
 with cutoffs and radii at, just below and just above real distances.
@@ -37,7 +37,7 @@ class Search:
     ranks: list[int]
     steps: list[Step]
 
-    def obeyed_by(self, metric, *, guesses_are_exact=True):
+    def assert_obeyed_by(self, metric, *, guesses_are_exact=True):
         """Assert that sessions of the metric answer as brute force by its distance does.
 
         ``guesses_are_exact=False``: what a deadline left uncertain may come with an upper bound.

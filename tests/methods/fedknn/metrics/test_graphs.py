@@ -23,7 +23,7 @@ def plain(graph):
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=SMALL, queries=SMALL))
 def test_search_is_brute_force_in_parts(search):
-    search.obeyed_by(GraphEdit(), guesses_are_exact=False)
+    search.assert_obeyed_by(GraphEdit(), guesses_are_exact=False)
 
 
 @settings(max_examples=200, deadline=None)

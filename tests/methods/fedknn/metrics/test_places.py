@@ -20,7 +20,7 @@ PLACES = st.tuples(LONGITUDES | st.floats(-180, 180), LATITUDES | st.floats(-90,
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=PLACES))
 def test_a_scan_is_brute_force_in_parts(search):
-    search.obeyed_by(HaversineMetric())
+    search.assert_obeyed_by(HaversineMetric())
 
 
 @settings(max_examples=500, deadline=None)
@@ -31,7 +31,7 @@ def test_a_tree_search_is_brute_force_in_parts(search):
         mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
         mock.patch.object(vectors_search, "_SPARE", 1),
     ):
-        search.obeyed_by(HaversineMetric())
+        search.assert_obeyed_by(HaversineMetric())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_places_of_almost_one_distance_come_in_exact_order(query, latitude):
         for call in ("next", "count")
     ]
 
-    Search(list(x), query, rng.permutation(3000).tolist(), steps).obeyed_by(HaversineMetric())
+    Search(list(x), query, rng.permutation(3000).tolist(), steps).assert_obeyed_by(
+        HaversineMetric()
+    )
 
 
 @pytest.mark.parametrize("query", [(13.4, 52.5), (180.0, 0.0), (0.0, 90.0), (-166.6, -52.5)])
@@ -66,7 +68,7 @@ def test_a_large_table_obeys_the_law(query):
     ]
     search = Search(list(x), query, rng.permutation(6000).tolist(), steps)
 
-    search.obeyed_by(HaversineMetric())
+    search.assert_obeyed_by(HaversineMetric())
 
 
 @settings(max_examples=1_000, deadline=None)

@@ -14,13 +14,13 @@ def gap(first, second):
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_any_distance_function_gives_brute_force_in_parts(search):
-    search.obeyed_by(PlainMetric(gap))
+    search.assert_obeyed_by(PlainMetric(gap))
 
 
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_a_function_that_is_no_metric_is_searched_all_the_same(search):
-    search.obeyed_by(PlainMetric(lambda first, second: float(first * second % 3)))
+    search.assert_obeyed_by(PlainMetric(lambda first, second: float(first * second % 3)))
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan")])

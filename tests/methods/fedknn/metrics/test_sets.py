@@ -15,7 +15,7 @@ SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=SETS, queries=st.sets(WORDS | st.integers(-2, 9), max_size=8)))
 def test_search_is_brute_force_in_parts(search):
-    search.obeyed_by(JaccardMetric())
+    search.assert_obeyed_by(JaccardMetric())
 
 
 @settings(max_examples=500, deadline=None)
@@ -64,7 +64,7 @@ def test_a_large_table_obeys_the_law(which):
     ]
     ranks = np.random.default_rng(1).permutation(len(objects)).tolist()
 
-    Search(objects, queries[which], ranks, steps).obeyed_by(JaccardMetric())
+    Search(objects, queries[which], ranks, steps).assert_obeyed_by(JaccardMetric())
 
 
 def test_frequent_elements_are_not_read_where_rare_ones_decide():

@@ -33,13 +33,13 @@ class Regime:
     searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )
 def test_search_is_brute_force_in_parts_however_strings_are_grouped(search, longest, least_group):
-    search.obeyed_by(Regime(longest, least_group))
+    search.assert_obeyed_by(Regime(longest, least_group))
 
 
 @settings(max_examples=100, deadline=None)
 @given(searches(objects=STRINGS, queries=st.text(max_size=6)))
 def test_search_is_brute_force_in_parts(search):
-    search.obeyed_by(EditMetric())
+    search.assert_obeyed_by(EditMetric())
 
 
 @settings(max_examples=60, deadline=None)

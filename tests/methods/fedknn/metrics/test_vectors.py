@@ -56,7 +56,7 @@ def test_a_scan_is_brute_force_in_parts(name, data):
 
     search = data.draw(searches(objects=rows(n_columns, name)))
 
-    search.obeyed_by(of(name))
+    search.assert_obeyed_by(of(name))
 
 
 @pytest.mark.usefixtures("trees_of_any_size")
@@ -68,7 +68,7 @@ def test_a_tree_search_is_brute_force_in_parts(name, data):
 
     search = data.draw(searches(objects=rows(n_columns, name), max_size=30))
 
-    search.obeyed_by(of(name))
+    search.assert_obeyed_by(of(name))
 
 
 @pytest.mark.usefixtures("features_of_any_size")
@@ -88,7 +88,7 @@ def test_a_search_by_features_is_brute_force_in_parts(name, data):
 
     search = data.draw(searches(objects=shifts.map(shifted)))
 
-    search.obeyed_by(of(name))
+    search.assert_obeyed_by(of(name))
 
 
 def table(n_rows, n_columns, seed):
@@ -157,7 +157,7 @@ def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, siz
     x = size * (query + (around - around @ query[:, None] * query if name == "cosine" else around))
     search = Search(list(x), size * query, rng.permutation(1000).tolist(), SMALL_STEPS)
 
-    search.obeyed_by(of(name))
+    search.assert_obeyed_by(of(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,8 @@
 
 import random
 from dataclasses import replace
+from itertools import accumulate
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedknn import _provider
 from fedneighbors.methods.fedknn._provider import Provider, on_grid
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.private._noise import CountNoise
@@ -165,8 +168,9 @@ def test_other_bounds_under_the_same_epoch_are_another_question():
 
 
 def test_a_grid_as_fine_as_rounding_never_sleeps_less_than_nothing(monkeypatch):
-    slept = []
-    monkeypatch.setattr("time.sleep", slept.append)
+    slept, readings = [], accumulate(iter(random.Random(0).random, None))
+    clock = SimpleNamespace(monotonic=readings.__next__, sleep=slept.append)
+    monkeypatch.setattr(_provider, "time", clock)
 
     for _ in range(200):
         with on_grid(1e-300):
