@@ -14,12 +14,11 @@ from fedneighbors.errors import ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
-from fedneighbors.methods.knnper.memory.compression._product import Codebook
+from fedneighbors.methods.knnper._settings import KINDS, MemorySettings
+from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, sealed_model
 from tests.methods.knnper.altering import altered, resealed
-from tests.methods.knnper.memory.compression.tables import tables
+from tests.methods.knnper.memory.tables import tables
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -136,7 +135,7 @@ def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
     told = MemorySettings(memory=kind)
-    kept = new_memory(kind, 4, 3)
+    kept = MemorySettings(memory=kind).new_memory(4, 3)
     if len(rows[:n_first]):
         kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
 
@@ -158,7 +157,10 @@ def records():
     """Return a record of each kind, of memories of the same rows."""
     rows = np.random.default_rng(0).normal(size=(20, 4))
     return {
-        kind: memory_record(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
+        kind: memory_record(
+            MemorySettings(memory=kind).new_memory(4, 3).add(rows, np.arange(20) % 3)
+        )
+        for kind in SMALL
     }
 
 
@@ -206,7 +208,7 @@ IMPOSSIBLE = [
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
     ("8-bit", {"book": book(4, 9)}, "which its codes do not look into"),
     ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
-    ("product", {"book": None}, "codes have no book"),
+    ("product", {"book": None}, "no codebook yet"),
     ("product", {"book": book(5, 16)}, "expected a book of keys of width 4"),
     ("product", {"book": book(4, 3)}, "number that is beyond the book"),
     ("product", {"book": book(4, 17)}, "at most 16 entries"),
@@ -288,7 +290,7 @@ CODEC, BOOK = "settings.codec", "settings.codec.book"
         ({f"{BOOK}.n_dimensions": -8}, "make up a key"),
         ({f"{CODEC}.bits": 8}, "codes of 2 bytes a row"),
         ({"settings.memory": "8-bit"}, "a shared codebook with memory='product' alone"),
-        ({CODEC: None}, "codes have no book"),
+        ({CODEC: None}, "no codebook yet"),
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
 )
@@ -326,6 +328,6 @@ def test_a_shared_codec_goes_with_product_codes_alone():
 
 
 def codec_of_nothing():
-    from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
+    from fedneighbors.methods.knnper.memory._codes import ProductCodec
 
     return ProductCodec(8, 8)
