@@ -208,7 +208,7 @@ IMPOSSIBLE = [
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
     ("8-bit", {"book": book(4, 9)}, "which its codes do not look into"),
     ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
-    ("product", {"book": None}, "expected codes of 8 bytes a row"),
+    ("product", {"book": None}, "codes have no book"),
     ("product", {"book": book(5, 16)}, "expected a book of keys of width 4"),
     ("product", {"book": book(4, 3)}, "number that is beyond the book"),
     ("product", {"book": book(4, 17)}, "at most 16 entries"),
@@ -290,7 +290,7 @@ CODEC, BOOK = "settings.codec", "settings.codec.book"
         ({f"{BOOK}.n_dimensions": -8}, "make up a key"),
         ({f"{CODEC}.bits": 8}, "codes of 2 bytes a row"),
         ({"settings.memory": "8-bit"}, "a shared codebook with memory='product' alone"),
-        ({CODEC: None}, "no codebook yet"),
+        ({CODEC: None}, "codes have no book"),
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
 )

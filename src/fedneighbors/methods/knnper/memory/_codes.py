@@ -309,6 +309,8 @@ class ProductCodec:
 
     def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
         """Raise ValueError for no table of codes, or bits that no code in this book has."""
+        if len(codes) and self.book is None:
+            raise ValueError("codes have no book")
         refuse_table(codes, self.n_bytes)
         if not len(codes):
             return
