@@ -33,7 +33,44 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 
-class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
+class SearchParameters(BaseEstimator):  # type: ignore[misc]
+    """Parameters of a federated search, as estimators store them."""
+
+    def __init__(
+        self,
+        metric: Any = "euclidean",
+        algorithm: str = "auto",
+        privacy: Privacy | None = None,
+        guarantee: Literal["exact", "certified"] = "exact",
+        variant: Literal["mended", "paper"] = "mended",
+        random_state: int = 0,
+        *,
+        failure: float = 0.05,
+        max_queries: int = 100,
+        grid_s: float = 0.05,
+        allow_partial: bool = False,
+        check_distances: bool = False,
+        workers: Literal["threads", "processes"] = "threads",
+        link: Link | Mapping[str, Link] | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.metric = metric
+        self.algorithm = algorithm
+        self.privacy = privacy
+        self.guarantee = guarantee
+        self.variant = variant
+        self.random_state = random_state
+        self.failure = failure
+        self.max_queries = max_queries
+        self.grid_s = grid_s
+        self.allow_partial = allow_partial
+        self.check_distances = check_distances
+        self.workers = workers
+        self.link = link
+        self.deadline_s = deadline_s
+
+
+class FederatedNeighbors(SearchParameters):
     """Exact nearest neighbours over the objects of parties that may not pool them.
 
     Every algorithm gives the same answer, to the last tie: objects of equal distance stand in the
@@ -102,39 +139,6 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     >>> [titles[place] for place in found[0]]
     ['federated search', 'federated learning']
     """
-
-    def __init__(
-        self,
-        metric: Any = "euclidean",
-        algorithm: str = "auto",
-        privacy: Privacy | None = None,
-        guarantee: Literal["exact", "certified"] = "exact",
-        variant: Literal["mended", "paper"] = "mended",
-        random_state: int = 0,
-        *,
-        failure: float = 0.05,
-        max_queries: int = 100,
-        grid_s: float = 0.05,
-        allow_partial: bool = False,
-        check_distances: bool = False,
-        workers: Literal["threads", "processes"] = "threads",
-        link: Link | Mapping[str, Link] | None = None,
-        deadline_s: float | None = None,
-    ) -> None:
-        self.metric = metric
-        self.algorithm = algorithm
-        self.privacy = privacy
-        self.guarantee = guarantee
-        self.variant = variant
-        self.random_state = random_state
-        self.failure = failure
-        self.max_queries = max_queries
-        self.grid_s = grid_s
-        self.allow_partial = allow_partial
-        self.check_distances = check_distances
-        self.workers = workers
-        self.link = link
-        self.deadline_s = deadline_s
 
     def fit(
         self,
