@@ -17,7 +17,6 @@ from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
 from fedneighbors.methods.knnper.memory.compression._product import Codebook
-from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
 from fedneighbors.tabular._model_file import open_model, sealed_model
 from tests.methods.knnper.altering import altered, resealed
 from tests.methods.knnper.memory.compression.tables import tables
@@ -56,7 +55,6 @@ def both(models, action):
         {"memory": "product", "combine": "pool", "strategy": "fifo", "capacity": 40},
         {"memory": "centers"},
         {"memory": "centers", "combine": "pool", "n_neighbors": (2, 9)},
-        {"memory": "protonn"},
     ],
     ids=lambda parameters: "-".join(map(str, parameters.values())),
 )
@@ -218,16 +216,6 @@ IMPOSSIBLE = [
     ("centers", {"classes": np.full(3, 3, np.uint8)}, "expected classes from 0 to 2"),
     ("centers", {"classes": np.zeros(2, np.uint8)}, "a class for each center"),
     ("centers", {"codes": np.full((3, 12), 255, np.uint8)}, "scale of a code is not finite"),
-    ("protonn", {"prototypes.gamma": 0.0}, "gamma above 0"),
-    ("protonn", {"prototypes.gamma": 1e300}, "gamma above 0"),
-    ("protonn", {"prototypes": None}, "expected 0 counts"),
-    ("protonn", {"prototypes.scores": np.ones((0, 3), np.float32)}, "expected three tables"),
-    ("protonn", {"prototypes.places": np.ones((1, 4), np.float32)}, "expected places of"),
-    ("protonn", {"classes": np.array([0, 2, 1], np.uint8)}, "ascending classes"),
-    ("protonn", {"classes": np.array([0, 1, 1], np.uint8)}, "ascending classes"),
-    ("protonn", {"classes": np.array([0, 1, 3], np.uint8)}, "expected classes from 0 to 2"),
-    ("protonn", {"counts": np.array([1, 0, 1], np.uint8)}, "not from 1 on"),
-    ("protonn", {"n_dimensions": 3}, "a projection of keys of width 3"),
 ]
 
 
@@ -255,30 +243,9 @@ def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
     assert memory_bytes(found) == sealed_model(b"M", record)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("table", ["projection", "places", "scores"])
-def test_prototypes_that_are_not_finite_are_refused(records, table, value):
-    cells = getattr(records["protonn"].prototypes, table).copy()
-    cells[0, 0] = value
-    record = altered(records["protonn"], {f"prototypes.{table}": cells})
-
-    with pytest.raises(ValueError, match="not finite"):
-        read_memory(record, MemorySettings(memory="protonn"), OVERALL)
-
-
 def test_rows_beside_codes_are_refused(records):
     with pytest.raises(ValueError, match="rows stand beside its codes"):
         read_memory(records["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
-
-
-def test_prototypes_in_a_pool_are_refused_as_the_file_is_read(tmp_path):
-    """A pool's heads need keys, which prototypes do not have."""
-    kept = KNNPerClassifier(**QUICK, memory="protonn").fit(X, Y, parties=CELLAR)
-    pooled = resealed(file_of(kept), {"shared.pool": np.ones(len(EXPERTS))})
-    (tmp_path / "m").write_bytes(pooled)
-
-    with pytest.raises(ModelFileError, match="mixture is in a pool"):
-        KNNPerClassifier.load(tmp_path / "m")
 
 
 def test_counts_of_a_watch_that_cannot_be_are_refused(records):

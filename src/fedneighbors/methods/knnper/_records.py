@@ -18,8 +18,6 @@ from fedneighbors.methods.knnper.memory.compression._kinds import (
     new_datastore,
 )
 from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
-from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
-from fedneighbors.methods.knnper.memory.compression._prototypes import Prototypes
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import Personal
 from fedneighbors.methods.knnper.personal._regression import (
@@ -69,17 +67,7 @@ class CenterMemory:
     counts: npt.NDArray[np.unsignedinteger[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedMemory:
-    """Prototypes, none before training; classes and their rows."""
-
-    n_dimensions: int
-    prototypes: Prototypes | None
-    classes: npt.NDArray[np.unsignedinteger[Any]]
-    counts: npt.NDArray[np.unsignedinteger[Any]]
-
-
-MemoryRecord = RowMemory | CenterMemory | LearnedMemory
+MemoryRecord = RowMemory | CenterMemory
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +76,7 @@ class ClientRecord:
 
     Parameters
     ----------
-    memory : RowMemory, CenterMemory or LearnedMemory
+    memory : RowMemory or CenterMemory
         Its rows.
     weight : float
         Of the memory by Eq 7 (lambda).
@@ -96,7 +84,7 @@ class ClientRecord:
         Its own, without the codec that clients share.
     """
 
-    memory: RowMemory | CenterMemory | LearnedMemory
+    memory: RowMemory | CenterMemory
     weight: float
     settings: MemorySettings
 
@@ -181,10 +169,6 @@ def memory_record(memory: Memory) -> MemoryRecord:
     match memory:
         case ClassCenters():
             return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
-        case PrototypeMemory():
-            return LearnedMemory(
-                memory.n_dimensions, memory.prototypes, memory.classes, memory.counts
-            )
         case Datastore():
             keys: npt.NDArray[Any]
             book = None
@@ -205,7 +189,7 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
 
     Parameters
     ----------
-    record : RowMemory, CenterMemory or LearnedMemory
+    record : RowMemory or CenterMemory
         As :func:`memory_record` made it.
     settings : MemorySettings
         Of its client, with the codec that it shares with others.
@@ -217,19 +201,13 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     ValueError, DataError
         If there is none, or it is not as the settings say.
     """
-    kinds = {"centers": CenterMemory, "protonn": LearnedMemory}
-    if type(record) is not kinds.get(settings.memory, RowMemory):
+    if isinstance(record, CenterMemory) != (settings.memory == "centers"):
         raise ValueError(f"a memory is not of the kind {settings.memory!r}")
     if record.n_dimensions < 1 or (settings.n_beside and settings.memory != "exact"):
         raise ValueError("a memory has no columns, or rows stand beside its codes")
-    told, seed = (record.n_dimensions, len(overall)), settings.seed
-    match record:
-        case CenterMemory():
-            centers = ClassCenters(*told, random_state=seed)
-            return centers.restore(record.codes, record.classes, record.counts)
-        case LearnedMemory():
-            learned = PrototypeMemory(*told, random_state=seed)
-            return learned.restore(record.prototypes, record.classes, record.counts)
+    if isinstance(record, CenterMemory):
+        centers = ClassCenters(record.n_dimensions, len(overall), random_state=settings.seed)
+        return centers.restore(record.codes, record.classes, record.counts)
     return _row_memory(record, settings, overall)
 
 

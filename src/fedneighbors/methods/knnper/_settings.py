@@ -119,7 +119,7 @@ class MemorySettings:
         Most keys of a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more.
-    memory : {"exact", "8-bit", "product", "centers", "protonn"}
+    memory : {"exact", "8-bit", "product", "centers"}
         What a memory keeps; see :func:`~.memory.compression.kinds.new_memory`.
     combine : {"paper", "pool"}
         How memory and shared model are put together.
@@ -205,11 +205,6 @@ class MemorySettings:
             raise ValueError(
                 "expected whole numbers of discriminants and, no fewer, of columns beside keys, "
                 f"got {beside[0]!r} and {beside[1]!r}"
-            )
-        if self.memory == "protonn" and self.combine == "pool":
-            raise ValueError(
-                "memory='protonn' keeps no keys, from which the ridge head of a pool is made; use "
-                "combine='paper' or another memory"
             )
         if self.codec is not None and (self.memory != "product" or self.codec.book is None):
             raise ValueError(

@@ -210,7 +210,7 @@ def test_labels_that_are_no_classes_are_refused_where_they_vote(label):
 
 
 @pytest.mark.parametrize("cell", [np.nan, np.inf])
-@pytest.mark.parametrize("kind", ["exact", "8-bit", "product", "centers", "protonn"])
+@pytest.mark.parametrize("kind", ["exact", "8-bit", "product", "centers"])
 def test_queries_that_are_not_finite_are_refused(cell, kind):
     rows = np.random.default_rng(0).normal(size=(40, 3))
     store = new_memory(kind, 3, 2).add(rows, np.arange(40) % 2)

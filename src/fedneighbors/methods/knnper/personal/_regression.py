@@ -56,8 +56,7 @@ def refuse_of_classes(strategy: str, memory: str) -> None:
         )
     if memory not in ROW_KINDS:
         raise ValueError(
-            f"expected memory among {ROW_KINDS}, got {memory!r}; centers and prototypes are of "
-            "classes"
+            f"expected memory among {ROW_KINDS}, got {memory!r}; centers are of classes"
         )
 
 

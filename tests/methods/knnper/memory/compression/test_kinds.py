@@ -64,9 +64,9 @@ def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
     ("parameters", "words"),
     [
         ({"memory": "zip"}, "expected memory among"),
+        ({"memory": "protonn"}, r"expected memory among .* got 'protonn'"),
         ({"memory": "centers", "capacity": 5}, "keeps no rows that could be left out"),
-        ({"memory": "protonn", "strategy": "fifo"}, "keeps no rows that could be left out"),
-        ({"memory": "protonn", "combine": "pool"}, "keeps no keys, from which the ridge head"),
+        ({"memory": "centers", "strategy": "fifo"}, "keeps no rows that could be left out"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(parameters, words):

@@ -1,1 +1,1 @@
-"""Memories in a fraction of the bytes: codes of keys, centers of classes, learned prototypes."""
+"""Memories in a fraction of the bytes: codes of keys, and centers of classes."""

@@ -22,7 +22,6 @@ from fedneighbors.methods.knnper.memory.compression._codes import (
     refuse_wide,
 )
 from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
-from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
 
 
 @dataclass
@@ -164,12 +163,9 @@ class CodedDatastore(Datastore):
         return values.astype(np.min_scalar_type(self.n_classes - 1))
 
 
-Kind = Literal["exact", "8-bit", "product", "centers", "protonn"]
+Kind = Literal["exact", "8-bit", "product", "centers"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
-SUMMARIES: tuple[Kind, ...] = ("centers", "protonn")
-"""Those that keep no rows, so that none can be counted, evicted or deleted; they are of classes."""
 
 ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
 """Those that keep a key for each row, whether it has a class or numbers that are predicted."""
@@ -233,15 +229,15 @@ def new_memory(
 
     Parameters
     ----------
-    kind : {"exact", "8-bit", "product", "centers", "protonn"}
+    kind : {"exact", "8-bit", "product", "centers"}
         Keys as they are; a byte for a cell; 16 numbers of four bits in a codebook of the client's
-        own; a center for nine rows of a class, eight bits a cell; or learned prototypes.
+        own; or a center for nine rows of a class, eight bits a cell.
     n_dimensions : int
         Width of a key.
     n_classes : int
         Classes.
     capacity, strategy
-        As :class:`~.datastore.Datastore` takes them; not for centers and prototypes.
+        As :class:`~.datastore.Datastore` takes them; not for centers.
     search : {"auto", "own", "faiss"}
         For exact keys.
     random_state : int
@@ -261,8 +257,6 @@ def new_memory(
     refuse_kept_rows(kind, capacity, strategy)
     if kind == "centers":
         return ClassCenters(n_dimensions, n_classes, random_state=random_state)
-    if kind == "protonn":
-        return PrototypeMemory(n_dimensions, n_classes, random_state=random_state)
     return new_datastore(
         kind,
         n_dimensions,
@@ -304,13 +298,13 @@ def new_datastore(
     Raises
     ------
     ValueError
-        If the kind is another: centers and prototypes are made of classes; or if the codec's book
+        If the kind is another: centers are made of classes; or if the codec's book
         is of keys of another width.
     """
     if kind not in ROW_KINDS:
         raise ValueError(
-            f"expected memory among {ROW_KINDS}, which keep rows, got {kind!r}; centers and "
-            "prototypes are of classes"
+            f"expected memory among {ROW_KINDS}, which keep rows, got {kind!r}; centers are "
+            "of classes"
         )
     if kind == "exact":
         return Datastore(
@@ -337,9 +331,9 @@ def refuse_kept_rows(kind: Kind, capacity: int | None, strategy: Strategy) -> No
     Raises
     ------
     ValueError
-        If the kind is centers or prototypes, and capacity or strategy is not the default.
+        If the kind is centers, and capacity or strategy is not the default.
     """
-    if kind in SUMMARIES and (capacity is not None or strategy != "concatenate"):
+    if kind == "centers" and (capacity is not None or strategy != "concatenate"):
         raise ValueError(
             f"memory={kind!r} keeps no rows that could be left out or go; leave capacity at None "
             f"and strategy at 'concatenate', got {capacity!r} and {strategy!r}"
