@@ -6,15 +6,15 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.methods.fedknn._queries import listed
-from fedneighbors.methods.fedknn._settings import whole_neighbors
-from fedneighbors.methods.fedknn.estimator import FederatedNeighbors, SearchParameters
+from fedneighbors.methods.fedknn._settings import SearchParameters, whole_neighbors
+from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
@@ -22,7 +22,7 @@ _NUMERIC = ("euclidean", "manhattan", "cosine", "haversine")
 _WEIGHTS = ("uniform", "distance")
 
 
-class _Neighborly(SearchParameters):
+class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
     """Shared part of classifier and regressor: settings, the search, weights of neighbors."""
 
     _predicts_numbers: bool
