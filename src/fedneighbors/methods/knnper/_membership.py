@@ -40,7 +40,6 @@ class Served:
     _row_shape: tuple[int, ...]
     _shared: Any
     _network: Any
-    _layout: Any
 
     def embed(self, X: Any) -> tuple[Floats, Floats]:
         """Return what the network makes of rows, and what it says of them.
@@ -59,10 +58,9 @@ class Served:
         check_is_fitted(self)
         x = self._rows(X)
         shared = self._shared
-        tensor = as_tensor(x, shared.center, shared.scale, self._layout)
+        tensor = as_tensor(x, shared.center, shared.scale, self._network)
         keys, said = shared_log_shares(
             self._network,
-            self._layout,
             shared.weights,
             tensor,
             kind=self._kind(),
