@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Array
-from fedneighbors.methods.knnper.memory._rows import new_names, row_names
+from fedneighbors.tabular._ownership import new_names, row_names
 
 
 @dataclass(frozen=True, eq=False)
