@@ -14,25 +14,20 @@ from experiments.bootstrap import (
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope, crowd
 from experiments.knnper.fixtures import Scene, seen_through, trained
+from experiments.knnper.prototypes import PrototypeMemory
 from experiments.knnper.sweeps import DRAWN, half
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._codes import EightBitCodec
-from fedneighbors.methods.knnper.memory.compression._kinds import (
-    CodedDatastore,
-    Memory,
-    new_datastore,
-)
-from fedneighbors.methods.knnper.memory.compression._product import (
+from fedneighbors.methods.knnper.memory._codes import (
     Bits,
+    EightBitCodec,
     ProductCodec,
     shared_codec,
 )
-from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
+from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.records import Figure, Scalar, Table
 
-Build = Callable[[int, int], Memory]
+Build = Callable[[int, int], Memory | PrototypeMemory]
 """From the width of a key and the number of classes to an empty memory."""
 Outcome = list[tuple[str, str, str, float, Right]]
 """For seen and unseen clients: kind, setting, share of the bytes, and what each gets right."""
@@ -50,18 +45,12 @@ NOBODYS = 2000
 SHARES = {"1/3": 1 / 3, "1/9": 1 / 9, "1/16": 1 / 16, "1/32": 1 / 32}
 
 
-def _exact(width: int, _classes: int) -> Memory:
+def _exact(width: int, _classes: int) -> Datastore:
     return Datastore(width)
 
 
-def _own_codes(n: int, bits: Bits) -> Build:
-    return lambda width, classes: CodedDatastore(
-        width, n_classes=classes, codec=ProductCodec(n, bits)
-    )
-
-
-def _given_codes(codec: ProductCodec) -> Build:
-    return lambda width, classes: new_datastore("product", width, classes, codec=codec)
+def _codes(codec: ProductCodec) -> Build:
+    return lambda width, classes: CodedDatastore(width, n_classes=classes, codec=codec)
 
 
 def _centers(share: float) -> Build:
@@ -83,11 +72,11 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     }
     sizes: tuple[tuple[int, Bits], ...] = ((32, 4), (16, 4), (8, 4))
     for n, bits in sizes:
-        kinds["product, own book", f"{n} numbers of {bits} bits"] = _own_codes(n, bits)
+        kinds["product, own book", f"{n} numbers of {bits} bits"] = _codes(ProductCodec(n, bits))
     given: tuple[tuple[int, Bits], ...] = ((16, 8), (8, 8), (16, 4))
     for n, bits in given:
         codec = shared_codec(public, n_stretches=n, bits=bits)
-        kinds["product, given book", f"{n} numbers of {bits} bits"] = _given_codes(codec)
+        kinds["product, given book", f"{n} numbers of {bits} bits"] = _codes(codec)
     for name, share in SHARES.items():
         kinds["centers", f"{name} of the rows"] = _centers(share)
     for n in (5, 10, 20):
@@ -96,13 +85,14 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     return kinds
 
 
-def _answered(here: Scene, name: str, memory: Memory, share: float = 1.0) -> tuple[Floats, Memory]:
+def _answered(here: Scene, name: str, memory: Memory | PrototypeMemory, share: float) -> Floats:
+    """Return the mixture's shares for a client's held-out rows; its memory is filled."""
     known, asked = here.split(name)
     known = known[: max(1, round(share * len(known)))]
     memory.add(here.keys(known), here.bank.labels[known])
     votes = memory.votes(here.keys(asked), here.scores.shape[1], n_neighbors=10)
     shared = np.exp(here.scores[asked])
-    return (shared if votes is None else half(here, name, votes)), memory
+    return shared if votes is None else half(here, name, votes)
 
 
 def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float, Right]]:
@@ -113,7 +103,8 @@ def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float,
     for name in here.bank.names:
         known, asked = here.split(name)
         if len(known) and len(asked):
-            shares, memory = _answered(here, name, build(width, n_classes), share)
+            memory = build(width, n_classes)
+            shares = _answered(here, name, memory, share)
             right[name] = here.right(name, shares)
             narrow = 4 * width + 1  # keys of 32 bits, and a byte for the label
             own = len(memory) * narrow if build is _exact else memory.nbytes

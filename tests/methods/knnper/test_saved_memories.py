@@ -14,13 +14,11 @@ from fedneighbors.errors import ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
-from fedneighbors.methods.knnper.memory.compression._product import Codebook
-from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
+from fedneighbors.methods.knnper._settings import KINDS, MemorySettings
+from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, sealed_model
 from tests.methods.knnper.altering import altered, resealed
-from tests.methods.knnper.memory.compression.tables import tables
+from tests.methods.knnper.memory.tables import tables
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -56,7 +54,6 @@ def both(models, action):
         {"memory": "product", "combine": "pool", "strategy": "fifo", "capacity": 40},
         {"memory": "centers"},
         {"memory": "centers", "combine": "pool", "n_neighbors": (2, 9)},
-        {"memory": "protonn"},
     ],
     ids=lambda parameters: "-".join(map(str, parameters.values())),
 )
@@ -138,7 +135,7 @@ def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
     told = MemorySettings(memory=kind)
-    kept = new_memory(kind, 4, 3)
+    kept = MemorySettings(memory=kind).new_memory(4, 3)
     if len(rows[:n_first]):
         kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
 
@@ -160,7 +157,10 @@ def records():
     """Return a record of each kind, of memories of the same rows."""
     rows = np.random.default_rng(0).normal(size=(20, 4))
     return {
-        kind: memory_record(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
+        kind: memory_record(
+            MemorySettings(memory=kind).new_memory(4, 3).add(rows, np.arange(20) % 3)
+        )
+        for kind in SMALL
     }
 
 
@@ -218,16 +218,6 @@ IMPOSSIBLE = [
     ("centers", {"classes": np.full(3, 3, np.uint8)}, "expected classes from 0 to 2"),
     ("centers", {"classes": np.zeros(2, np.uint8)}, "a class for each center"),
     ("centers", {"codes": np.full((3, 12), 255, np.uint8)}, "scale of a code is not finite"),
-    ("protonn", {"prototypes.gamma": 0.0}, "gamma above 0"),
-    ("protonn", {"prototypes.gamma": 1e300}, "gamma above 0"),
-    ("protonn", {"prototypes": None}, "expected 0 counts"),
-    ("protonn", {"prototypes.scores": np.ones((0, 3), np.float32)}, "expected three tables"),
-    ("protonn", {"prototypes.places": np.ones((1, 4), np.float32)}, "expected places of"),
-    ("protonn", {"classes": np.array([0, 2, 1], np.uint8)}, "ascending classes"),
-    ("protonn", {"classes": np.array([0, 1, 1], np.uint8)}, "ascending classes"),
-    ("protonn", {"classes": np.array([0, 1, 3], np.uint8)}, "expected classes from 0 to 2"),
-    ("protonn", {"counts": np.array([1, 0, 1], np.uint8)}, "not from 1 on"),
-    ("protonn", {"n_dimensions": 3}, "a projection of keys of width 3"),
 ]
 
 
@@ -255,30 +245,9 @@ def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
     assert memory_bytes(found) == sealed_model(b"M", record)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("table", ["projection", "places", "scores"])
-def test_prototypes_that_are_not_finite_are_refused(records, table, value):
-    cells = getattr(records["protonn"].prototypes, table).copy()
-    cells[0, 0] = value
-    record = altered(records["protonn"], {f"prototypes.{table}": cells})
-
-    with pytest.raises(ValueError, match="not finite"):
-        read_memory(record, MemorySettings(memory="protonn"), OVERALL)
-
-
 def test_rows_beside_codes_are_refused(records):
     with pytest.raises(ValueError, match="rows stand beside its codes"):
         read_memory(records["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
-
-
-def test_prototypes_in_a_pool_are_refused_as_the_file_is_read(tmp_path):
-    """A pool's heads need keys, which prototypes do not have."""
-    kept = KNNPerClassifier(**QUICK, memory="protonn").fit(X, Y, parties=CELLAR)
-    pooled = resealed(file_of(kept), {"shared.pool": np.ones(len(EXPERTS))})
-    (tmp_path / "m").write_bytes(pooled)
-
-    with pytest.raises(ModelFileError, match="mixture is in a pool"):
-        KNNPerClassifier.load(tmp_path / "m")
 
 
 def test_counts_of_a_watch_that_cannot_be_are_refused(records):
@@ -359,6 +328,6 @@ def test_a_shared_codec_goes_with_product_codes_alone():
 
 
 def codec_of_nothing():
-    from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
+    from fedneighbors.methods.knnper.memory._codes import ProductCodec
 
     return ProductCodec(8, 8)

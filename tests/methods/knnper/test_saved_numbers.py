@@ -207,7 +207,6 @@ def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
         {"memory.state": "{}"},
         {"settings.strategy": "drift"},
         {"settings.memory": "centers"},
-        {"settings.memory": "protonn"},
         {"settings.n_beside": 2},
         {"settings.n_neighbors": 0},
     ],
@@ -244,7 +243,6 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
         {"blueprint.n_outputs": 3},
         {"flat": True},
         {"settings.strategy": "drift"},
-        {"settings.memory": "protonn"},
     ],
     ids=lambda changed: next(iter(changed)),
 )

@@ -10,16 +10,9 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._kinds import (
-    CodedDatastore,
-    Memory,
-    new_datastore,
-)
-from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
-from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
-from fedneighbors.methods.knnper.memory.compression._prototypes import Prototypes
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import Personal
 from fedneighbors.methods.knnper.personal._regression import (
@@ -69,17 +62,7 @@ class CenterMemory:
     counts: npt.NDArray[np.unsignedinteger[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedMemory:
-    """Prototypes, none before training; classes and their rows."""
-
-    n_dimensions: int
-    prototypes: Prototypes | None
-    classes: npt.NDArray[np.unsignedinteger[Any]]
-    counts: npt.NDArray[np.unsignedinteger[Any]]
-
-
-MemoryRecord = RowMemory | CenterMemory | LearnedMemory
+MemoryRecord = RowMemory | CenterMemory
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +71,7 @@ class ClientRecord:
 
     Parameters
     ----------
-    memory : RowMemory, CenterMemory or LearnedMemory
+    memory : RowMemory or CenterMemory
         Its rows.
     weight : float
         Of the memory by Eq 7 (lambda).
@@ -96,7 +79,7 @@ class ClientRecord:
         Its own, without the codec that clients share.
     """
 
-    memory: RowMemory | CenterMemory | LearnedMemory
+    memory: RowMemory | CenterMemory
     weight: float
     settings: MemorySettings
 
@@ -181,10 +164,6 @@ def memory_record(memory: Memory) -> MemoryRecord:
     match memory:
         case ClassCenters():
             return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
-        case PrototypeMemory():
-            return LearnedMemory(
-                memory.n_dimensions, memory.prototypes, memory.classes, memory.counts
-            )
         case Datastore():
             keys: npt.NDArray[Any]
             book = None
@@ -205,7 +184,7 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
 
     Parameters
     ----------
-    record : RowMemory, CenterMemory or LearnedMemory
+    record : RowMemory or CenterMemory
         As :func:`memory_record` made it.
     settings : MemorySettings
         Of its client, with the codec that it shares with others.
@@ -217,19 +196,13 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     ValueError, DataError
         If there is none, or it is not as the settings say.
     """
-    kinds = {"centers": CenterMemory, "protonn": LearnedMemory}
-    if type(record) is not kinds.get(settings.memory, RowMemory):
+    if isinstance(record, CenterMemory) != (settings.memory == "centers"):
         raise ValueError(f"a memory is not of the kind {settings.memory!r}")
     if record.n_dimensions < 1 or (settings.n_beside and settings.memory != "exact"):
         raise ValueError("a memory has no columns, or rows stand beside its codes")
-    told, seed = (record.n_dimensions, len(overall)), settings.seed
-    match record:
-        case CenterMemory():
-            centers = ClassCenters(*told, random_state=seed)
-            return centers.restore(record.codes, record.classes, record.counts)
-        case LearnedMemory():
-            learned = PrototypeMemory(*told, random_state=seed)
-            return learned.restore(record.prototypes, record.classes, record.counts)
+    if isinstance(record, CenterMemory):
+        centers = ClassCenters(record.n_dimensions, len(overall), random_state=settings.seed)
+        return centers.restore(record.codes, record.classes, record.counts)
     return _row_memory(record, settings, overall)
 
 
@@ -237,32 +210,19 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
     _check_values(record.labels, overall)
     if not 0 <= settings.n_beside <= record.n_dimensions:
         raise ValueError("a memory has fewer columns than stand beside its keys")
-    memory = new_datastore(
-        settings.memory,
-        record.n_dimensions,
-        n_classes_of(overall),
-        capacity=settings.capacity,
-        strategy=settings.strategy,
-        random_state=settings.seed,
-        n_beside=settings.n_beside,
-        codec=settings.codec,
-    )
+    memory = settings.new_datastore(record.n_dimensions, n_classes_of(overall))
     coded = isinstance(memory, CodedDatastore)
     if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
         raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
     names, state = read_names(record.ids, len(record.keys)), _read_state(record.state)
     if not isinstance(memory, CodedDatastore):
         return memory.restore(record.keys.astype(np.float64), record.labels, names, state)
-    codec = memory.codec
     if record.book is not None:
-        if not isinstance(codec, ProductCodec) or codec.book is not None:
+        if not isinstance(memory.codec, ProductCodec) or memory.codec.book is not None:
             raise ValueError("a memory has a book of its own, which its codes do not look into")
-        if record.book.n_dimensions != record.n_dimensions:
-            raise ValueError(f"expected a book of keys of width {record.n_dimensions}")
-        codec = codec.with_book(record.book, learned_here=True)
-    if isinstance(codec, ProductCodec) and codec.book is None and len(record.keys):
-        raise ValueError("codes have no book")
-    return memory.restore_codes(record.keys, record.labels, names, state, codec=codec)
+        codec = replace(memory.codec, book=record.book, learned_here=True)
+        memory = replace(memory, codec=codec)
+    return memory.restore_codes(record.keys, record.labels, names, state)
 
 
 def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:

@@ -63,7 +63,7 @@ class KNNPerRegressor(
         What a full memory does with more rows. There is no ``"drift"``, which is told by classes.
     memory : {"exact", "8-bit", "product"}
         What a memory keeps: keys as they are, or codes of them; targets stay as they are. Centers
-        and prototypes are of classes.
+        are of classes.
     n_rounds, participation, local_epochs, batch_size
         Of the training, as there.
     learning_rate, momentum, weight_decay

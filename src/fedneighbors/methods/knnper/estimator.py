@@ -66,8 +66,8 @@ class KNNPerClassifier(
         Most rows that a client memorizes.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more rows.
-    memory : {"exact", "8-bit", "product", "centers", "protonn"}
-        What a memory keeps: keys as they are, or less; see :mod:`~.memory.compression.kinds`.
+    memory : {"exact", "8-bit", "product", "centers"}
+        What a memory keeps: keys as they are, or less; see :class:`~._settings.MemorySettings`.
         After :meth:`fit`, :meth:`share_codebook` makes exact memories smaller still.
     n_rounds : int
         Rounds of federated averaging.
@@ -155,7 +155,7 @@ class KNNPerClassifier(
         combine: Literal["paper", "pool"] = "paper",
         capacity: int | None = None,
         strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate",
-        memory: Literal["exact", "8-bit", "product", "centers", "protonn"] = "exact",
+        memory: Literal["exact", "8-bit", "product", "centers"] = "exact",
         n_rounds: int = 50,
         participation: float = 1.0,
         local_epochs: int = 1,

@@ -168,7 +168,7 @@ class PrivateKNNPerParty(KNNPerParty):
         raise Refuse("unknown request")
 
     def _schema(self, request: PublicSchemaRequest) -> Schema:
-        if request.layout != self.layout.digest:
+        if request.layout != self.network.digest:
             raise Refuse("the network is not the one of the coordinator")
         if request.with_labels and not self._privacy.knows("classes"):
             raise Refuse("the labels were not declared public")
@@ -190,7 +190,7 @@ class PrivateKNNPerParty(KNNPerParty):
         self._check_room(query)
         self.classes = request.classes
         self._labels = label_positions(self._y, request.classes, name="target")
-        self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+        self.x = as_tensor(self._raw, request.center, request.scale, self.network)
 
         def draw() -> bytes:
             counts = noised(np.bincount(self._labels, minlength=n_classes))
@@ -288,7 +288,7 @@ class PrivateKNNPerParty(KNNPerParty):
             momentum=request.momentum,
             weight_decay=request.weight_decay,
         )
-        start = self.layout.state(request.weights)
+        start = self.network.state(request.weights)
         state, counted = stepped(
             self.network,
             start,
@@ -302,7 +302,7 @@ class PrivateKNNPerParty(KNNPerParty):
             self.counted = counted
         else:
             self.counted.history += counted.history
-        return self.layout.vector(state)
+        return self.network.vector(state)
 
     def _both_releases(self, request: ReleaseRequest) -> Receipt:
         """Choose the mixture on held-out rows and build the memory, under the one network.

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 
-from fedneighbors.errors import DataError, RebuildNeeded
-from fedneighbors.methods.knnper.memory.compression._protonn import PrototypeMemory
-from fedneighbors.methods.knnper.memory.compression._prototypes import (
+from experiments.knnper.prototypes import (
+    PrototypeMemory,
     Prototypes,
     loss_and_gradient,
     trained,
 )
-from tests.methods.knnper.memory.compression.tables import tables
+from fedneighbors.errors import DataError, RebuildNeeded
+from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
 
 
@@ -70,8 +70,10 @@ def test_shares_are_the_scores_above_zero(seed):
 def test_rows_too_short_to_tell_apart_leave_tables_of_finite_numbers(length):
     store = PrototypeMemory(2, 2).add(length * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
 
-    store.prototypes.refuse_impossible()
-
+    kept = store.prototypes
+    tables = (kept.projection, kept.places, kept.scores)
+    assert all(table.size and np.isfinite(table).all() for table in tables)
+    assert 0 < kept.gamma < np.finfo(np.float32).max
     assert np.isfinite(store.votes(np.ones((1, 2)), 2)).all()
 
 

@@ -7,7 +7,7 @@ from sklearn.datasets import load_wine
 from experiments.catalog import find_study
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
+from fedneighbors.methods.knnper._settings import KINDS
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -64,19 +64,14 @@ def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
     ("parameters", "words"),
     [
         ({"memory": "zip"}, "expected memory among"),
+        ({"memory": "protonn"}, r"expected memory among .* got 'protonn'"),
         ({"memory": "centers", "capacity": 5}, "keeps no rows that could be left out"),
-        ({"memory": "protonn", "strategy": "fifo"}, "keeps no rows that could be left out"),
-        ({"memory": "protonn", "combine": "pool"}, "keeps no keys, from which the ridge head"),
+        ({"memory": "centers", "strategy": "fifo"}, "keeps no rows that could be left out"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**parameters).fit(X, Y)
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match="expected memory among"):
-        new_memory("zip", 2, 3)
 
 
 def test_the_experiment_tells_size_and_accuracy_of_every_kind():

@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory.compression._product import learned_codebook
+from fedneighbors.methods.knnper.memory._codes import learned_codebook
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -184,7 +184,7 @@ def test_a_file_of_codes_is_read_as_what_it_was(exact, tmp_path):
     ("parameters", "words"),
     [
         ({"memory": "8-bit"}, r"memory='exact', got '8-bit'; fit anew"),
-        ({"memory": "protonn"}, r"memory='exact', got 'protonn'"),
+        ({"memory": "centers"}, r"memory='exact', got 'centers'"),
         ({"combine": "pool"}, "the heads of a pool are made of whole keys"),
         ({"metric": ("cosine", "euclidean")}, "keys of each would need a codebook of their own"),
     ],
