@@ -1,4 +1,4 @@
-"""What the configurations of a run and of a node say to the apps of methods on tables.
+"""Flower apps of methods on tables: their wiring and the configurations of a run and of a node.
 
 A run's configuration holds the settings of the coordinator, a node's names the party and its files:
 ``party-name``, ``data``, ``label`` and ``model-path``. A value of another type than its setting is
@@ -7,15 +7,16 @@ an error at the coordinator; what is wrong at a node is refused without naming i
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fedneighbors.datasets import Dataset, read_table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
+from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.federation._roles import Refuse
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.federation._roles import Coordinator, Party, Refuse
+from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,58 @@ log = logging.getLogger(__name__)
 
 class _Savable(Protocol):
     def save(self, path: str | Path) -> None: ...
+
+
+_Model = TypeVar("_Model", bound=_Savable)
+
+
+def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
+    """Write the model of a run to its ``model-path`` and say so in the log of the run."""
+    path = Path(str(config["model-path"])).absolute()
+    outcome.result.save(path)
+    logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
+
+
+def table_apps(
+    coordinate: Callable[[Config, Privacy | None], Coordinator[_Model]],
+    make_party: Callable[[dict[str, Any], Config], Party],
+    make_private: Callable[[dict[str, Any], Config], Party] | None = None,
+    *,
+    keep: Callable[[Outcome[Any], Config], None] = keep_model,
+    keep_missing: bool = False,
+) -> tuple[Any, Any]:
+    """Return the Flower apps of a method, that of the server and that of a client.
+
+    Parameters
+    ----------
+    coordinate : callable
+        Makes the coordinator from the run's configuration and privacy, None without a budget.
+    make_party : callable
+        Makes a party from the arguments of its table and the node's configuration.
+    make_private : callable
+        The same on a node that sets ``epsilon``; the arguments include ``privacy`` and the ledger.
+        None leaves that setting to ``make_party``.
+    keep : callable
+        Keeps the outcome of the run.
+    keep_missing : bool
+        Leave missing cells of numeric columns NaN.
+    """
+
+    def coordinator(config: Config) -> Coordinator[_Model]:
+        _check_model_path(config)
+        privacy = privacy_from(config)
+        if privacy is not None:
+            _check_masked(privacy, config)
+        return coordinate(config, privacy)
+
+    def party(node: Config) -> Party:
+        table = party_table(node, keep_missing=keep_missing)
+        privacy = privacy_from(node) if make_private else None
+        if make_private is None or privacy is None:
+            return make_party(table, node)
+        return make_private({**table, "privacy": privacy, **party_account(node)}, node)
+
+    return server_app(coordinator, keep), client_app(party)
 
 
 def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
@@ -96,7 +149,7 @@ def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
     return rows
 
 
-def check_model_path(config: Mapping[str, Any]) -> None:
+def _check_model_path(config: Mapping[str, Any]) -> None:
     """Check that the model can be written where ``model-path`` of a run's configuration says.
 
     Raises
@@ -109,7 +162,7 @@ def check_model_path(config: Mapping[str, Any]) -> None:
         raise ValueError(f"model-path points into {folder}, which is not a folder; create it")
 
 
-def check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
+def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
     """Check that shares of noise will be added up under masks alone.
 
     Raises
@@ -122,13 +175,6 @@ def check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
             "mechanism 'central' adds shares of noise that protect only a masked sum; set "
             "secure-aggregation=true, or mechanism='local'"
         )
-
-
-def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
-    """Write the model of a run to its ``model-path`` and say so in the log of the run."""
-    path = Path(str(config["model-path"])).absolute()
-    outcome.result.save(path)
-    logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
 
 
 def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[str, Any]:

@@ -5,13 +5,106 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, islice
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
+
+from fedneighbors._typing import Integers
+from fedneighbors.tabular._schema import Label, Schema, describe, label_positions
+
+
+class TableParty:
+    """One organisation's table; each method derives its party and adds the answers.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : array or sparse matrix of shape (n_rows, n_features)
+        Rows.
+    y : array of shape (n_rows,)
+        Labels: strings, integers, floats or booleans.
+    feature_names : sequence of str, optional
+        Column names.
+    label_name : str
+        Name of the label, for error messages.
+    n_threads : int
+        Threads; no answer depends on it.
+    model_path : path, optional
+        Where the finished model is written.
+
+    Attributes
+    ----------
+    model : model of the method or None
+        The finished model, once training is over.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each row.
+    """
+
+    accepts: tuple[type[Any], ...]
+    """Requests that the party answers."""
+
+    allows_missing: ClassVar[bool] = False
+    """Cells may be NaN."""
+
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: npt.NDArray[Any],
+        *,
+        feature_names: tuple[str, ...] | None = None,
+        label_name: str = "target",
+        n_threads: int = 1,
+        model_path: str | Path | None = None,
+    ) -> None:
+        if len(y) != x.shape[0]:
+            raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
+        self.name = name
+        self.model: Any = None
+        self._x = x
+        self._y = np.asarray(y)
+        self._feature_names = feature_names
+        self._label_name = label_name
+        self._n_threads = n_threads
+        self._path = None if model_path is None else Path(model_path)
+
+    @property
+    def _table(self) -> Any:
+        """Rows as a table of two dimensions."""
+        return self._x
+
+    def _described(self, labels: npt.NDArray[Any]) -> Schema:
+        """Return the schema of the table with these labels."""
+        return describe(
+            self._table,
+            labels,
+            self._feature_names,
+            self._label_name,
+            allow_missing=self.allows_missing,
+        )
+
+    def _column(self, index: int) -> str:
+        """Return the name of a column for messages."""
+        return self._feature_names[index] if self._feature_names else f"column {index}"
+
+    def _positions(self, classes: tuple[Label, ...], y: npt.NDArray[Any] | None = None) -> Integers:
+        """Return the position of each label, by default of all rows, among the classes."""
+        return label_positions(self._y if y is None else y, classes, name=self._label_name)
+
+    def _keep(self, model: Any) -> None:
+        """Keep the finished model, in its file as well."""
+        if self._path is not None:
+            model.save(self._path)
+        self.model = model
 
 
 @dataclass(frozen=True)

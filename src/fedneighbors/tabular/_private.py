@@ -1,14 +1,148 @@
-"""What private trainings on tables share: masked noise shares, survivors and the noise variance."""
+"""Private trainings on tables: the party behind a ledger, the coordinator's part, and the bill.
 
+A party charges its ledger for each reply before the noise is drawn; a federation in this process
+gives each party a ledger of its own.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
-from fedneighbors.federation._roles import Replies
-from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy._policy import Privacy
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._messages import Message, message
+from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
+from fedneighbors.federation._roles import Coordinator, MaskedRound, Refuse, Replies, gather
+from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
+from fedneighbors.records import Scalar
 from fedneighbors.secure_sum._shares import default_threshold
-from fedneighbors.tabular._schema import Agreed
+from fedneighbors.tabular._ownership import Holdings, TableParty
+from fedneighbors.tabular._schema import Agreed, PublicSchemaRequest, Schema, agree
+
+R = TypeVar("R")
+
+
+@message
+class PaidRequest:
+    """Ask for a noised reply, which the party charges to its ledger.
+
+    ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
+    number of honest noise shares in a masked sum, 1 in the plain.
+    """
+
+    run: str
+    privacy: Mapping[str, str]
+    n_shares: int
+
+
+class PrivateTableParty(TableParty):
+    """One organisation's table behind a ledger.
+
+    Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
+    again in the same run, it says the same again.
+
+    Nothing that it does fails because of a row: rows are cut, or left out, beforehand, and a wrong
+    request is refused before the charge. A failure behind the charge stays charged, and tells
+    nothing but that there was one.
+
+    Parameters
+    ----------
+    name, x, y, *others
+        As for the party of the method without privacy.
+    privacy : Privacy
+        What this party agreed to; a request on other terms is refused.
+    ledger : Ledger
+        Keeps the budget of the data set.
+    dataset, user : str
+        What is charged in the ledger, and for whom.
+    bits : callable
+        Source of the noise; anything but the operating system's is for tests.
+    **table
+        The other arguments of that class.
+
+    Raises
+    ------
+    ValueError
+        If classes are neither given nor declared public.
+    """
+
+    method: ClassVar[str]
+    """Name of the method in the ledger."""
+
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: npt.NDArray[Any],
+        *others: Any,
+        privacy: Privacy,
+        ledger: Ledger,
+        dataset: str = "table",
+        user: str = "coordinator",
+        bits: Callable[[int], bytes] = os.urandom,
+        **table: Any,
+    ) -> None:
+        if len(y) != x.shape[0]:
+            raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
+        privacy.require_classes()
+        super().__init__(name, *self._records(x, np.asarray(y), privacy), *others, **table)
+        self._privacy = privacy
+        self._gate = ReleaseGate(self.method, name, ledger, dataset, user)
+        self._bits = bits
+
+    @staticmethod
+    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+        """Return the rows that count as records, each cut to what is agreed."""
+        raise NotImplementedError
+
+    def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
+        """Return what a reply costs and how it is drawn once that is paid."""
+        raise NotImplementedError
+
+    def contribute(self, request: Message, masked: MaskedRound) -> Message:
+        """Return the reply with this party's share of the noise, for a masked sum.
+
+        Every attempt at a sum is a release of its own: two sums over different parties would
+        otherwise tell the shares of those that differ.
+        """
+        refuse_few_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
+        return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
+
+    def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:
+        """Charge for a reply, draw it, keep it in the ledger, and return it."""
+        self._check_terms(request)
+        cost, draw = self._offer(request, n_shares)
+        return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
+
+    def _schema(self, *, with_labels: bool) -> Schema:
+        if with_labels and not self._privacy.knows("classes"):
+            raise Refuse("the labels were not declared public")
+        return self._described(self._y if with_labels else self._y[:0])
+
+    def _check_terms(self, request: Any) -> None:
+        if dict(request.privacy) != terms(self._privacy):
+            raise Refuse("the privacy asked for is not the one that was agreed")
+
+    def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
+        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
+        if len(classes) < fewest or not set(agreed) <= set(classes):
+            raise Refuse("a class that was agreed or is public is missing")
+
+
+def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
+    """Return which rows have a label among the agreed classes; all where these are public."""
+    if privacy.classes is None:
+        return np.ones(len(y), bool)
+    return np.array([label in privacy.classes for label in y.tolist()], bool)
 
 
 @dataclass(frozen=True)
@@ -31,6 +165,44 @@ class PrivateTraining:
     schema: Agreed
     run: str
     n_parties: int
+
+    @classmethod
+    def begin(
+        cls, privacy: Privacy, run: str | None, *, reserved: tuple[Any, ...] = (), **more: Any
+    ) -> Coordinator[Self]:
+        """Ask for the schema; return the training.
+
+        Parameters
+        ----------
+        privacy : Privacy
+            Terms that all parties agreed to.
+        run : str or None
+            Name of the training; None draws one at random.
+        reserved : tuple of labels
+            Labels to reserve in addition to the agreed ones.
+        **more
+            Further fields of the class.
+        """
+        replies = yield gather(PublicSchemaRequest(privacy.classes is None))
+        schemas = replies.complete("the schema").each
+        schema = agree(schemas, tuple(sorted({*reserved, *(privacy.classes or ())})))
+        if privacy.n_parties not in (None, len(schemas)):
+            raise ValueError(
+                f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
+            )
+        name = secrets.token_hex(16) if run is None else run
+        return cls(privacy, schema, name, len(schemas), **more)
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy of the model in words."""
+        privacy = self.privacy
+        return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
+
+    @property
+    def frame(self) -> tuple[str, dict[str, str], int]:
+        """The fields with which each paid request begins."""
+        return self.run, terms(self.privacy), self.n_shares
 
     @property
     def masked(self) -> bool:
@@ -74,3 +246,75 @@ class PrivateTraining:
             return variance(mechanism(allowed, moved), n_summed=n_summed)
         some = shares(allowed, moved, n_shares=self.n_shares, n_cells=n_cells)
         return variance(some, n_summed=n_summed)
+
+
+def run_paid(
+    coordinator: Coordinator[R],
+    holdings: Holdings,
+    make: Callable[..., Any],
+    privacy: Privacy,
+    *,
+    n_threads: int = 1,
+) -> tuple[Outcome[R], dict[str, Scalar]]:
+    """Return the outcome of a private training and what it cost, as its record says it.
+
+    Each party has a ledger with the budget of this one training, which ends with it.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+        Of the training.
+    holdings : Holdings
+        The table and its owners.
+    make : callable
+        Makes a party; takes ``privacy`` and ``ledger`` beside what every party takes.
+    privacy : Privacy
+        The budget.
+    n_threads : int
+        Threads.
+
+    Raises
+    ------
+    ValueError
+        If a label is not among the classes that were agreed.
+    """
+    _check_labels(holdings, privacy)
+    with ExitStack() as stack:
+        ledgers: dict[str, Ledger] = {}
+
+        def paying(name: str, *table: Any, **options: Any) -> Any:
+            ledgers[name] = stack.enter_context(Ledger(":memory:", party=name))
+            ledgers[name].set_budget("table", privacy.total)
+            return make(name, *table, privacy=privacy, ledger=ledgers[name], **options)
+
+        parties = holdings.parties(paying, n_threads=n_threads)
+        masked = privacy.mechanism == "central" and len(parties) > 1
+        outcome = run(
+            coordinator, parties, n_workers=n_threads, sums="masked" if masked else "plain"
+        )
+        spent = {name: str(ledger.spent("table")) for name, ledger in ledgers.items()}
+    return outcome, _paid(privacy, spent)
+
+
+def _check_labels(holdings: Holdings, privacy: Privacy) -> None:
+    unknown = set(holdings.y.tolist()) - set(privacy.classes or holdings.y.tolist())
+    if unknown:
+        raise ValueError(
+            f"y holds labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
+            f"{list(privacy.classes or ())[:10]}; name all labels there"
+        )
+
+
+def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
+    """Return the privacy of a run as its record says it."""
+    divided = privacy.mechanism == "paper" and privacy.accounting == "paper"
+    return {
+        "epsilon": float(exact(privacy.epsilon, "epsilon")),
+        "delta": float(exact(privacy.delta, "delta")),
+        "neighbors": f"{privacy.neighbors}, one row of one party",
+        "mechanism": privacy.mechanism,
+        "composition": "parties in parallel, for their rows are disjoint; releases of one add up",
+        "public": ", ".join(privacy.public) or "nothing",
+        "spent by each party": ", ".join(sorted(set(spent.values()))),
+        "accounting": f"epsilon / {len(spent)} each, as printed" if divided else "epsilon each",
+    }

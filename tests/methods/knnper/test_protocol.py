@@ -91,8 +91,8 @@ def test_held_out_rows_choose_and_take_no_part_in_the_first_training():
     parties = members()
     altered = members()
     for party in altered:
-        party._raw = party._raw.copy()
-        party._raw[party.held_out] = 0.5  # seen by the first training, this would change it
+        party._x = party._x.copy()
+        party._x[party.held_out] = 0.5  # seen by the first training, this would change it
     stages = {}
 
     run_rounds(

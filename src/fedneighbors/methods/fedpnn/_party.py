@@ -3,7 +3,6 @@
 import logging
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +38,8 @@ from fedneighbors.methods.fedpnn._scaling import (
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
-from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
+from fedneighbors.tabular._ownership import TableParty
+from fedneighbors.tabular._schema import Receipt, Schema
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class ModelRelease:
     model: bytes
 
 
-class FedPNNParty:
+class FedPNNParty(TableParty):
     """One organization's table and what it answers.
 
     Rows of classes with fewer than ``min_count`` of them enter nothing that it sends; it does not
@@ -149,22 +149,13 @@ class FedPNNParty:
 
     Parameters
     ----------
-    name : str
-        Its name in the federation.
-    x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN; below 2**200 in magnitude.
-    y : array of shape (n_rows,)
-        Labels: strings, integers, floats or booleans.
-    feature_names : sequence of str, optional
-        Column names.
-    label_name : str
-        Name of the label, for error messages.
+    name, x, y
+        Its table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are NaN,
+        others below 2**200 in magnitude.
     min_count : int
         Fewest records that anything it sends stands for; it refuses to go below.
-    n_threads : int
-        For clusters and smoothing; what it sends does not depend on it.
-    model_path : path, optional
-        Where the finished model is written.
+    **table
+        The other arguments of that class.
 
     Attributes
     ----------
@@ -174,6 +165,7 @@ class FedPNNParty:
         What its centers tell of single records, once it has sent them.
     """
 
+    allows_missing = True
     accepts: tuple[type[Any], ...] = (
         SchemaRequest,
         SelectionRequest,
@@ -189,24 +181,12 @@ class FedPNNParty:
         x: npt.NDArray[Any],
         y: npt.NDArray[Any],
         *,
-        feature_names: tuple[str, ...] | None = None,
-        label_name: str = "target",
         min_count: int = 5,
-        n_threads: int = 1,
-        model_path: str | Path | None = None,
+        **table: Any,
     ) -> None:
-        if len(y) != len(x):
-            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
-        self.name = name
-        self.model: FedPNNModel | None = None
+        super().__init__(name, np.asarray(x), y, **table)
         self.exposure: Exposure | None = None
-        self._x = np.asarray(x)
-        self._y = np.asarray(y)
-        self._feature_names = feature_names
-        self._label_name = label_name
         self._min_count = min_count
-        self._n_threads = n_threads
-        self._path = None if model_path is None else Path(model_path)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -224,23 +204,18 @@ class FedPNNParty:
             case CentersRequest():
                 return self._centers(request)
             case ModelRelease():
-                self.model = FedPNNModel.from_bytes(request.model)
-                if self._path is not None:
-                    self.model.save(self._path)
+                self._keep(FedPNNModel.from_bytes(request.model))
                 return Receipt()
         raise Refuse("unknown request")
 
     def _schema(self, request: SchemaRequest) -> Schema:
         """Return what the table looks like, without labels of few rows."""
-        schema = describe(
-            self._x, self._y, self._feature_names, self._label_name, allow_missing=True
-        )
+        schema = self._described(self._y)
         huge = np.flatnonzero(
             (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
         )
         if len(huge):
-            names = self._feature_names
-            where = f"column {huge[0]}" if names is None else names[huge[0]]
+            where = self._column(huge[0])
             raise Refuse("a value is 2**200 or more in magnitude; rescale the column", where)
         usual = in_usual_classes(self._y, min_count=request.min_count)
         announced = set(np.unique(self._y[usual]).tolist())
@@ -259,12 +234,9 @@ class FedPNNParty:
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]
 
-    def _positions(self, y: npt.NDArray[Any], classes: tuple[Any, ...]) -> Integers:
-        return label_positions(y, classes, name=self._label_name)
-
     def _sums(self, request: SelectionRequest) -> SelectionReply:
         x, y = self._told(request.min_count, None, request.n_features)
-        labels = self._positions(y, request.classes)
+        labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
     def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
@@ -282,7 +254,7 @@ class FedPNNParty:
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows that anything may leave of, their points and their classes."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
-        labels = self._positions(y, request.classes)
+        labels = self._positions(request.classes, y)
         return *_points_of(x, labels, frame, min_count=request.min_count), labels
 
     def _moments(self, request: MomentsRequest) -> MomentsReply:

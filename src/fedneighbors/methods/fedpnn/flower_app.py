@@ -11,22 +11,13 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._flower import Config
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, Party, Refuse
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.privacy._policy import Privacy, privacy_from
-from fedneighbors.tabular._app_config import (
-    check_masked,
-    check_model_path,
-    keep_model,
-    party_account,
-    party_table,
-    reserved_classes,
-    typed,
-    unless,
-)
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._app_config import reserved_classes, table_apps, typed, unless
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +62,10 @@ def settings_from(config: Config) -> FedPNNSettings:
     )
 
 
-def _coordinate(config: Config) -> Coordinator[Any]:
-    check_model_path(config)
-    settings, privacy = settings_from(config), privacy_from(config)
+def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[Any]:
+    settings = settings_from(config)
     if privacy is None:
         return coordinate(settings)
-    check_masked(privacy, config)
     _refuse_beside_privacy(settings)
     from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
 
@@ -104,27 +93,26 @@ class _Party(FedPNNParty):
         return reply
 
 
-def _party(node: Config) -> Party:
+def _fewest(node: Config) -> int:
     fewest = node.get("min-count", FEWEST)
     if type(fewest) is not int or fewest < 1:
         raise Refuse("min-count of the node is not a whole number of 1 or more")
-    table = party_table(node, keep_missing=True)
-    privacy = privacy_from(node)
-    if privacy is None:
-        return _Party(**table, min_count=fewest)
-    return _private_party(table, privacy, node)
+    return fewest
 
 
-def _private_party(table: dict[str, Any], privacy: Privacy, node: Config) -> Party:
+def _party(table: dict[str, Any], node: Config) -> Party:
+    return _Party(**table, min_count=_fewest(node))
+
+
+def _private_party(table: dict[str, Any], node: Config) -> Party:
     from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 
-    account = party_account(node)
+    _fewest(node)
     try:
-        return PrivateFedPNNParty(**table, privacy=privacy, **account)
+        return PrivateFedPNNParty(**table)
     except ValueError as error:
         log.error("the terms of privacy cannot be kept: %s", error)
         raise Refuse("its terms of privacy lack bounds or classes that fit its table") from error
 
 
-server = server_app(_coordinate, keep_model)
-client = client_app(_party)
+server, client = table_apps(_coordinate, _party, _private_party, keep_missing=True)

@@ -120,7 +120,7 @@ class SearchParty(FlyNNParty):
         wanted = decode(request.plan, (CountRequest,))
         plan, n_classes = wanted.plan(), len(wanted.classes)
         self._asked = request
-        self._classes = self._labels(wanted.classes)
+        self._classes = self._positions(wanted.classes)
         self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
         groups = self._groups()
         shape = (len(request.n_active) * len(groups), plan.n_units, n_classes)

@@ -90,7 +90,7 @@ def _privately(
     """Return the outcome of a private training and what it cost."""
     from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
-    from fedneighbors.tabular._ledgers import run_paid
+    from fedneighbors.tabular._private import run_paid
 
     if privacy.accounting == "paper" and privacy.n_parties is None:
         privacy = replace(privacy, n_parties=len(holdings.owned))

@@ -6,19 +6,17 @@ party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. A n
 ``dataset``.
 """
 
-from fedneighbors.federation._flower import Config, client_app, server_app
+from typing import Any
+
+from fedneighbors.federation._flower import Config
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
-from fedneighbors.privacy._policy import Privacy, privacy_from
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (
-    check_masked,
-    check_model_path,
     declared_rows,
-    keep_model,
-    party_account,
-    party_table,
     reserved_classes,
+    table_apps,
     typed,
     unless,
 )
@@ -52,33 +50,23 @@ def settings_from(config: Config) -> FlyNNSettings:
     )
 
 
-def _privacy(config: Config) -> Privacy | None:
-    privacy = privacy_from(config)
-    if privacy is not None:
-        privacy.require_delta_used()
-    return privacy
-
-
-def _coordinate(config: Config) -> Coordinator[FlyNNModel]:
-    check_model_path(config)
-    privacy = _privacy(config)
+def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[FlyNNModel]:
     if privacy is None:
         return coordinate(settings_from(config))
-    check_masked(privacy, config)
+    privacy.require_delta_used()
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
 
     return coordinate_private(settings_from(config), privacy)
 
 
-def _party(node: Config) -> FlyNNParty:
-    table = party_table(node)
-    privacy = _privacy(node)
-    if privacy is None:
-        return FlyNNParty(**table)
+def _party(table: dict[str, Any], _node: Config) -> FlyNNParty:
+    return FlyNNParty(**table)
+
+
+def _private_party(table: dict[str, Any], _node: Config) -> FlyNNParty:
     from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 
-    return PrivateFlyNNParty(**table, privacy=privacy, **party_account(node))
+    return PrivateFlyNNParty(**table)
 
 
-server = server_app(_coordinate, keep_model)
-client = client_app(_party)
+server, client = table_apps(_coordinate, _party, _private_party)

@@ -34,6 +34,7 @@ from fedneighbors.methods.flynn.algorithm import (
     leave_one_out,
     log_losses,
 )
+from fedneighbors.tabular._ownership import TableParty
 from fedneighbors.tabular._schema import (
     Label,
     MomentsReply,
@@ -42,8 +43,6 @@ from fedneighbors.tabular._schema import (
     agree,
     blocks,
     column_moments,
-    describe,
-    label_positions,
 )
 
 
@@ -233,31 +232,12 @@ class FlyNNSettings:
         )
 
 
-class FlyNNParty:
+class FlyNNParty(TableParty):
     """One organisation's table and what it answers.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the federation.
-    x : array or sparse matrix of shape (n_rows, n_features)
-        Finite numbers.
-    y : array of shape (n_rows,)
-        Labels: strings, integers, floats or booleans.
-    feature_names : sequence of str, optional
-        Column names.
-    label_name : str
-        Name of the label, for error messages.
-    n_threads : int
-        Threads for hashing.
-    model_path : path, optional
-        Where the finished model is written. A party whose process does not live from one message
-        to the next needs it; the unfinished model waits beside it under ``.pending``.
-
-    Attributes
-    ----------
-    model : FlyNNModel or None
-        The finished model, once training is over.
+    Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
+    numbers. A party whose process does not live from one message to the next needs a
+    ``model_path``; the unfinished model waits there under ``.pending``.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -268,35 +248,15 @@ class FlyNNParty:
         Finish,
     )
 
-    def __init__(
-        self,
-        name: str,
-        x: Any,
-        y: npt.NDArray[Any],
-        *,
-        feature_names: tuple[str, ...] | None = None,
-        label_name: str = "target",
-        n_threads: int = 1,
-        model_path: str | Path | None = None,
-    ) -> None:
-        if len(y) != x.shape[0]:
-            raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
-        self.name = name
-        self.model: FlyNNModel | None = None
-        self._released: FlyNNModel | None = None
-        self._x = x
-        self._y = np.asarray(y)
-        self._feature_names = feature_names
-        self._label_name = label_name
-        self._n_threads = n_threads
-        self._path = None if model_path is None else Path(model_path)
-        self._hashed: tuple[HashPlan, npt.NDArray[np.int32]] | None = None
+    model: FlyNNModel | None
+    _released: FlyNNModel | None = None
+    _hashed: tuple[HashPlan, npt.NDArray[np.int32]] | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case SchemaRequest():
-                return describe(self._x, self._y, self._feature_names, self._label_name)
+                return self._described(self._y)
             case MomentsRequest():
                 return self._moments(with_columns=request.with_columns)
             case CountRequest():
@@ -317,17 +277,11 @@ class FlyNNParty:
                 raise Refuse("a value is too large to standardize", self._column(int(column)))
         return column_moments(self._x)
 
-    def _column(self, index: int) -> str:
-        return self._feature_names[index] if self._feature_names else f"column {index}"
-
     def _count(self, request: CountRequest) -> CountReply:
         plan = request.plan()
         if self._x.shape[1] != request.n_features:
             raise Refuse("the number of columns is not the announced one")
-        labels = self._labels(request.classes)
-        counts = count_rows(
-            self._active(plan), labels, n_units=plan.n_units, n_classes=len(request.classes)
-        )
+        counts = self._counted(plan, request.classes)
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
@@ -336,13 +290,15 @@ class FlyNNParty:
             self._hashed = plan, hash_table(self._x, plan, n_threads=self._n_threads)
         return self._hashed[1]
 
-    def _labels(self, classes: tuple[Label, ...]) -> npt.NDArray[np.int64]:
-        return label_positions(self._y, classes, name=self._label_name)
+    def _counted(self, plan: HashPlan, classes: tuple[Label, ...]) -> npt.NDArray[np.int32]:
+        """Return how often each unit was on in each class."""
+        labels = self._positions(classes)
+        return count_rows(self._active(plan), labels, n_units=plan.n_units, n_classes=len(classes))
 
     def _calibrate(self, model: FlyNNModel) -> CalibrationReply:
         active = self._active(model.plan)
         rows = calibration_rows(active, model.n_rows)
-        labels = self._labels(model.classes)[rows]
+        labels = self._positions(model.classes)[rows]
         scores = leave_one_out(active[rows], labels, model.counts, model.table)
         self._released = model
         if self._path is not None:
@@ -363,10 +319,9 @@ class FlyNNParty:
         if losses.shape != model.losses.shape:
             raise Refuse("the losses do not fit the model")
         finished = replace(model, losses=np.array(losses))
+        self._keep(finished)
         if self._path is not None:
-            finished.save(self._path)
             self._pending.unlink(missing_ok=True)
-        self.model = finished
         self._released = self._hashed = None
         return Receipt()
 

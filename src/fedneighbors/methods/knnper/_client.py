@@ -46,6 +46,7 @@ from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
+from fedneighbors.tabular._ownership import TableParty
 from fedneighbors.tabular._schema import Label, Receipt, column_moments
 
 FIXED_POINT = 32
@@ -61,7 +62,7 @@ REQUESTS = (
 """What a client answers in every training."""
 
 
-class KNNPerParty:
+class KNNPerParty(TableParty):
     """A client's rows and what it answers.
 
     Parameters
@@ -115,9 +116,7 @@ class KNNPerParty:
         kind: Kind = CLASSES,
         device: Device = "cpu",
     ) -> None:
-        if len(x) != len(y):
-            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
-        self.name = name
+        super().__init__(name, np.asarray(x), y, feature_names=feature_names)
         self.network = network
         self.kind = kind
         self.accepts = (*REQUESTS, *kind.requests)
@@ -128,11 +127,8 @@ class KNNPerParty:
         chosen_device(device)
         self.held_out = held_out_rows(len(y), self.settings, name)
         self.x = torch.empty(0)
-        self._raw = np.asarray(x)
         if self.network.n_tokens is not None:
-            self._raw = tokens(self._raw, self.network.n_tokens)
-        self._y = np.asarray(y)
-        self._feature_names = feature_names
+            self._x = tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
         self._found: Chosen | None = None
 
@@ -142,9 +138,9 @@ class KNNPerParty:
             case SchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refuse("the network is not the one of the coordinator")
-                return self.kind.described(self._flat, self._y, self._feature_names)
+                return self.kind.described(self._table, self._y, self._feature_names)
             case MomentsRequest():
-                return column_moments(self._flat)
+                return column_moments(self._table)
             case CountsRequest():
                 self.classes = request.classes
                 return self._prepared(request)
@@ -174,9 +170,9 @@ class KNNPerParty:
         raise Refuse("unknown request")
 
     @property
-    def _flat(self) -> npt.NDArray[Any]:
+    def _table(self) -> Any:
         """Rows as they came, as a table."""
-        return self._raw.reshape(len(self._raw), math.prod(self._raw.shape[1:]))
+        return self._x.reshape(len(self._x), math.prod(self._x.shape[1:]))
 
     @property
     def n_rows(self) -> int:
@@ -220,7 +216,7 @@ class KNNPerParty:
         reply, values = self._answered(request)
         if values is not None:
             self._labels = values
-            self.x = as_tensor(self._raw, request.center, request.scale, self.network)
+            self.x = as_tensor(self._x, request.center, request.scale, self.network)
         return reply
 
     def _release(self, request: ReleaseRequest) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._roles import Coordinator, Refuse, gather
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
@@ -26,12 +26,12 @@ from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._schedule import Regime
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (
-    check_model_path,
     keep_model,
     node_value,
-    party_table,
     reserved_classes,
+    table_apps,
     typed,
     unless,
 )
@@ -105,8 +105,7 @@ def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
     return found if len(found) > 1 else found[0]
 
 
-def _coordinate(config: Config) -> Coordinator[KNNPerModel]:
-    check_model_path(config)
+def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
     _checkpoint_path(config)
     sketch = _sketch(config)
     own = _imported(str(config["model"])) if sketch.model == OWN else None
@@ -203,10 +202,10 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
         path.unlink(missing_ok=True)
 
 
-def _party(node: Config) -> NodeParty:
+def _party(table: dict[str, Any], node: Config) -> NodeParty:
     if node.get("epsilon"):
         raise Refuse("kNN-Per keeps to no budget over nodes; epsilon is set on this one")
-    return NodeParty(**party_table(node), own=_own(node) if node.get("model") else None)
+    return NodeParty(**table, own=_own(node) if node.get("model") else None)
 
 
 def _own(node: Config) -> Callable[[], Model]:
@@ -222,5 +221,4 @@ def _own(node: Config) -> Callable[[], Model]:
     return model
 
 
-server = server_app(_coordinate, _keep)
-client = client_app(_party)
+server, client = table_apps(_coordinate, _party, keep=_keep)

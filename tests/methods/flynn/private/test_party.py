@@ -78,7 +78,7 @@ def test_counts_are_charged_before_their_noise_is_drawn():
     seen = []
 
     def bits(n):
-        seen.append(north._ledger.spent("table"))
+        seen.append(north._gate.ledger.spent("table"))
         return np.random.default_rng(0).bytes(n)
 
     north = party(bits=bits)
@@ -94,7 +94,7 @@ def test_the_same_request_gets_the_same_answer_for_one_charge():
     first, second = (encode(north.answer(counts_request())) for _ in range(2))
 
     assert first == second
-    assert north._ledger.spent("table") == PureDP(1)
+    assert north._gate.ledger.spent("table") == PureDP(1)
 
 
 def test_an_answer_survives_the_process_that_gave_it(tmp_path):
@@ -116,7 +116,7 @@ def test_another_run_is_another_release_and_refused_once_the_budget_is_spent():
 
     assert (first.counts != second.counts).any()
     assert caught.value.code == "its privacy budget does not allow this release"
-    assert north._ledger.spent("table") == PureDP(2)
+    assert north._gate.ledger.spent("table") == PureDP(2)
 
 
 def test_another_question_under_the_same_run_is_charged_too():
@@ -127,7 +127,7 @@ def test_another_question_under_the_same_run_is_charged_too():
     north.answer(counts_request())
     north.answer(counts_request(plan=other))
 
-    assert north._ledger.spent("table") == PureDP(2)
+    assert north._gate.ledger.spent("table") == PureDP(2)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
     with pytest.raises(Refuse, match="not the one that was agreed"):
         north.answer(counts_request(other))
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)
 
 
 def test_a_party_that_agreed_to_noise_does_not_pick():
@@ -178,7 +178,7 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
     second = twice.contribute(request, MaskedRound("cd", 4, 4, 3))
 
     assert (first.counts != second.counts).any()
-    assert twice._ledger.spent("table") == PureDP(2)
+    assert twice._gate.ledger.spent("table") == PureDP(2)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself():
 
     assert caught.value.code == "a release failed; it stays charged, and the party's log says where"
     assert caught.value.detail == ""
-    assert north._ledger.spent("table") == PureDP(1)
+    assert north._gate.ledger.spent("table") == PureDP(1)
 
 
 def test_noise_does_not_come_from_the_public_seed():
@@ -257,7 +257,7 @@ def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_
     with pytest.raises(Refuse, match="number of columns"):
         north.answer(request_)
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)
 
 
 def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word():
@@ -282,7 +282,7 @@ def test_a_plan_without_an_agreed_class_is_refused_whatever_the_rows():
     with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):
         north.answer(counts_request(policy))
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)
 
 
 def test_two_data_sets_of_one_ledger_answer_one_run_apart():
@@ -347,7 +347,7 @@ def test_no_constants_make_a_party_fail_because_of_a_row(scale):
         reply = north.answer(counts_request(plan=probe(scale=scale)))
 
         assert isinstance(reply, NoisyCountReply)
-        assert north._ledger.spent("table") == PureDP(1)
+        assert north._gate.ledger.spent("table") == PureDP(1)
 
 
 @pytest.mark.parametrize("expansion", ["none", "mirror", "population", "thermometer", "fourier"])
@@ -396,7 +396,7 @@ def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     with pytest.raises(Refuse, match="more cells are to be picked than there are"):
         north.answer(PicksRequest("a", terms(PAPER), COUNTS, False, n_picks))
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)
 
 
 def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
@@ -406,7 +406,7 @@ def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
     with pytest.raises(Refuse, match="too many for a reply"):
         north.answer(counts_request(plan=encode(CountRequest.of(wide, (0, 1), n_bits=32))))
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)
 
 
 @pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
@@ -417,7 +417,7 @@ def test_masks_that_do_not_hold_against_the_colluders_get_no_share(n_asked, thre
     with pytest.raises(Refuse, match="do not hold against the colluders"):
         north.contribute(masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold))
 
-    assert float(north._ledger.spent("table").epsilon) == 0
+    assert float(north._gate.ledger.spent("table").epsilon) == 0
 
 
 def test_bounds_whose_range_is_not_finite_make_no_request():
@@ -452,7 +452,7 @@ def test_each_term_alone_must_be_the_agreed_one(change):
     with pytest.raises(Refuse, match="not the one that was agreed"):
         north.answer(counts_request(replace(CENTRAL, **change)))
 
-    assert [entry.kind for entry in north._ledger.entries()] == ["budget"]
+    assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
 
 
 def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
@@ -472,7 +472,7 @@ def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
 
     north.contribute(masked_request(policy, n_shares=3), MaskedRound("ab", 5, 5, 4))
 
-    (charged,) = (x.guarantee for x in north._ledger.entries() if x.kind == "released")
+    (charged,) = (x.guarantee for x in north._gate.ledger.entries() if x.kind == "released")
     assert charged == noise.guarantee(moved, 80) != noise.guarantee(moved, 1)
     assert charged.rho <= allowed.rho
 
@@ -522,4 +522,4 @@ def test_a_plan_without_a_class_that_is_public_is_refused_without_a_charge():
     with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):
         north.answer(counts_request(plan=encode(CountRequest.of(PLAN, (0, 2), n_bits=32))))
 
-    assert north._ledger.spent("table") == PureDP(0)
+    assert north._gate.ledger.spent("table") == PureDP(0)

@@ -69,7 +69,7 @@ def test_every_party_pays_its_budget_and_not_more(privacy):
     with pytest.raises(PartyRefused, match="privacy budget"):
         train(members, privacy, run_name="again")
     for member in members:
-        spent = member._ledger.spent("table")
+        spent = member._gate.ledger.spent("table")
         assert 0.999 < float(spent.epsilon) <= 1
         assert fits([spent], privacy.total)
 
@@ -167,7 +167,7 @@ def test_rows_and_scaling_can_be_paid_for(privacy):
     np.testing.assert_allclose(model.plan.features.mean, x.mean(axis=0), atol=0.25)
     np.testing.assert_allclose(model.plan.features.scale, x.std(), rtol=0.25)
     for member in members:
-        notes = [entry.note for entry in member._ledger.entries() if entry.kind == "released"]
+        notes = [entry.note for entry in member._gate.ledger.entries() if entry.kind == "released"]
         assert len(notes) == 2, notes
 
 
@@ -179,7 +179,7 @@ def test_nothing_is_paid_for_rows_where_nothing_depends_on_them():
 
     asked = [record.request for record in outcome.rounds]
     assert asked == ["PublicSchemaRequest", "NoisyCountRequest", "PrivateModelRelease"]
-    assert members[0]._ledger.spent("table") == PureDP(1)
+    assert members[0]._gate.ledger.spent("table") == PureDP(1)
 
 
 def test_one_party_alone_noises_by_itself_under_central():

@@ -258,8 +258,8 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
 
 def test_held_out_rows_take_no_part_in_the_first_scatter():
     whole, altered = pooling()[0], pooling()[0]
-    altered._raw = altered._raw.copy()
-    altered._raw[altered.held_out] = 0.5
+    altered._x = altered._x.copy()
+    altered._x[altered.held_out] = 0.5
     counts = CountsRequest(tuple(range(10)), True, np.empty(0), np.empty(0))
     first, last = (ScatterRequest(held, 0, 0.5, 5) for held in (True, False))
 

@@ -231,7 +231,7 @@ def test_clients_of_different_outputs_or_columns_are_named():
     with pytest.raises(ProtocolError, match="'party-1' is"):
         run_rounds(numbers([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]]))
 
-    parties[1]._raw = parties[1]._raw[:, :60]
+    parties[1]._x = parties[1]._x[:, :60]
     with pytest.raises(SchemaMismatch, match="party-1"):
         run_rounds(numbers(parties), Cohort(parties))
 

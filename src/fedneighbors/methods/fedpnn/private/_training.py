@@ -14,8 +14,8 @@ from fedneighbors.methods.fedpnn.private._release import public_bounds
 from fedneighbors.methods.fedpnn.private.protocol import check_payable, coordinate_private
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._ledgers import run_paid
 from fedneighbors.tabular._ownership import Holdings
+from fedneighbors.tabular._private import run_paid
 
 _TAKEN = ("privacy", "bounds", "share", "random_state", "n_jobs")
 

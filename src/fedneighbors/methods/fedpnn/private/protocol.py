@@ -4,8 +4,6 @@ Nothing that the coordinator learns is exact but what was declared public. The f
 function of what was released, so that it costs nothing to hand it out.
 """
 
-import secrets
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import ClassVar
 
@@ -32,9 +30,8 @@ from fedneighbors.methods.fedpnn.private._release import (
     origin,
     public_bounds,
 )
-from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._private import PrivateTraining
-from fedneighbors.tabular._schema import PublicSchemaRequest, agree
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.tabular._private import PaidRequest, PrivateTraining
 
 
 @message
@@ -49,17 +46,10 @@ class NoisyReply:
 
 
 @message
-class OriginRequest:
-    """Ask for the noised number and sum of rows.
-
-    ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
-    number of honest noise shares in a masked sum, 1 in the plain.
-    """
+class OriginRequest(PaidRequest):
+    """Ask for the noised number and sum of rows."""
 
     reply: ClassVar[type] = NoisyReply
-    run: str
-    privacy: Mapping[str, str]
-    n_shares: int
     classes: tuple[str | int | float | bool, ...]
 
 
@@ -72,13 +62,10 @@ class MaskedOriginRequest(OriginRequest):
 
 
 @message
-class ClassSumsRequest:
+class ClassSumsRequest(PaidRequest):
     """Ask for noised numbers and sums of unit vectors of each class, as seen from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
-    run: str
-    privacy: Mapping[str, str]
-    n_shares: int
     classes: tuple[str | int | float | bool, ...]
     origin: Floats
 
@@ -95,13 +82,10 @@ class MaskedClassSumsRequest(ClassSumsRequest):
 
 
 @message
-class CellsRequest:
+class CellsRequest(PaidRequest):
     """Ask for noised counts of two classes in the cells along ``axis``, as seen from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
-    run: str
-    privacy: Mapping[str, str]
-    n_shares: int
     classes: tuple[str | int | float | bool, ...]
     origin: Floats
     axis: Floats
@@ -175,16 +159,9 @@ def coordinate_private(
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
     check_payable(privacy)
-    name = secrets.token_hex(16) if run is None else run
-    replies = yield gather(PublicSchemaRequest(privacy.classes is None))
-    schemas = replies.complete("the schema").each
-    schema = agree(schemas, tuple(sorted(privacy.classes or ())))
-    if privacy.n_parties not in (None, len(schemas)):
-        raise ValueError(
-            f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
-        )
+    training = yield from _Training.begin(privacy, run)
+    schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
-    training = _Training(privacy, schema, name, len(schemas))
     place = yield from training.origin()
     neurons = yield from training.neurons(place)
     model = PrivateFedPNNModel(
@@ -193,7 +170,7 @@ def coordinate_private(
         high=high,
         origin=place,
         neurons=neurons,
-        guarantee=f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}",
+        guarantee=training.guarantee,
         feature_names=schema.feature_names,
     )
     replies = yield gather(PrivateModelRelease(model.to_bytes()))
@@ -232,7 +209,9 @@ class _Training(PrivateTraining):
         """Ask for the noised mean of all rows."""
         planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
         kind = MaskedOriginRequest if self.masked else OriginRequest
-        values, spread = yield from self._sum(kind(*self._frame()), planned, "the origin")
+        values, spread = yield from self._sum(
+            kind(*self.frame, self.schema.classes), planned, "the origin"
+        )
         return noised_origin(
             values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
         )
@@ -242,19 +221,16 @@ class _Training(PrivateTraining):
         n_classes = len(self.schema.classes)
         planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
         kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
-        request = kind(*self._frame(), origin=place)
+        request = kind(*self.frame, self.schema.classes, place)
         values, spread = yield from self._sum(request, planned, "the class sums")
         found = noised_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
         if n_classes > 2:
             return mean_neurons(found.means)
         axis = axis_between(found.means)
         along = MaskedCellsRequest if self.masked else CellsRequest
-        asked = along(*self._frame(), origin=place, axis=axis)
+        asked = along(*self.frame, self.schema.classes, place, axis)
         values, spread = yield from self._sum(asked, cells(self.privacy), "the cells")
         return cell_neurons(values, axis, found, variance=spread)
-
-    def _frame(self) -> tuple[str, dict[str, str], int, tuple[str | int | float | bool, ...]]:
-        return self.run, terms(self.privacy), self.n_shares, self.schema.classes
 
     def _sum(
         self, request: Message, planned: Release, during: str

@@ -4,7 +4,6 @@ Nothing that the coordinator learns is exact but what was declared public. The f
 function of what was released, so that it costs nothing to hand it out.
 """
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -35,8 +34,8 @@ from fedneighbors.methods.flynn.protocol import (
 )
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._private import PrivateTraining
-from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt, agree
+from fedneighbors.tabular._private import PaidRequest, PrivateTraining
+from fedneighbors.tabular._schema import Receipt
 
 
 @message
@@ -57,18 +56,13 @@ class ConstantsReply:
 
 
 @message
-class ConstantsRequest:
+class ConstantsRequest(PaidRequest):
     """Ask for noised moments of columns that are cut to ``low`` and ``high``.
 
-    ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
-    number of honest noise shares in a masked sum, 1 in the plain. Empty bounds ask for the number
-    of rows alone.
+    Empty bounds ask for the number of rows alone.
     """
 
     reply: ClassVar[type] = ConstantsReply
-    run: str
-    privacy: Mapping[str, str]
-    n_shares: int
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
 
@@ -100,16 +94,13 @@ class NoisyCountReply:
 
 
 @message
-class NoisyCountRequest:
+class NoisyCountRequest(PaidRequest):
     """Send the hash plan, the frame of a count request, and ask for noised counts.
 
     ``constants_paid`` says whether a part of the budget went to rows or scaling.
     """
 
     reply: ClassVar[type] = NoisyCountReply
-    run: str
-    privacy: Mapping[str, str]
-    n_shares: int
     plan: bytes
     constants_paid: bool
 
@@ -215,16 +206,9 @@ def coordinate_private(
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
     _check_declared(settings, privacy)
-    name = secrets.token_hex(16) if run is None else run
-    replies = yield gather(PublicSchemaRequest(privacy.classes is None))
-    schemas = replies.complete("the schema").each
-    reserved = tuple(sorted({*settings.classes, *(privacy.classes or ())}))
-    schema = agree(schemas, reserved)
-    if privacy.n_parties not in (None, len(schemas)):
-        raise ValueError(
-            f"expected the {privacy.n_parties} parties that privacy names, got {len(schemas)}"
-        )
-    training = _Training(privacy, schema, name, len(schemas), settings)
+    training = yield from _Training.begin(
+        privacy, run, reserved=settings.classes, settings=settings
+    )
     known = yield from training.known()
     plan = training.plan(known)
     if privacy.mechanism == "paper":
@@ -233,13 +217,13 @@ def coordinate_private(
         counts, spread = yield from training.noised(plan, known)
     model = FlyNNModel(
         plan=plan,
-        classes=schema.classes,
+        classes=training.schema.classes,
         counts=counts,
         decay=settings.decay,
         class_normalized=settings.class_normalized,
-        feature_names=schema.feature_names,
+        feature_names=training.schema.feature_names,
         noise_variance=spread,
-        guarantee=f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}",
+        guarantee=training.guarantee,
     )
     replies = yield gather(PrivateModelRelease(model.to_bytes()))
     replies.complete("the model")
@@ -284,8 +268,7 @@ class _Training(PrivateTraining):
         low, high = self._bounds() if scaled else (np.zeros(0), np.zeros(0))
         levels = constants_levels(self.privacy, len(low))
         kind = MaskedConstantsRequest if self.masked else ConstantsRequest
-        request = kind(self.run, terms(self.privacy), self.n_shares, low, high)
-        replies = yield total(request)
+        replies = yield total(kind(*self.frame, low, high))
         moments = self.survivors(replies, "rows and scaling").total.moments
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
@@ -363,9 +346,7 @@ class _Training(PrivateTraining):
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
         """Ask for noised counts; return their sum and the variance of its noise."""
         kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
-        replies = yield total(
-            kind(self.run, terms(self.privacy), self.n_shares, self._request(plan), known.paid)
-        )
+        replies = yield total(kind(*self.frame, self._request(plan), known.paid))
         counts = self.survivors(replies, "the counts").total.counts
         shape = (plan.n_units, len(self.schema.classes))
         if counts.shape != shape:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import as_tensor
@@ -33,10 +32,11 @@ from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
-from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
+from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
+from fedneighbors.tabular._schema import Receipt, Schema
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Begun:
     request: BeginRequest
 
 
-class PrivateKNNPerParty(KNNPerParty):
+class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     """A client's rows behind a ledger.
 
     Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
@@ -111,6 +111,8 @@ class PrivateKNNPerParty(KNNPerParty):
         Of Opacus, told of every step by the optimizer.
     """
 
+    method = "kNN-Per"
+
     def __init__(
         self,
         name: str,
@@ -127,20 +129,37 @@ class PrivateKNNPerParty(KNNPerParty):
         remember: bool = True,
         bits: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        if len(x) != len(y):
-            raise ValueError(f"expected one label for each of {len(x)} rows, got {len(y)}")
-        privacy.require_classes()
-        records = _records(np.asarray(x), np.asarray(y), privacy)
-        super().__init__(name, *records, network, settings=settings, feature_names=feature_names)
+        super().__init__(
+            name,
+            np.asarray(x),
+            y,
+            network,
+            privacy=privacy,
+            ledger=ledger,
+            dataset=dataset,
+            user=user,
+            bits=bits,
+            settings=settings,
+            feature_names=feature_names,
+        )
         self.accepts = _REQUESTS
         self.counted: Any = None
-        self._privacy = privacy
         self._budget = Budget.of(privacy)
-        self._gate = ReleaseGate("kNN-Per", name, ledger, dataset, user)
         self._remember = remember
-        self._bits = bits
         self._announced = 0
         self._begun: _Begun | None = None
+
+    @staticmethod
+    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+        """Return the rows with an agreed label, each cut to what is agreed."""
+        kept = with_agreed_label(y, privacy)
+        x, y = x[kept], y[kept]
+        if x.dtype.kind == "f":
+            x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
+        if privacy.bounds is not None:
+            low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
+            x = np.clip(x, low, high)
+        return x, y
 
     @property
     def plan(self) -> StepPlan | None:
@@ -156,7 +175,7 @@ class PrivateKNNPerParty(KNNPerParty):
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case PublicSchemaRequest():
-                return self._schema(request)
+                return self._opened(request)
             case NoisedCountsRequest():
                 return self._noised_counts(request)
             case BeginRequest():
@@ -167,21 +186,14 @@ class PrivateKNNPerParty(KNNPerParty):
                 return self._both_releases(request)
         raise Refuse("unknown request")
 
-    def _schema(self, request: PublicSchemaRequest) -> Schema:
+    def _opened(self, request: PublicSchemaRequest) -> Schema:
         if request.layout != self.network.digest:
             raise Refuse("the network is not the one of the coordinator")
-        if request.with_labels and not self._privacy.knows("classes"):
-            raise Refuse("the labels were not declared public")
-        labels = self._y if request.with_labels else self._y[:0]
-        width = int(np.prod(self._raw.shape[1:]))  # also where there are no rows
-        table = self._raw.reshape(len(self._raw), width)
-        return describe(table, labels, self._feature_names, "target")
+        return self._schema(with_labels=request.with_labels)
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
-        self._check_terms(request.privacy)
-        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
-        if not set(agreed) <= set(request.classes):
-            raise Refuse("a class that was agreed or is public is missing")
+        self._check_terms(request)
+        self._check_classes(request.classes)
         n_classes = len(request.classes)
         cost, noised = noising(
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
@@ -189,8 +201,8 @@ class PrivateKNNPerParty(KNNPerParty):
         query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_room(query)
         self.classes = request.classes
-        self._labels = label_positions(self._y, request.classes, name="target")
-        self.x = as_tensor(self._raw, request.center, request.scale, self.network)
+        self._labels = self._positions(request.classes)
+        self.x = as_tensor(self._x, request.center, request.scale, self.network)
 
         def draw() -> bytes:
             counts = noised(np.bincount(self._labels, minlength=n_classes))
@@ -200,10 +212,6 @@ class PrivateKNNPerParty(KNNPerParty):
         reply: NoisedCountsReply = decode(kept, (NoisedCountsReply,))
         self._announced = reply.n_rows
         return reply
-
-    def _check_terms(self, asked: Any) -> None:
-        if dict(asked) != terms(self._privacy):
-            raise Refuse("the privacy asked for is not the one that was agreed")
 
     def _check_room(self, query: str) -> None:
         """Refuse a training that could not be paid for to its end, unless it has begun."""
@@ -216,7 +224,7 @@ class PrivateKNNPerParty(KNNPerParty):
 
     def _begin(self, request: BeginRequest) -> Receipt:
         """Pay for all steps; the ledger keeps the key by which rows are held out."""
-        self._check_terms(request.privacy)
+        self._check_terms(request)
         if not self._announced:
             raise Refuse("the class counts come first")
         numbers = request.numbers
@@ -316,19 +324,3 @@ class PrivateKNNPerParty(KNNPerParty):
             log.error("no memory was built: %s; this client has none", type(error).__name__)
             self.personal = None
         return Receipt()
-
-
-def _records(
-    x: npt.NDArray[Any], y: npt.NDArray[Any], privacy: Privacy
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the rows whose label is among the classes (None: all), each cut to what is agreed."""
-    kept = np.ones(len(y), bool)
-    if privacy.classes is not None:
-        kept = np.array([label in privacy.classes for label in y.tolist()], bool)
-    x, y = x[kept], y[kept]
-    if x.dtype.kind == "f":
-        x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
-    if privacy.bounds is not None:
-        low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
-        x = np.clip(x, low, high)
-    return x, y
