@@ -12,10 +12,9 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
+from fedneighbors.methods.knnper._inputs import as_tensor, asked_network, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Device, Network
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import (
@@ -74,18 +73,8 @@ class Ground:
             If the network does not take such rows, or gives another number of scores.
         """
         agreed = _agreed(holdings, reserved)
-        shape = holdings.x.shape[1:]
-        network = chosen_network(
-            asked.model,
-            shape,
-            len(agreed.classes),
-            embedding=asked.embedding,
-            head=asked.head,
-            hidden=asked.hidden,
-            seed=seed,
-        )
-        refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
-        scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
+        network = asked_network(asked, holdings.x, len(agreed.classes), seed=seed)
+        scales = asked.standardize and holdings.x.ndim == 2 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
         counts.resize(len(agreed.classes))

@@ -48,7 +48,7 @@ def fit_clients(
     settings = MemorySettings.asked_by(estimator, seed)
     owned = rows_by_party(parties, len(y))
     needs_torch()
-    from fedneighbors.methods.knnper._federation import federated
+    from fedneighbors.methods.knnper._training import federated
     from fedneighbors.neural._blueprint import Blueprint
 
     started, clock = datetime.now(UTC), time.perf_counter()

@@ -18,7 +18,6 @@ from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import as_tensor
-from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -28,6 +27,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
+from fedneighbors.methods.knnper.protocol import Receipt, ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
