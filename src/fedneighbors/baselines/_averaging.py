@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.baselines._base import Rival, refuse_negative
 from fedneighbors.baselines._prediction import NOTHING, Owns, Vector
-from fedneighbors.methods.knnper._membership import Classifying
+from fedneighbors.methods.knnper._base import ClientClassifier
 from fedneighbors.tabular._ownership import Holdings
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Started(Rival):
 
 def _checked(start: Any, holdings: Holdings) -> Any:
     """Return whose network is taken over, if it is for such rows and labels."""
-    if not isinstance(start, Classifying):
+    if not isinstance(start, ClientClassifier):
         raise TypeError(
             f"expected start as a fitted KNNPerClassifier or rival, got {type(start).__name__}"
         )

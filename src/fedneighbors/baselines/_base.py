@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.baselines._dynamic_clients import Joining, OwnRows
 from fedneighbors.baselines._prediction import Owns, Vector
-from fedneighbors.methods.knnper._membership import Owners, needs_torch
+from fedneighbors.methods.knnper._base import Owners, needs_torch
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._membership import Classifying, Owners
+from fedneighbors.methods.knnper._base import ClientClassifier, Owners
 from fedneighbors.methods.knnper._settings import RoundSettings
 
 Vector = npt.NDArray[np.floating[Any]]
@@ -18,7 +18,7 @@ NOTHING: Vector = np.empty(0, np.float32)
 """What a client has where a method leaves nothing to it, or where it has no rows any more."""
 
 
-class Serving(Classifying):
+class Serving(ClientClassifier):
     """What rivals have in common that are fitted: each client gets what its own part says."""
 
     clients_: Owns
