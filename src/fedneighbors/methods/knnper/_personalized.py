@@ -14,12 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._base import ClientEstimator, Owners, needs_torch, refuse_lengths
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
-from fedneighbors.methods.knnper.memory._rows import row_names
-from fedneighbors.methods.knnper.memory.compression._product import Codebook, shared_codec
+from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
 from fedneighbors.methods.knnper.personal._client_state import in_metric
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._ownership import Holdings, party_name, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    party_name,
+    public_seed,
+    row_names,
+    rows_by_party,
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
