@@ -34,6 +34,7 @@ class ClientEstimator:
     clients_: dict[str, Any]
     classes_: npt.NDArray[Any]
     feature_names_in_: npt.NDArray[Any]
+    n_features_in_: int
     _row_shape: tuple[int, ...]
     _shared: Any
     _network: Any

@@ -32,11 +32,9 @@ from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
     CountsRequest,
-    MomentsReply,
     MomentsRequest,
     PoolReply,
     PoolRequest,
-    Receipt,
     ReleaseRequest,
     ScatterReply,
     ScatterRequest,
@@ -49,7 +47,7 @@ from fedneighbors.methods.knnper.protocol import (
 from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from fedneighbors.tabular._schema import Label, column_moments
+from fedneighbors.tabular._schema import Label, Receipt, column_moments
 
 REQUESTS = (
     SchemaRequest,
@@ -144,8 +142,7 @@ class KNNPerParty:
                     raise Refuse("the network is not the one of the coordinator")
                 return self.kind.described(self._flat, self._y, self._feature_names)
             case MomentsRequest():
-                moments = column_moments(self._flat)
-                return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+                return column_moments(self._flat)
             case CountsRequest():
                 self.classes = request.classes
                 return self._prepared(request)

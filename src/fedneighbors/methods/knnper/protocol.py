@@ -29,7 +29,14 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
-from fedneighbors.tabular._schema import Agreed, Label, Moments, Schema, mean_and_deviation
+from fedneighbors.tabular._schema import (
+    Agreed,
+    Label,
+    MomentsReply,
+    Receipt,
+    Schema,
+    mean_and_deviation,
+)
 
 if TYPE_CHECKING:
     from fedneighbors.methods.knnper._tasks import Kind
@@ -48,15 +55,6 @@ class SchemaRequest:
     layout: str
 
     reply: ClassVar[type] = Schema
-
-
-@message
-class MomentsReply:
-    """Exact sums of columns, or of targets, and of their squares, summed over the clients."""
-
-    n_rows: int
-    sums: Integers
-    squares: Integers
 
 
 @message
@@ -98,11 +96,6 @@ class TargetsRequest:
     held_out: bool
 
     reply: ClassVar[type] = MomentsReply
-
-
-@message
-class Receipt:
-    """The client has what was sent."""
 
 
 @message
@@ -364,7 +357,7 @@ def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats,
     found = replies.summed("the sums of columns")
     if found.n_rows < 1:
         raise DataError("the clients hold no rows to train on; give them rows")
-    mean, deviation = mean_and_deviation(Moments(found.n_rows, found.sums, found.squares))
+    mean, deviation = mean_and_deviation(found)
     if not standardize:
         return np.empty(0), np.empty(0), feature_rate(deviation)
     scale = np.where(deviation > 0, deviation, 1.0)

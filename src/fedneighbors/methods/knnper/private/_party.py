@@ -27,7 +27,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
-from fedneighbors.methods.knnper.protocol import Receipt, ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -36,7 +36,7 @@ from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Schema, describe, label_positions
+from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
-from fedneighbors.methods.knnper.protocol import Receipt, ReleaseRequest, Shared, UpdateReply
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._schema import Label, Schema, agree
+from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 
 @message
