@@ -75,15 +75,7 @@ class Ground:
         """
         agreed = _agreed(holdings, reserved)
         shape = holdings.x.shape[1:]
-        network = chosen_network(
-            asked.model,
-            shape,
-            len(agreed.classes),
-            embedding=asked.embedding,
-            head=asked.head,
-            hidden=asked.hidden,
-            seed=seed,
-        )
+        network = chosen_network(asked, shape, len(agreed.classes), seed=seed)
         refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
