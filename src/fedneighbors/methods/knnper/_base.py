@@ -163,8 +163,10 @@ class ClientEstimator:
         return {name: rows[name] for name in rows if name in self.clients_}
 
 
-class ClientClassifier(ClientEstimator):
+class ClientClassifier:
     """Base of classifiers that predict for clients by name."""
+
+    classes_: npt.NDArray[Any]
 
     @abstractmethod
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:

@@ -14,7 +14,6 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._tasks import CLASSES, Kind
 from fedneighbors.methods.knnper.personal._discriminants import Discriminants
-from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Device, Network
 from fedneighbors.tabular._ownership import one_blas_thread
 
@@ -118,38 +117,6 @@ def shared_log_shares(
     """
     embeddings, scores = network.seen(network.state(weights), x, device=device)
     return embeddings.double().numpy(), kind.said(scores).double().numpy()
-
-
-def asked_network(asked: Any, x: npt.NDArray[Any], n_outputs: int, *, seed: int) -> Network:
-    """Return the network that an estimator asks for.
-
-    Parameters
-    ----------
-    asked : estimator
-        Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read.
-    x : array of shape (n_rows, ...)
-        Rows.
-    n_outputs : int
-        Scores of a row.
-    seed : int
-        Of the first weights.
-
-    Raises
-    ------
-    ValueError, DataError
-        If it does not suit the rows, as :func:`refuse_unsuited` has it.
-    """
-    network = chosen_network(
-        asked.model,
-        x.shape[1:],
-        n_outputs,
-        embedding=asked.embedding,
-        head=asked.head,
-        hidden=asked.hidden,
-        seed=seed,
-    )
-    refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
-    return network
 
 
 def refuse_unsuited(

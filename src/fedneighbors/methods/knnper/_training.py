@@ -13,10 +13,11 @@ from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
-from fedneighbors.methods.knnper._inputs import asked_network, probe
+from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._tasks import Kind
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
+from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 from fedneighbors.tabular._ownership import Holdings, one_thread
@@ -165,7 +166,9 @@ def federated(
             "trainer='auto' or 'reuse'"
         )
     x = holdings.x
-    network = asked_network(asked, x, kind.n_outputs(holdings.y, reserved), seed=rounds.seed)
+    n_outputs = kind.n_outputs(holdings.y, reserved)
+    network = chosen_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
+    refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
     members = [
         KNNPerParty(
             name,

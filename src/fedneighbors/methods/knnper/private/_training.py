@@ -10,7 +10,7 @@ import torch
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._inputs import asked_network
+from fedneighbors.methods.knnper._inputs import refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (
@@ -19,6 +19,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     frame_of,
 )
 from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._dp_sgd import needs_opacus, refuse_unfit
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
@@ -62,7 +63,8 @@ def federated_privately(
     needs_opacus()
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
-    network = asked_network(asked, holdings.x, len(classes), seed=rounds.seed)
+    network = chosen_network(asked, shape, len(classes), seed=rounds.seed)
+    refuse_unsuited(network, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else network.dtype
     refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
     options: dict[str, Any] = {}
