@@ -84,6 +84,11 @@ class KNNPerClassifier(
     sums : {"plain", "masked"}
         ``"masked"`` forms all sums over clients by secure aggregation, to the same bits as
         ``trainer="reuse"`` without. Needs three clients, two under ``privacy``.
+    checkpoint : path, optional
+        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
+        ``random_state`` that is not None: no other training has the same seed.
+    random_state : int, RandomState or None
+        Of first weights, orders of rows, who takes part, and what is held out. Public.
     privacy : Privacy, optional
         Train the network under differential privacy, see :mod:`~.private`. What a client predicts
         from its own memory is **not** private.
@@ -91,11 +96,6 @@ class KNNPerClassifier(
         Largest length of a row's gradient under ``privacy``.
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
-    checkpoint : path, optional
-        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
-        ``random_state`` that is not None: no other training has the same seed.
-    random_state : int, RandomState or None
-        Of first weights, orders of rows, who takes part, and what is held out. Public.
 
     Attributes
     ----------
