@@ -105,7 +105,7 @@ def test_files_that_are_not_there_or_damaged_are_typed_errors(tmp_path):
         read_graphs(tmp_path / "plain.txt.gz")
     with pytest.raises(DataError, match="not UTF-8"):
         read_graphs(tmp_path / "latin.txt")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be opened"):
         read_graphs(tmp_path)
 
 

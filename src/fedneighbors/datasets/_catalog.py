@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, listed, word_column
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
@@ -248,14 +249,11 @@ def _scanned_table(name: str, path: Path) -> Entry:
     """Size of a table from its lines alone: the label stands last, no cell holds a line end."""
     labels: set[bytes] = set()
     n_rows = 0
-    try:
-        with gzip.open(path, "rb") as lines:
-            n_features = next(lines, b"").count(b",")
-            for line in lines:
-                labels.add(line.rstrip().rpartition(b",")[2])
-                n_rows += 1
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path} is not a complete gzip file: {error}") from error
+    with explain_errors(path), gzip.open(path, "rb") as lines:
+        n_features = next(lines, b"").count(b",")
+        for line in lines:
+            labels.add(line.rstrip().rpartition(b",")[2])
+            n_rows += 1
     return Entry(name, n_rows, n_features, len(labels), str(path))
 
 

@@ -1,14 +1,15 @@
 """Files of graphs: text in lines ``t``, ``v`` and ``e``, and SMILES of molecules."""
 
-import gzip
 import os
-import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
+from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.datasets._graphs import Graph, GraphSet
-from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
+from fedneighbors.errors import DataError, MissingExtraError
 
 
 def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) -> GraphSet:
@@ -36,15 +37,13 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
         If the file is damaged or not UTF-8, or a line is malformed; the line is named.
     """
     file = Path(path)
-    try:
-        with _opened(file, "rt") as lines:
-            return _graph_set(_Reader(file, max_graphs).read(lines), file)
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {file}; check the path") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 text ({error.reason}); convert it") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read ({error}); is it damaged?") from error
+    with explain_errors(file), open_text(file) as lines:
+        rows = list(islice(_parse(lines, file), max_graphs))
+    names = [name for name, _, _ in rows]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{file} names two graphs {twice[0]!r}; give each its own name")
+    return GraphSet([graph for _, _, graph in rows], names, [kind for _, kind, _ in rows])
 
 
 def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
@@ -71,110 +70,76 @@ def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
         lines += [f"v {i} {_word(label)}" for i, label in enumerate(graph.node_labels)]
         bonds = zip(graph.edges, graph.edge_labels, strict=True)
         lines += [f"e {u} {v} {_word(label)}" for (u, v), label in bonds]
-    with _opened(Path(path), "wt") as file:
+    with open_text(Path(path), "wt") as file:
         file.writelines(line + "\n" for line in lines)
 
 
-class _Reader:
-    """Turns lines into (name, class, graph); keeps the place for messages."""
+_FORMS = {
+    "t": "'t # name' or 't # name class'",
+    "v": "'v node label'",
+    "e": "'e node node label'",
+}
 
-    def __init__(self, file: Path, max_graphs: int | None) -> None:
-        self._file = file
-        self._left = max_graphs
-        self._line = 0
-        self._open = False
-        self._clear("", "")
 
-    def _clear(self, name: str, kind: str) -> None:
-        self._name, self._kind = name, kind
-        self._labels: list[str] = []
-        self._edges: dict[tuple[int, int], str] = {}
-
-    def read(self, lines: Iterator[str] | TextIO) -> Iterator[tuple[str, str, Graph]]:
-        for self._line, line in enumerate(lines, start=1):
-            words = line.split()
-            if not words:
-                continue
-            kind = words[0]
-            if kind == "v":
-                self._node(words)
-            elif kind == "e":
-                self._edge(words)
-            elif kind == "t":
-                yield from self._finished()
-                if self._left == 0 or self._header(words):
+def _parse(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]:
+    """Yield name, class and graph of each block of lines."""
+    head: tuple[str, str] | None = None
+    labels: list[str] = []
+    edges: dict[tuple[int, int], str] = {}
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if words[:1] == ["t"] and head is not None:
+            yield *head, Graph(labels, edges, [*edges.values()])
+            head = None
+        try:
+            match words:
+                case []:
+                    continue
+                case ["t", "#", "-1", *kind] if len(kind) <= 1:
                     return
-            else:
-                raise self._wrong(f"a line that begins with t, v or e, got {kind!r}")
-        yield from self._finished()
-
-    def _finished(self) -> Iterator[tuple[str, str, Graph]]:
-        if self._open:
-            if self._left is not None:
-                self._left -= 1
-            yield self._name, self._kind, Graph(self._labels, self._edges, [*self._edges.values()])
-        self._open = False
-
-    def _header(self, words: list[str]) -> bool:
-        """Begin a graph; return whether the line ends the file instead."""
-        if not 3 <= len(words) <= 4 or words[1] != "#":
-            raise self._wrong("'t # name' or 't # name class'")
-        self._clear(words[2], words[3] if len(words) == 4 else "")
-        self._open = words[2] != "-1"
-        return not self._open
-
-    def _node(self, words: list[str]) -> None:
-        self._inside(words, "'v node label'", 3)
-        if self._number(words[1]) != len(self._labels):
-            raise self._wrong(f"node {len(self._labels)} next, got {words[1]}")
-        self._labels.append(words[2])
-
-    def _edge(self, words: list[str]) -> None:
-        self._inside(words, "'e node node label'", 4)
-        u, v = sorted((self._number(words[1]), self._number(words[2])))
-        if v >= len(self._labels):
-            raise self._wrong(f"nodes 0 to {len(self._labels) - 1}, got {v}")
-        if u == v:
-            raise self._wrong(f"an edge between two nodes, got a loop at {u}")
-        if (u, v) in self._edges:
-            raise self._wrong(f"each edge once, got {u} {v} again")
-        self._edges[u, v] = words[3]
-
-    def _inside(self, words: list[str], form: str, n_words: int) -> None:
-        if len(words) != n_words:
-            raise self._wrong(form)
-        if not self._open:
-            raise self._wrong("a line 't # name' before the first node or edge")
-
-    def _number(self, word: str) -> int:
-        if not (word.isascii() and word.isdecimal() and len(word) < 10):
-            raise self._wrong(f"a node number, got {word[:20]!r}")
-        return int(word)
-
-    def _wrong(self, expected: str) -> DataError:
-        return DataError(f"{self._file}, line {self._line}: expected {expected}")
+                case ["t", "#", name, *kind] if len(kind) <= 1:
+                    head, labels, edges = (name, "".join(kind)), [], {}
+                case ["v", _, _] | ["e", _, _, _] if head is None:
+                    raise ValueError("a line 't # name' before the first node or edge")
+                case ["v", node, label]:
+                    if _number(node) != len(labels):
+                        raise ValueError(f"node {len(labels)} next, got {node}")
+                    labels.append(label)
+                case ["e", first, second, label]:
+                    edges[_ends(first, second, len(labels), edges)] = label
+                case [kind, *_]:
+                    other = f"a line that begins with t, v or e, got {kind!r}"
+                    raise ValueError(_FORMS.get(kind, other))
+        except ValueError as error:
+            raise DataError(f"{file}, line {number}: expected {error}") from None
+    if head is not None:
+        yield *head, Graph(labels, edges, [*edges.values()])
 
 
-def _graph_set(found: Iterator[tuple[str, str, Graph]], file: Path) -> GraphSet:
-    rows = list(found)
-    names = [row[0] for row in rows]
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        double = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{file} names two graphs {double!r}; give each its own name")
-    return GraphSet([row[2] for row in rows], names, [row[1] for row in rows])
+def _ends(
+    first: str, second: str, n_nodes: int, known: Container[tuple[int, int]]
+) -> tuple[int, int]:
+    """Return the nodes of a new edge, the lower one first."""
+    u, v = sorted((_number(first), _number(second)))
+    if v >= n_nodes:
+        raise ValueError(f"nodes 0 to {n_nodes - 1}, got {v}")
+    if u == v:
+        raise ValueError(f"an edge between two nodes, got a loop at {u}")
+    if (u, v) in known:
+        raise ValueError(f"each edge once, got {u} {v} again")
+    return u, v
+
+
+def _number(word: str) -> int:
+    if not (word.isascii() and word.isdecimal() and len(word) < 10):
+        raise ValueError(f"a node number, got {word[:20]!r}")
+    return int(word)
 
 
 def _word(word: str) -> str:
     if not word or len(word.split()) != 1 or word.split()[0] != word:
         raise ValueError(f"expected a word without white space, got {word!r}; rename it")
     return word
-
-
-def _opened(file: Path, mode: str) -> TextIO:
-    if file.suffix == ".gz":
-        return cast(TextIO, gzip.open(file, mode, encoding="utf-8"))
-    return cast(TextIO, open(file, mode, encoding="utf-8"))
 
 
 _AROMATIC = "4"
@@ -206,7 +171,15 @@ def graph_from_smiles(smiles: str) -> Graph:
         chem.Kekulize(molecule, clearAromaticFlags=True)
     except ValueError:  # of no accepted valence, or aromatic where it cannot be: keep what is there
         molecule = chem.MolFromSmiles(smiles, sanitize=False)
-    return _graph(molecule)
+    bonds = molecule.GetBonds()
+    return Graph(
+        [atom.GetSymbol() for atom in molecule.GetAtoms()],
+        [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds],
+        [
+            _AROMATIC if bond.GetIsAromatic() else str(int(bond.GetBondTypeAsDouble()))
+            for bond in bonds
+        ],
+    )
 
 
 def graph_to_smiles(graph: Graph) -> str:
@@ -249,12 +222,8 @@ def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
         If RDKit is not installed.
     """
     file = Path(path)
-    try:
+    with explain_errors(file):
         lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {file}; check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read ({error})") from error
     found: dict[str, Graph] = {}
     for number, line in enumerate(lines, start=1):
         words = line.split(maxsplit=1)
@@ -280,32 +249,12 @@ def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
     MissingExtraError
         If RDKit is not installed.
     """
-    lines: Iterable[str] = [
-        f"{_nonempty(graph_to_smiles(graph), name)}\t{name}\n"
-        for graph, name in zip(graphs.graphs, graphs.names, strict=True)
-    ]
+    lines = []
+    for graph, name in zip(graphs.graphs, graphs.names, strict=True):
+        if not graph.n_nodes:
+            raise ValueError(f"graph {name!r} has no nodes, so no SMILES; leave it out")
+        lines.append(f"{graph_to_smiles(graph)}\t{name}\n")
     Path(path).write_text("".join(lines), encoding="utf-8")
-
-
-def _nonempty(smiles: str, name: str) -> str:
-    if not smiles:
-        raise ValueError(f"graph {name!r} has no nodes, so no SMILES; leave it out")
-    return smiles
-
-
-def _graph(molecule: Any) -> Graph:
-    bonds = [
-        (
-            (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()),
-            _AROMATIC if bond.GetIsAromatic() else str(int(bond.GetBondTypeAsDouble())),
-        )
-        for bond in molecule.GetBonds()
-    ]
-    return Graph(
-        [atom.GetSymbol() for atom in molecule.GetAtoms()],
-        [ends for ends, _ in bonds],
-        [label for _, label in bonds],
-    )
 
 
 def _rdkit() -> Any:

@@ -1,5 +1,6 @@
 """Splits that ignore labels: by size, by a given id or by time; and the choice by name."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
