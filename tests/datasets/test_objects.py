@@ -8,7 +8,7 @@ import pytest
 
 from fedneighbors.datasets import load
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graph_files import graph_from_smiles
+from fedneighbors.datasets._graphs import graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graph_files import graph_from_smiles, read_graphs, read_smiles
+from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError
