@@ -18,7 +18,7 @@ from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
-from fedneighbors.datasets._table import Table, listed, word_column
+from fedneighbors.datasets._table import Table, listed, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
@@ -95,7 +95,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
         return _load_images(name, data_folder(name))
     table = load_columns(name)
     features = table.without([_LABEL])
-    empty = [column for column in features.names if _is_empty(features, column)]
+    empty = [name for name, column in features.columns.items() if missing_cells(column).all()]
     kept = table.without(empty) if empty else table
     encoder = TableEncoder.fit(kept.without([_LABEL]), keep_missing=keep_missing)
     loaded = dataset_from_table(kept, _LABEL, name=name, encoder=encoder)
@@ -235,10 +235,6 @@ def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
     for part in _TABLE_FOLDERS:
         for path in sorted((folder / part).glob("*.csv.gz")):
             yield path.name.removesuffix(".csv.gz"), path
-
-
-def _is_empty(table: Table, name: str) -> bool:
-    return all(cell is None or cell != cell for cell in table.columns[name].tolist())
 
 
 def _measured(data: Dataset) -> Entry:
