@@ -136,7 +136,7 @@ def test_steps_too_small_to_move_anything_leave_the_network_as_it_was(method):
 
     found = asked.fit(X, Y, parties=OWNER)
 
-    assert found.weights_.tobytes() == found._layout.initial.tobytes()
+    assert found.weights_.tobytes() == found._network.initial.tobytes()
 
 
 @pytest.mark.parametrize("method", ALL)

@@ -76,7 +76,7 @@ def test_the_stronger_the_pull_of_fedprox_the_less_the_network_moves():
         fitted(FedProxClassifier, proximal=mu, n_rounds=1, local_epochs=3) for mu in (0.0, 1.0, 5.0)
     ]
 
-    start = found[0]._layout.initial
+    start = found[0]._network.initial
     moved = [float(np.linalg.norm(each.weights_ - start)) for each in found]
     assert moved[0] > 1.2 * moved[1] > 1.2 * 1.2 * moved[2] > 0
 
@@ -131,7 +131,7 @@ def test_a_client_that_comes_to_ditto_is_pulled_towards_the_network_of_all():
 def test_who_does_not_take_part_keeps_its_own_network(method):
     found = method(**LAST_ROUND).fit(X, Y, parties=OWNER)
 
-    start = found._layout.initial.tobytes()
+    start = found._network.initial.tobytes()
     assert len(idle(found)) == 3
     assert [name for name in NAMES if found.clients_[name].tobytes() == start] == idle(found)
 
@@ -176,7 +176,7 @@ def test_a_client_that_comes_to_mixtures_trains_its_own_network_alone():
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
 def test_the_body_moves_and_is_one_while_heads_move_and_differ(method):
     found = fitted(method)
-    head, start = found._ground.head, found._layout.initial
+    head, start = found._ground.head, found._network.initial
 
     assert (found.weights_ != start)[~head].mean() > 0.9
     assert len({own.tobytes() for own in found.clients_.values()}) == len(NAMES)
@@ -191,7 +191,7 @@ def test_who_does_not_take_part_keeps_its_head_until_the_last_round(method):
     found = method(**LAST_ROUND, tuning_epochs=0).fit(X, Y, parties=OWNER)
     head = found._ground.head
 
-    start = found._layout.initial[head].tobytes()
+    start = found._network.initial[head].tobytes()
     assert [name for name in NAMES if found.clients_[name].tobytes() == start] == idle(found)
 
 

@@ -55,7 +55,7 @@ def test_what_a_module_has_frozen_stays(method):
 
     fitted = method(module, n_rounds=2).fit(X, Y, parties=CELLAR)
 
-    state = fitted._layout.state(fitted.weights_)
+    state = fitted._network.state(fitted.weights_)
     assert torch.equal(state["body.weight"], before)
     if method is not rivals.LocalClassifier:  # who trains nothing for all
         assert not torch.equal(state["body.bias"], module.body.bias)

@@ -95,7 +95,7 @@ def stretch_square(stretch, entry):
     """Return the squared distance of a stretch to an entry."""
     square = 0.0
     for cell, other in zip(stretch, entry, strict=True):
-        square += (cell - other) ** 2
+        square += (cell - other) * (cell - other)
     return square
 
 

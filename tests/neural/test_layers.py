@@ -13,7 +13,7 @@ from fedneighbors.methods.knnper._messages import TrainRequest
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.neural._architectures import cnn, lstm, mobilenet
-from fedneighbors.neural._network import Layout, Network, state_of
+from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order
 from fedneighbors.neural._trainer import LocalTask, Trainer
 from tests.methods.knnper.federations import members, training
@@ -82,7 +82,7 @@ def test_what_dropout_hides_depends_on_no_other_client():
 def test_running_averages_are_averaged_over_clients_as_weights_are():
     parties = members(averaging())
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
-    stages, layout = [], parties[0].layout
+    stages, network = [], parties[0].network
 
     run_rounds(training(parties, rounds=rounds, keep=stages.append), Cohort(parties))
 
@@ -92,7 +92,7 @@ def test_running_averages_are_averaged_over_clients_as_weights_are():
         held_out=False,
         seed=rounds.seed,
         bits=40,
-        weights=layout.initial,
+        weights=network.initial,
         **asdict(regime),
     )
     total = sum(party.n_rows for party in parties)
@@ -102,7 +102,7 @@ def test_running_averages_are_averaged_over_clients_as_weights_are():
             [party.task(request)], regime
         )
         expected += state["body.1.running_var"] * (party.n_rows / total)
-    found = layout.state(stages[-1].weights)
+    found = network.state(stages[-1].weights)
     np.testing.assert_allclose(found["body.1.running_var"], expected, rtol=1e-5)
     assert int(found["body.1.num_batches_tracked"]) == 0
 
@@ -189,10 +189,10 @@ def test_an_lstm_trains_as_torch_would():
 
 
 def test_running_averages_travel_in_the_vector_and_counts_do_not():
-    layout = Layout(averaging())
+    network = averaging()
 
-    assert {"body.1.running_mean", "body.1.running_var"} <= set(layout.names)
-    assert "body.1.num_batches_tracked" not in layout.names
+    assert {"body.1.running_mean", "body.1.running_var"} <= set(network.weight_names)
+    assert "body.1.num_batches_tracked" not in network.weight_names
 
 
 @pytest.mark.parametrize("shape", [(9, 8), (3, 9, 8)])

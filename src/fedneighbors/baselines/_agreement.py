@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shar
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
-from fedneighbors.neural._network import Device, Layout, Network
+from fedneighbors.neural._network import Device, Network
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import (
     Agreed,
@@ -37,15 +37,12 @@ class Ground:
     ----------
     network : Network
         What is trained.
-    layout : Layout
-        Where its weights stand in a vector.
     shared : Shared
         Classes and their shares, columns' means and deviations; weights where training begins, or
         of a network that is trained already.
     """
 
     network: Network
-    layout: Layout
     shared: Shared
 
     @classmethod
@@ -87,15 +84,14 @@ class Ground:
             hidden=asked.hidden,
             seed=seed,
         )
-        layout = Layout(network)
-        refuse_unsuited(network, layout, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
+        refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
         counts.resize(len(agreed.classes))
         overall = (counts + 1) / (counts.sum() + len(counts))
-        shared = Shared(layout.initial, agreed.classes, overall, None, center, scale, agreed)
-        return cls(network, layout, shared)
+        shared = Shared(network.initial, agreed.classes, overall, None, center, scale, agreed)
+        return cls(network, shared)
 
     def bench(
         self, holdings: Holdings, rounds: RoundSettings, method: Any, device: Device
@@ -119,7 +115,6 @@ class Ground:
         x = self.tensor(holdings.x)
         return Bench(
             self.network,
-            self.layout,
             x,
             y,
             rows,
@@ -132,15 +127,15 @@ class Ground:
     @cached_property
     def head(self) -> npt.NDArray[np.bool_]:
         """Which weights are those of the network's head, shape (n_weights,)."""
-        return head_places(self.network, self.layout)
+        return head_places(self.network)
 
     def tensor(self, x: npt.NDArray[Any]) -> Tensor:
         """Return rows as the network takes them."""
-        return as_tensor(x, self.shared.center, self.shared.scale, self.layout)
+        return as_tensor(x, self.shared.center, self.shared.scale, self.network)
 
     def log_shares(self, weights: Vector, x: Tensor, device: Device) -> Floats:
         """Return logarithms of the shares that a network with these weights gives."""
-        return shared_log_shares(self.network, self.layout, weights, x, device=device)[1]
+        return shared_log_shares(self.network, weights, x, device=device)[1]
 
 
 def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:

@@ -148,7 +148,7 @@ class Started(Rival):
         from fedneighbors.baselines._agreement import Ground
 
         start = _checked(self.start, holdings)
-        return Ground(start._network, start._layout, start._shared)
+        return Ground(start._network, start._shared)
 
 
 def _checked(start: Any, holdings: Holdings) -> Any:

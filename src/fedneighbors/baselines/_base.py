@@ -252,7 +252,7 @@ class Rival(Joining, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _know(self, ground: Any, labels: npt.NDArray[Any]) -> None:
         self._ground = ground
-        self._network, self._layout, self._shared = ground.network, ground.layout, ground.shared
+        self._network, self._shared = ground.network, ground.shared
         self.classes_ = label_array(ground.shared.classes, like=labels)
         self.weights_, self.overall_ = ground.shared.weights, ground.shared.overall
 

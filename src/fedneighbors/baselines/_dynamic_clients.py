@@ -12,8 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors._typing import Array
 from fedneighbors.baselines._prediction import NOTHING, Owns, Serving
 from fedneighbors.methods.knnper._membership import Owners, refuse_lengths
-from fedneighbors.methods.knnper.memory._rows import new_names, row_names
-from fedneighbors.tabular._ownership import Holdings, party_name, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    new_names,
+    party_name,
+    row_names,
+    rows_by_party,
+)
 
 if TYPE_CHECKING:
     from fedneighbors.baselines._trainer import Bench

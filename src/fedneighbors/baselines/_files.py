@@ -111,12 +111,12 @@ def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
     kept = parts.model
     if kept.of_numbers or kept.clients:
         raise ModelFileError(f"{source} holds no usable model: that for all is none of a rival")
-    network, layout, _ = kept_network(kept, model, source=source)
+    network, _ = kept_network(kept, model, source=source)
     with usable(source):
         found: Any = cls(**_parameters(cls, kept, parts, model))
         found._rounds = RoundSettings.asked_by(found, kept.settings.seed)
         found._check_all()
-        _become(found, Ground(network, layout, kept.shared), parts)
+        _become(found, Ground(network, kept.shared), parts)
     made: R = found
     return made
 
@@ -156,7 +156,7 @@ def _model(found: Any) -> KNNPerModel:
     named = replace(shared.agreed, feature_names=found._names())
     return KNNPerModel(
         blueprint=found._blueprint,
-        layout=found._layout.digest,
+        layout=found._network.digest,
         shared=replace(shared, agreed=named, pool=None, seen=None),
         settings=MemorySettings(seed=found._rounds.seed),
     )
@@ -192,7 +192,7 @@ def _become(found: Any, ground: Ground, parts: RivalFile) -> None:
     found.n_features_in_ = kept.blueprint.shape[0]
     if kept.shared.agreed.feature_names is not None:
         found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
-    n_weights = ground.layout.n_weights
+    n_weights = ground.network.n_weights
     if any(each.shape != (n_weights,) or not np.isfinite(each).all() for each in parts.networks):
         raise ValueError("networks of clusters do not fit the model")
     named = [name for cluster in parts.clusters for name in cluster]

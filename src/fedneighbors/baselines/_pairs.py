@@ -91,12 +91,12 @@ def trained_pairs(
         ]
         ended = trainer.train(tasks, regime, only=only)
         for name, state in zip(some, ended, strict=True):
-            ours, own = (bench.layout.vector(_part(state, start)) for start in (OURS, OWN))
+            ours, own = (bench.network.vector(_part(state, start)) for start in (OURS, OWN))
             yield name, (bench.finite(name, ours), bench.finite(name, own))
 
 
 def _joined(bench: Bench, pair: Pair) -> State:
-    ours, own = (bench.layout.state(vector) for vector in pair)
+    ours, own = (bench.network.state(vector) for vector in pair)
     return {OURS + name: ours[name] for name in ours} | {OWN + name: own[name] for name in own}
 
 

@@ -13,7 +13,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._network import Device, Layout, Network, State
+from fedneighbors.neural._network import Device, Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 
@@ -24,12 +24,12 @@ Ends = Iterable[tuple[str, Vector]]
 DIVERGED = "training has diverged: lower the learning rate"
 
 
-def head_places(network: Network, layout: Layout) -> npt.NDArray[np.bool_]:
+def head_places(network: Network) -> npt.NDArray[np.bool_]:
     """Return which weights of a vector are those of a network's head."""
-    marks = layout.state(np.zeros_like(layout.initial))
+    marks = network.state(np.zeros_like(network.initial))
     for name in network.head_names:
         marks[name] = torch.ones_like(marks[name])
-    return np.asarray(layout.vector(marks) > 0)
+    return np.asarray(network.vector(marks) > 0)
 
 
 class Bench:
@@ -39,8 +39,6 @@ class Bench:
     ----------
     network : Network
         What is trained.
-    layout : Layout
-        Where its weights stand in a vector.
     x : Tensor of shape (n_rows, ...)
         Rows of all clients.
     y : int64 array of shape (n_rows,)
@@ -73,7 +71,6 @@ class Bench:
     def __init__(
         self,
         network: Network,
-        layout: Layout,
         x: Tensor,
         y: npt.NDArray[np.int64],
         rows: Mapping[str, npt.NDArray[np.int64]],
@@ -83,12 +80,12 @@ class Bench:
         method: Literal["auto", "stacked", "reuse"] = "auto",
         device: Device = "cpu",
     ) -> None:
-        self.network, self.layout, self.rounds = network, layout, rounds
+        self.network, self.rounds = network, rounds
         self.x, self.y, self.rows = x, y, rows
         self.names = tuple(sorted(rows))
         self.initial: Vector = shared.weights
         self.overall = shared.overall
-        self.head = head_places(network, layout)
+        self.head = head_places(network)
         self.body = ~self.head
         self.trainer = Trainer(network, x, torch.from_numpy(y), method=method, device=device)
 
@@ -162,7 +159,7 @@ class Bench:
             ]
             ended = self.trainer.train(tasks, regime, only=only)
             for name, state in zip(some, ended, strict=True):
-                yield name, self.finite(name, self.layout.vector(state))
+                yield name, self.finite(name, self.network.vector(state))
 
     def heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
         """Return what clients' heads come to when the body of their networks stays as it is.
@@ -230,5 +227,5 @@ class Bench:
         made: dict[int, State] = {}
         for vector in kept:
             if id(vector) not in made:
-                made[id(vector)] = self.layout.state(vector)
+                made[id(vector)] = self.network.state(vector)
         return [made[id(vector)] for vector in kept]

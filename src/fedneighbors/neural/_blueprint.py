@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -105,7 +105,7 @@ def chosen_network(
         with seeded(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
-        return model
+        return replace(model)  # its module may have been trained since: weights are read anew
     if isinstance(model, nn.Module):
         return Network(model, embedding, (head,) if isinstance(head, str) else tuple(head))
     raise TypeError(

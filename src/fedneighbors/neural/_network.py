@@ -1,10 +1,13 @@
-"""Network, a module with a named embedding and head, and Layout, its weights as one vector."""
+"""Networks: torch modules with a named embedding and head, and their weights as one vector."""
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from threading import RLock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -88,9 +91,15 @@ def copied(state: Mapping[str, Tensor]) -> State:
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
+Vector = npt.NDArray[np.floating[Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class Network:
     """A module whose weights are given from outside, so that one serves any number of clients.
+
+    Its weights are also one vector: parameters and floating-point buffers in the module's order.
+    Whole numbers, such as a count of batches, are no weights and stay as the module has them.
 
     Parameters
     ----------
@@ -109,7 +118,8 @@ class Network:
     Raises
     ------
     ValueError
-        If the module has no submodule of such a name, or the head has no parameters that move.
+        If the module has no submodule of such a name, the head has no parameters that move, or
+        weights are not all of 32 or all of 64 bits.
     """
 
     module: nn.Module
@@ -127,6 +137,13 @@ class Network:
             raise ValueError(
                 f"the head {self.head} has no parameters that training may move; name the last "
                 "linear layer, and do not freeze it"
+            )
+        if any(tensor.dtype != self.dtype for _, tensor in self._weights()):
+            raise ValueError("expected a model whose weights are all of one type")
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"expected a model whose weights are of 32 or 64 bits, got {self.dtype}; call its "
+                "method float()"
             )
 
     @property
@@ -169,6 +186,73 @@ class Network:
     def least_rows(self) -> int:
         """Rows that a step needs: batch normalization knows no deviation of a single one."""
         return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return next(self._weights())[1].dtype
+
+    @cached_property
+    def _first(self) -> State:
+        """Copies of the module's parameters and buffers: where training begins."""
+        return state_of(self.module)
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights by name, in the order of the vector."""
+        return {name: tuple(tensor.shape) for name, tensor in self._weights()}
+
+    @property
+    def weight_names(self) -> tuple[str, ...]:
+        """Names of parameters and floating-point buffers, in the order of the vector."""
+        return tuple(self._shapes)
+
+    @property
+    def n_weights(self) -> int:
+        """Length of the vector of weights."""
+        return sum(map(math.prod, self._shapes.values()))
+
+    @cached_property
+    def digest(self) -> str:
+        """Text that is the same for networks of the same names, shapes and types."""
+        words = repr((self.weight_names, tuple(self._shapes.values()), str(self.dtype)))
+        return hashlib.sha256(words.encode()).hexdigest()
+
+    @property
+    def initial(self) -> Vector:
+        """The module's own weights as a vector."""
+        return self.vector(self._first)
+
+    def vector(self, state: State) -> Vector:
+        """Return a state as a vector of its type."""
+        parts = [state[name].detach().reshape(-1) for name in self.weight_names]
+        vector: Vector = torch.cat(parts).cpu().numpy().copy()
+        return vector
+
+    def state(self, vector: Vector) -> State:
+        """Return the state of a vector of weights.
+
+        Raises
+        ------
+        ValueError
+            If the vector is of another network.
+        """
+        if vector.shape != (self.n_weights,):
+            raise ValueError(
+                f"expected {self.n_weights} weights, got an array of shape {vector.shape}; it is "
+                "of another network"
+            )
+        sizes = [math.prod(shape) for shape in self._shapes.values()]
+        parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), sizes)
+        named = zip(self._shapes.items(), parts, strict=True)
+        given = {name: part.reshape(shape).clone() for (name, shape), part in named}
+        return {**copied(self._first), **given}
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the module's parameters and floating-point buffers."""
+        for name, tensor in chain(self.module.named_parameters(), self.module.named_buffers()):
+            if tensor.is_floating_point():
+                yield name, tensor
 
     def head_moves_alone(self, only: Sequence[str] | None) -> bool:
         """Return whether none but the head's parameters move, where some do."""
@@ -333,83 +417,3 @@ def _flat(layer: nn.Module, output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output.detach().flatten(1)
     raise TypeError(f"an embedding layer gives a tensor, this one gave {type(output).__name__}")
-
-
-Vector = npt.NDArray[np.floating[Any]]
-
-
-class Layout:
-    """Where each weight of a network stands in its vector.
-
-    Whole numbers, such as a count of batches, are no weights and stay as the module has them.
-
-    Parameters
-    ----------
-    network : Network
-        Whose weights.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Parameters and floating-point buffers, in the module's order.
-    dtype : torch.dtype
-        Of the weights.
-    digest : str
-        The same for networks of the same names, shapes and types.
-    n_tokens : int or None
-        As the network has it.
-    reads_tokens : bool
-        As the network has it.
-    """
-
-    def __init__(self, network: Network) -> None:
-        self._whole = state_of(network.module)
-        self.n_tokens, self.reads_tokens = network.n_tokens, network.reads_tokens
-        floats = {k: t for k, t in self._whole.items() if t.is_floating_point()}
-        self.names = tuple(floats)
-        self._shapes = tuple(tuple(tensor.shape) for tensor in floats.values())
-        self._sizes = [tensor.numel() for tensor in floats.values()]
-        self.dtype = next(iter(floats.values())).dtype
-        if any(tensor.dtype != self.dtype for tensor in floats.values()):
-            raise ValueError("expected a model whose weights are all of one type")
-        if self.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"expected a model whose weights are of 32 or 64 bits, got {self.dtype}; call its "
-                "method float()"
-            )
-        words = repr((self.names, self._shapes, str(self.dtype)))
-        self.digest = hashlib.sha256(words.encode()).hexdigest()
-
-    @property
-    def n_weights(self) -> int:
-        """Length of the vector."""
-        return sum(self._sizes)
-
-    @property
-    def initial(self) -> Vector:
-        """The module's own weights."""
-        return self.vector(self._whole)
-
-    def vector(self, state: State) -> Vector:
-        """Return a state as a vector of its type."""
-        parts = [state[name].detach().reshape(-1) for name in self.names]
-        vector: Vector = torch.cat(parts).cpu().numpy().copy()
-        return vector
-
-    def state(self, vector: Vector) -> State:
-        """Return the state that a vector stands for.
-
-        Raises
-        ------
-        ValueError
-            If the vector is of another network.
-        """
-        if vector.shape != (self.n_weights,):
-            raise ValueError(
-                f"expected {self.n_weights} weights, got an array of shape {vector.shape}; it is "
-                "of another network"
-            )
-        parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), self._sizes)
-        named = zip(self.names, parts, self._shapes, strict=True)
-        given = {name: part.reshape(shape).clone() for name, part, shape in named}
-        return {**{k: t.clone() for k, t in self._whole.items()}, **given}

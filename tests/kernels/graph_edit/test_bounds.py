@@ -2,31 +2,23 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.graph_edit._bounds import table_bounds
+from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from tests.naive.graph_edit import bounds as naive
 from tests.naive.graph_edit import search as naive_distance
 from tests.naive.graph_edit.graphs import graphs
 
 
 def counts(items, n_kinds=4, n_bonds=3, n_degrees=8):
-    """The arrays that the kernel takes, one column a graph."""
+    """Return the arrays that the kernel takes, one column a graph."""
     labels = np.array([[g[0].count(k) for g in items] for k in range(n_kinds)], np.uint16)
     bonds = [[list(g[1].values()).count(k) for g in items] for k in range(n_bonds)]
     above = [[sum(d > t for d in naive.degrees(g)) for g in items] for t in range(n_degrees)]
     sizes = [np.array([len(g[part]) for g in items], np.int32) for part in (0, 1)]
-    return *sizes, labels, np.array(bonds, np.uint16), np.array(above, np.uint16)
+    return Counts(*sizes, labels, np.array(bonds, np.uint16), np.array(above, np.uint16))
 
 
 def bounds_to(items, query):
-    own = counts([query])
-    return table_bounds(
-        *counts(items),
-        own_nodes=int(own[0][0]),
-        own_edges=int(own[1][0]),
-        own_labels=own[2][:, 0].astype(np.int32),
-        own_bonds=own[3][:, 0].astype(np.int32),
-        own_degrees=own[4][:, 0].astype(np.int32),
-    )
+    return table_bounds(counts(items), counts([query]))
 
 
 @settings(max_examples=1_000)

@@ -8,7 +8,6 @@ from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import perceptron
-from fedneighbors.neural._network import Layout
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.partition import dirichlet
 
@@ -48,9 +47,9 @@ class Overheard(Cohort):
 
 def training(parties, *, rounds=ROUNDS, **options):
     """Return a coordinator for these clients."""
-    layout = Layout(parties[0].network)
+    network = parties[0].network
     names = tuple(party.name for party in parties)
     options.setdefault("combine", parties[0].settings.combine)
     sees = parties[0].settings.looks_at_rows and parties[0].kind.discriminates
     options.setdefault("discriminate", sees)
-    return coordinate(rounds, layout.digest, layout.initial, names, **options)
+    return coordinate(rounds, network.digest, network.initial, names, **options)

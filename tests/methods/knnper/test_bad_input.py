@@ -357,10 +357,9 @@ def on_node(folder, x=None, **more):
 def plan(**changed):
     from fedneighbors.methods.knnper._settings import MemorySettings
     from fedneighbors.neural._blueprint import Blueprint
-    from fedneighbors.neural._network import Layout
 
     blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
-    made = PlanRequest.of(blueprint, Layout(blueprint.network()).digest, MemorySettings())
+    made = PlanRequest.of(blueprint, blueprint.network().digest, MemorySettings())
     return PlanRequest(**{**vars(made), **changed})
 
 

@@ -10,7 +10,6 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.neural._blueprint import Blueprint, perceptron
-from fedneighbors.neural._network import Layout
 from tests.methods.knnper.altering import resealed
 
 X, Y = load_wine(return_X_y=True)
@@ -45,7 +44,7 @@ def test_weights_of_another_number_are_refused(path):
 
 def test_a_network_beyond_all_memory_is_refused_before_it_is_made(path):
     with torch.device("meta"):
-        layout = Layout(perceptron(13, 3, hidden=(1 << 23, 1 << 23), seed=0)).digest
+        layout = perceptron(13, 3, hidden=(1 << 23, 1 << 23), seed=0).digest
 
     rewritten(path, blueprint__hidden=(1 << 23, 1 << 23), layout=layout)
 

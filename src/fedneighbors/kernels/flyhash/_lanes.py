@@ -329,10 +329,11 @@ def _cut(sums, units, n_keep):
 
 
 @njit(cache=True, nogil=True)
-def _weigh(x, wiring, zero, affine, hits, masks, limits, sums, units, n_held, n_active):
+def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
     """Sum exactly the units that passed and hold them; a full lane is cut back to the best."""
     width, n_inputs = x.shape[1], wiring.shape[1]
     rows, inputs = x.reshape(-1), wiring.reshape(-1)
+    (hits, masks), (sums, units, n_held) = passed, held
     for hit in range(hits.size):
         unit, mask = hits[hit], masks[hit]
         while mask != uint64(0):
@@ -375,7 +376,8 @@ def _hash_block(x, wiring, zero, lines, stored, units):
         n_held[:] = 0
         for start in range(0, end, _CHUNK):
             n = _pass(lines, inputs, n_inputs, stored, start, limits, hits, masks)
-            _weigh(x, wiring, zero, affine, hits[:n], masks, limits, sums, held, n_held, n_active)
+            passed, best = (hits[:n], masks), (sums, held, n_held)
+            _weigh(x, wiring, zero, passed, affine, limits, best, n_active)
         for lane in range(x.shape[0]):
             if n_held[lane] >= n_active:  # at first, it only bounds what the winners reach
                 least = _cut(sums[lane, : n_held[lane]], held[lane], n_active)

@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
+
+USES = {"graph_edit/paths": "7ebd4535f6113e27"}
+
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
 UNIT: Any = np.int32(1024)  # one edit
-_BIG: Any = np.int32(1 << 28)
 NEVER: Any = np.int32(1 << 24)  # price of a cell that is closed
 # Places of `DualRoom.head`: nodes and arcs of both, what is under way, the cost without savings.
 N, M, A, B, DEPTH, OPEN, REFUSED, BASE, BEST = range(9)
@@ -39,6 +42,17 @@ class DualRoom(NamedTuple):
     total: Any  # (slots,) lower bound
 
 
+@_jit_inline
+def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
+    """Return the savings of a matching, which its prices add up to."""
+    total = 0
+    for x in range(rows):
+        total -= on_row[x]
+    for y in range(columns):
+        total -= on_column[y]
+    return total
+
+
 @_jit
 def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
     """Match p arcs from a on with q from b on for the most savings; leave prices and pairs."""
@@ -63,12 +77,12 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
         if at_row[start] != -2:
             continue
         for y in range(columns):
-            distance[y], passed[y] = _BIG, 0
-        x, least, exit_at, leaver, sink = start, 0, _BIG, -1, -1
+            distance[y], passed[y] = BIG, 0
+        x, least, exit_at, leaver, sink = start, 0, BIG, -1, -1
         while True:
             if least - on_row[x] < exit_at:  # the row may also stay without a partner
                 exit_at, leaver = least - on_row[x], x
-            sink, nearest = -1, _BIG
+            sink, nearest = -1, BIG
             for y in range(columns):
                 if passed[y] == 0:
                     at = (a + y) * width + b + x if swap else (a + x) * width + b + y
@@ -96,12 +110,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
             x = through[sink]
             before = at_row[x] if x != start else -1
             at_column[sink], at_row[x], sink = x, sink, before
-    total = 0
-    for x in range(rows):
-        total -= on_row[x]
-    for y in range(columns):
-        total -= on_column[y]
-    return total
+    return _saved(on_row, on_column, rows, columns)
 
 
 @_jit_inline
@@ -150,7 +159,7 @@ def assign(room: Any, s: int) -> Any:
     row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     for r in range(m):
         at = (s * (n + 1) + min(r, n)) * m
-        line, least = room.price[at : at + m], 2 * _BIG
+        line, least = room.price[at : at + m], 2 * BIG
         for c in range(m):
             least = min(least, line[c] - column[c])
         row[r], c = least, at_row[r]
@@ -171,30 +180,19 @@ def _augment(room: Any, s: int, loose: int) -> None:
     row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     distance, through, passed = room.line[0], room.line[1], room.line[2]
     for c in range(m):
-        distance[c], passed[c] = _BIG, 0
+        distance[c], passed[c] = BIG, 0
     i, least, sink = loose, 0, -1
+    ways = distance, through, passed
     while True:
         at = (s * (n + 1) + min(i, n)) * m
-        line, offset, least = room.price[at : at + m], least - row[i], 2 * _BIG
-        for c in range(m):
-            way = offset + line[c] - column[c]
-            through[c] = i if way < distance[c] else through[c]
-            distance[c] = min(way, distance[c])
-            least = min(least, distance[c] + passed[c])
-        for c in range(m):
-            if distance[c] + passed[c] == least:
-                sink = c
-                if at_column[c] < 0:
-                    break
+        least = relax(ways, room.price[at : at + m], column, m, i, least - row[i])
+        sink = nearest_column(ways, at_column, m, least)
         if at_column[sink] < 0:
             break
-        passed[sink], i = _BIG, at_column[sink]
+        passed[sink], i = BIG, at_column[sink]
     row[loose] += least
     for c in range(m):
         if passed[c] > 0:
             row[at_column[c]] += least - distance[c]
             column[c] -= least - distance[c]
-    i = -1
-    while i != loose:
-        i, c = through[sink], sink
-        at_column[c], sink, at_row[i] = i, at_row[i], c
+    match_along(through, at_row, at_column, loose, sink)

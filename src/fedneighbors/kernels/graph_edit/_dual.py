@@ -13,7 +13,6 @@ All prices are whole multiples of 1 / `UNIT`, so that no bound is rounded.
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
 from fedneighbors.kernels.graph_edit._cells import (
@@ -32,13 +31,13 @@ from fedneighbors.kernels.graph_edit._cells import (
     match_arcs,
     price_cell,
 )  # fmt: skip
+from fedneighbors.kernels.graph_edit._paths import BIG
 
-USES = {"graph_edit/cells": "5ba9503e10bedd00"}
+USES = {"graph_edit/paths": "7ebd4535f6113e27", "graph_edit/cells": "3c7326abffd576e6"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-_BIG: Any = np.int32(1 << 28)
 _SWEEPS = 2
 _ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes some 6 microseconds for 30 nodes
 
@@ -190,7 +189,7 @@ def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
     """Lay out two graphs, split the savings half and half, sweep; return the work."""
     head, arcs, others = room.head, small.start[n], large.start[m]
     head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
-    head[REFUSED], head[BASE], head[BEST] = _BIG, UNIT * (m - n + (arcs + others) // 2), -1
+    head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
     for k in range(2):
         side, size = (small, n) if k == 0 else (large, m)
         for v in range(size):
@@ -266,7 +265,7 @@ def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
     """Choose the row with the fewest columns that may hold, and list these, cheapest first."""
     n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
     slack = tau * UNIT - room.total[d]
-    chosen, fewest = -1, _BIG
+    chosen, fewest = -1, BIG
     for r in range(n):
         if room.image[r] < 0:
             at = (d * (n + 1) + r) * m
@@ -282,7 +281,7 @@ def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
         if small.kin[w] == small.kin[chosen]:
             floor = max(floor, room.image[w])
     at = (d * (n + 1) + chosen) * m
-    children, n_children, excess, over = room.children[d], 0, room.line[3], _BIG
+    children, n_children, excess, over = room.children[d], 0, room.line[3], BIG
     for c in range(m):
         above = room.price[at + c] - row[chosen] - column[c]
         if above > slack:

@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "bd7e93aa8576ef39", "graph_edit/dual": "967387cae1116871"}
+USES = {"graph_edit/tree": "131cffa232a7f29e", "graph_edit/dual": "62cada2d49856d0f"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]

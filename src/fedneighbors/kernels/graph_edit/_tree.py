@@ -10,14 +10,16 @@ and one augmenting path per loose row repairs the rest.
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
+
+from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
+
+USES = {"graph_edit/paths": "7ebd4535f6113e27"}
 
 # Without counting the references to the arrays of a tuple, 32 microseconds instead of 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-_BIG: Any = np.int32(1 << 28)  # above any cost, and four times it still fits int32
 # Places of `GedTree.head`: what is under way.
 OBJECT, TAU = 0, 1
 _N, _M, _DEPTH, _OPEN, _REFUSED, _BONDS, LOADED = range(2, 9)
@@ -126,10 +128,10 @@ def _root(small: Any, large: Any, tree: Any) -> None:
     tree.anchored[: n + 1, :m] = 0
     for r in range(n + 1):
         _price_row(small, large, tree, r)
-    column[:m], at_column[:m] = _BIG, -1
+    column[:m], at_column[:m] = BIG, -1
     total = 0
     for r in range(m):
-        line, least = price[min(r, n)], _BIG
+        line, least = price[min(r, n)], BIG
         for c in range(m):
             least = min(least, line[c])
         for c in range(m):
@@ -194,18 +196,18 @@ def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
         at_row[i], at_column[i] = tree.at_row[d - 1, i], tree.at_column[d - 1, i]
     if at_row[v] != u:
         at_column[at_row[v]], at_row[at_column[u]] = -1, -1
-    column[u] = -_BIG
+    column[u] = -BIG
     for t in range(small.start[v], small.start[v + 1]):
-        row[small.end[t]] = -_BIG  # so that it sets no column's price
+        row[small.end[t]] = -BIG  # so that it sets no column's price
     for s in range(large.start[u], large.start[u + 1]):
-        c, least = large.end[s], _BIG
+        c, least = large.end[s], BIG
         if large.partner[c] < 0:
             for r in range(m):
                 if r >= n or small.partner[r] < 0:
                     least = min(least, price[min(r, n), c] - row[r])
-            column[c] = least if least < _BIG // 2 else 0
+            column[c] = least if least < BIG // 2 else 0
     for t in range(small.start[v], small.start[v + 1]):
-        line, least = price[small.end[t]], _BIG
+        line, least = price[small.end[t]], BIG
         for c in range(m):
             least = min(least, line[c] - column[c])
         row[small.end[t]] = least
@@ -236,35 +238,24 @@ def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
     n, m, distance, passed = tree.head[_N], tree.head[_M], tree.distance, tree.passed
     row, column, at_row, at_column = tree.row[d], tree.column[d], tree.at_row[d], tree.at_column[d]
     for c in range(m):
-        distance[c], passed[c] = _BIG, _BIG if large.partner[c] >= 0 else 0
+        distance[c], passed[c] = BIG, BIG if large.partner[c] >= 0 else 0
     i, least, sink = loose, 0, -1
+    ways = distance, tree.through, passed
     while True:
-        line, offset, least = tree.price[min(i, n)], least - row[i], 2 * _BIG
-        for c in range(m):
-            way = offset + line[c] - column[c]
-            tree.through[c] = i if way < distance[c] else tree.through[c]
-            distance[c] = min(way, distance[c])
-            least = min(least, distance[c] + passed[c])
+        least = relax(ways, tree.price[min(i, n)], column, m, i, least - row[i])
         if tree.total[d] + least > limit:
             tree.total[d] += least
             return
-        for c in range(m):
-            if distance[c] + passed[c] == least:
-                sink = c
-                if at_column[c] < 0:
-                    break
+        sink = nearest_column(ways, at_column, m, least)
         if at_column[sink] < 0:
             break
-        passed[sink], i = _BIG, at_column[sink]
+        passed[sink], i = BIG, at_column[sink]
     tree.total[d], row[loose] = tree.total[d] + least, row[loose] + least
     for c in range(m):
         if passed[c] > 0 and large.partner[c] < 0:
             row[at_column[c]] += least - distance[c]
             column[c] -= least - distance[c]
-    i = -1
-    while i != loose:
-        i, c = tree.through[sink], sink
-        at_column[c], sink, at_row[i] = i, at_row[i], c
+    match_along(tree.through, at_row, at_column, loose, sink)
 
 
 @_jit
@@ -289,7 +280,7 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
     head, row, column, distance = tree.head, tree.row[d], tree.column[d], tree.distance
     n, m = head[_N], head[_M]
     slack = 2 * (tau - tree.cost[d]) - tree.total[d]
-    chosen, fewest = -1, _BIG
+    chosen, fewest = -1, BIG
     for r in range(n):
         if small.partner[r] < 0:
             line, top, fits = tree.price[r], row[r] + slack, 0
@@ -303,7 +294,7 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
     for w in range(n):
         if small.kin[w] == small.kin[chosen]:
             floor = max(floor, small.partner[w])
-    children, n_children, over = tree.children[d], 0, _BIG
+    children, n_children, over = tree.children[d], 0, BIG
     for c in range(m):
         excess = tree.price[chosen, c] - row[chosen] - column[c]
         if excess > slack:
@@ -314,7 +305,7 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
                 distance[place], children[place] = distance[place - 1], children[place - 1]
                 place -= 1
             distance[place], children[place] = excess, c
-    if over < _BIG // 2:
+    if over < BIG // 2:
         head[_REFUSED] = min(head[_REFUSED], tree.cost[d] + (tree.total[d] + over + 1) // 2)
     tree.chosen[d], tree.n_children[d], tree.place[d] = chosen, n_children, 0
 
@@ -347,7 +338,7 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
         _load(table, g, search, search.object)
         head[OBJECT], head[TAU], head[LOADED] = g, tau, 0
         head[_N], head[_M] = min(n_own, n_object), max(n_own, n_object)
-        head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, _BIG
+        head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, BIG
         _root(small, large, tree)
         _assign(small, large, tree, 0, 2 * tau)
         bound, work = (tree.total[0] + 1) // 2, 1 + n_own

@@ -1,5 +1,6 @@
 """Classes and numbers from the nearest objects of a federation, in scikit-learn's manner."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.methods.fedknn._queries import listed
-from fedneighbors.methods.fedknn._settings import whole_neighbors
+from fedneighbors.methods.fedknn._settings import SearchParameters, whole_neighbors
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -21,8 +22,10 @@ _NUMERIC = ("euclidean", "manhattan", "cosine", "haversine")
 _WEIGHTS = ("uniform", "distance")
 
 
-class _Neighborly(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: settings, the search, weights of neighbors."""
+class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
+    """Shared part of classifier and regressor: settings, the search, weights of neighbors."""
+
+    _predicts_numbers: bool
 
     def __init__(
         self,
@@ -44,32 +47,78 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
         link: Link | Mapping[str, Link] | None = None,
         deadline_s: float | None = None,
     ) -> None:
+        super().__init__(
+            metric,
+            algorithm,
+            privacy,
+            guarantee,
+            variant,
+            random_state,
+            failure=failure,
+            max_queries=max_queries,
+            grid_s=grid_s,
+            allow_partial=allow_partial,
+            check_distances=check_distances,
+            workers=workers,
+            link=link,
+            deadline_s=deadline_s,
+        )
         self.n_neighbors = n_neighbors
         self.weights = weights
-        self.metric = metric
-        self.algorithm = algorithm
-        self.privacy = privacy
-        self.guarantee = guarantee
-        self.variant = variant
-        self.random_state = random_state
-        self.failure = failure
-        self.max_queries = max_queries
-        self.grid_s = grid_s
-        self.allow_partial = allow_partial
-        self.check_distances = check_distances
-        self.workers = workers
-        self.link = link
-        self.deadline_s = deadline_s
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        ids: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
+    ) -> Self:
+        """Give every party its objects and their targets.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
+        y : array-like of shape (n_objects,) or (n_objects, n_outputs)
+            Labels for a classifier, one of each object; finite numbers for a regressor.
+        parties, ids : sequence of shape (n_objects,), optional
+            As for :meth:`FederatedNeighbors.fit`.
+        ledger : Ledger, optional
+            Pays for private queries.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a setting, an object or a target is none, or there is not one for each object.
+        """
+        whole_neighbors(self.n_neighbors)
+        if self.weights not in _WEIGHTS:
+            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+        if self._is_numeric:
+            numbers = self._predicts_numbers
+            objects, targets = validate_data(
+                self, X, y, dtype=np.float64, multi_output=numbers, y_numeric=numbers
+            )
+        else:
+            objects = self._objects(X, fitting=True)
+            targets = self._targets(y, len(objects))
+        self._learn(targets)
+        settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
+        self.search_ = FederatedNeighbors(**settings).fit(
+            objects, parties=parties, ids=ids, ledger=ledger
+        )
+        return self
+
+    @abstractmethod
+    def _learn(self, targets: npt.NDArray[Any]) -> None:
+        """Store the targets, checked by kind."""
 
     @property
     def _is_numeric(self) -> bool:
         """Whether objects are rows of a table, which scikit-learn can check."""
         return isinstance(self.metric, str) and self.metric in _NUMERIC
-
-    def _check_settings(self) -> None:
-        whole_neighbors(self.n_neighbors)
-        if self.weights not in _WEIGHTS:
-            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
 
     def _objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
@@ -79,11 +128,15 @@ class _Neighborly(BaseEstimator):  # type: ignore[misc]
             raise ValueError("expected at least one object, got none")
         return objects
 
-    def _fit_search(
-        self, objects: Any, *, parties: Sequence[Any] | npt.NDArray[Any] | None, **options: Any
-    ) -> None:
-        settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
-        self.search_ = FederatedNeighbors(**settings).fit(objects, parties=parties, **options)
+    def _targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
+        """Return targets of objects that are no table."""
+        kind = "numeric" if self._predicts_numbers else None
+        targets = check_array(y, ensure_2d=False, dtype=kind, input_name="y")
+        if targets.ndim != 1 and not self._predicts_numbers:
+            raise ValueError(f"expected one label for each object, got y of shape {targets.shape}")
+        if len(targets) != n_objects:
+            raise ValueError(f"expected y for each of {n_objects} objects, got {len(targets)}")
+        return np.asarray(targets)
 
     def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
         """Return places and weights of the neighbors of each query, the nearest first."""
@@ -149,43 +202,11 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
     ['en', 'de']
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
-        ids: Sequence[Any] | None = None,
-        ledger: Ledger | None = None,
-    ) -> Self:
-        """Give every party its objects and their labels.
+    _predicts_numbers = False
 
-        Parameters
-        ----------
-        X : sequence of objects
-            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
-        y : array-like of shape (n_objects,)
-            Labels.
-        parties, ids : sequence of shape (n_objects,), optional
-            As for :meth:`FederatedNeighbors.fit`.
-        ledger : Ledger, optional
-            Pays for private queries.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a setting, an object or a label is none, or there is not one label for each object.
-        """
-        self._check_settings()
-        if self._is_numeric:
-            objects, labels = validate_data(self, X, y, dtype=np.float64)
-        else:
-            objects = self._objects(X, fitting=True)
-            labels = _column(y, len(objects))
-        check_classification_targets(labels)
-        self.classes_, self._codes = np.unique(labels, return_inverse=True)
-        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
-        return self
+    def _learn(self, targets: npt.NDArray[Any]) -> None:
+        check_classification_targets(targets)
+        self.classes_, self._codes = np.unique(targets, return_inverse=True)
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the share of each class in the weight of the neighbors.
@@ -252,45 +273,10 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
     [1.5]
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
-        ids: Sequence[Any] | None = None,
-        ledger: Ledger | None = None,
-    ) -> Self:
-        """Give every party its objects and their numbers.
+    _predicts_numbers = True
 
-        Parameters
-        ----------
-        X : sequence of objects
-            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
-        y : array-like of shape (n_objects,) or (n_objects, n_outputs)
-            Finite numbers.
-        parties, ids : sequence of shape (n_objects,), optional
-            As for :meth:`FederatedNeighbors.fit`.
-        ledger : Ledger, optional
-            Pays for private queries.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a setting, an object or a number is none, or there is not one for each object.
-        """
-        self._check_settings()
-        if self._is_numeric:
-            objects, numbers = validate_data(
-                self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
-            )
-        else:
-            objects = self._objects(X, fitting=True)
-            numbers = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-            _one_each(numbers, len(objects))
-        self._numbers = numbers
-        self._fit_search(objects, parties=parties, ids=ids, ledger=ledger)
-        return self
+    def _learn(self, targets: npt.NDArray[Any]) -> None:
+        self._numbers = targets
 
     def predict(self, X: Any) -> Floats:
         """Return the mean of the neighbors' numbers.
@@ -314,16 +300,3 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
         if numbers.ndim == 1:
             return np.sum(numbers * weights) / weights.sum()
         return np.sum(numbers * weights[:, None], axis=0) / weights.sum()
-
-
-def _column(y: Any, n_objects: int) -> npt.NDArray[Any]:
-    labels = check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    if labels.ndim != 1:
-        raise ValueError(f"expected one label for each object, got y of shape {labels.shape}")
-    _one_each(labels, n_objects)
-    return np.asarray(labels)
-
-
-def _one_each(y: npt.NDArray[Any], n_objects: int) -> None:
-    if len(y) != n_objects:
-        raise ValueError(f"expected y for each of {n_objects} objects, got {len(y)}")

@@ -1,11 +1,12 @@
 """The settings of a search, which of them go together, and the coordinator that follows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
@@ -26,6 +27,43 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
 
 PRIVATE = ("auto", "baseline", "dann*")
 """Algorithms that tell a party little or nothing of the others."""
+
+
+class SearchParameters:
+    """Parameters of a federated search, as estimators store them."""
+
+    def __init__(
+        self,
+        metric: Any = "euclidean",
+        algorithm: str = "auto",
+        privacy: Privacy | None = None,
+        guarantee: Literal["exact", "certified"] = "exact",
+        variant: Literal["mended", "paper"] = "mended",
+        random_state: int = 0,
+        *,
+        failure: float = 0.05,
+        max_queries: int = 100,
+        grid_s: float = 0.05,
+        allow_partial: bool = False,
+        check_distances: bool = False,
+        workers: Literal["threads", "processes"] = "threads",
+        link: Link | Mapping[str, Link] | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.metric = metric
+        self.algorithm = algorithm
+        self.privacy = privacy
+        self.guarantee = guarantee
+        self.variant = variant
+        self.random_state = random_state
+        self.failure = failure
+        self.max_queries = max_queries
+        self.grid_s = grid_s
+        self.allow_partial = allow_partial
+        self.check_distances = check_distances
+        self.workers = workers
+        self.link = link
+        self.deadline_s = deadline_s
 
 
 @dataclass(frozen=True)

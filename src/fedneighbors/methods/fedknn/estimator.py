@@ -2,17 +2,17 @@
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation._inprocess import Connected, Link, connected
+from fedneighbors.federation._inprocess import Connected, connected
 from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
@@ -25,15 +25,14 @@ from fedneighbors.methods.fedknn._queries import (
     require_true_distances,
 )
 from fedneighbors.methods.fedknn._radius import within
-from fedneighbors.methods.fedknn._settings import SearchSettings, whole_neighbors
+from fedneighbors.methods.fedknn._settings import SearchParameters, SearchSettings, whole_neighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.planner._plan import Chooser, Plan
 from fedneighbors.methods.fedknn.protocol import Answer
-from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 
-class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
+class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     """Exact nearest neighbours over the objects of parties that may not pool them.
 
     Every algorithm gives the same answer, to the last tie: objects of equal distance stand in the
@@ -102,39 +101,6 @@ class FederatedNeighbors(BaseEstimator):  # type: ignore[misc]
     >>> [titles[place] for place in found[0]]
     ['federated search', 'federated learning']
     """
-
-    def __init__(
-        self,
-        metric: Any = "euclidean",
-        algorithm: str = "auto",
-        privacy: Privacy | None = None,
-        guarantee: Literal["exact", "certified"] = "exact",
-        variant: Literal["mended", "paper"] = "mended",
-        random_state: int = 0,
-        *,
-        failure: float = 0.05,
-        max_queries: int = 100,
-        grid_s: float = 0.05,
-        allow_partial: bool = False,
-        check_distances: bool = False,
-        workers: Literal["threads", "processes"] = "threads",
-        link: Link | Mapping[str, Link] | None = None,
-        deadline_s: float | None = None,
-    ) -> None:
-        self.metric = metric
-        self.algorithm = algorithm
-        self.privacy = privacy
-        self.guarantee = guarantee
-        self.variant = variant
-        self.random_state = random_state
-        self.failure = failure
-        self.max_queries = max_queries
-        self.grid_s = grid_s
-        self.allow_partial = allow_partial
-        self.check_distances = check_distances
-        self.workers = workers
-        self.link = link
-        self.deadline_s = deadline_s
 
     def fit(
         self,

@@ -21,11 +21,9 @@ from fedneighbors.methods.knnper._inputs import (
 )
 from fedneighbors.methods.knnper._messages import (
     CountsRequest,
-    MomentsReply,
     MomentsRequest,
     PoolReply,
     PoolRequest,
-    Receipt,
     ReleaseRequest,
     ScatterReply,
     ScatterRequest,
@@ -45,10 +43,10 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
-from fedneighbors.neural._network import Device, Layout, Network, chosen_device
+from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from fedneighbors.tabular._schema import Label, column_moments
+from fedneighbors.tabular._schema import Label, Receipt, column_moments
 
 FIXED_POINT = 32
 """Binary places of the terms of a pool."""
@@ -126,14 +124,13 @@ class KNNPerParty:
         self.classes: tuple[Label, ...] = ()
         self.personal: OwnPart | None = None
         self.settings = settings or MemorySettings()
-        self.layout = Layout(network)
         self.device: Device = device
         chosen_device(device)
         self.held_out = held_out_rows(len(y), self.settings, name)
         self.x = torch.empty(0)
         self._raw = np.asarray(x)
-        if self.layout.n_tokens is not None:
-            self._raw = tokens(self._raw, self.layout.n_tokens)
+        if self.network.n_tokens is not None:
+            self._raw = tokens(self._raw, self.network.n_tokens)
         self._y = np.asarray(y)
         self._feature_names = feature_names
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
@@ -143,12 +140,11 @@ class KNNPerParty:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case SchemaRequest():
-                if request.layout != self.layout.digest:
+                if request.layout != self.network.digest:
                     raise Refuse("the network is not the one of the coordinator")
                 return self.kind.described(self._flat, self._y, self._feature_names)
             case MomentsRequest():
-                moments = column_moments(self._flat)
-                return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+                return column_moments(self._flat)
             case CountsRequest():
                 self.classes = request.classes
                 return self._prepared(request)
@@ -169,7 +165,7 @@ class KNNPerParty:
                     device=self.device,
                 )
                 [state] = trainer.train([task], regime_of(request))
-                return self.update(request, self.layout.vector(state))
+                return self.update(request, self.network.vector(state))
             case ReleaseRequest():
                 self._release(request)
                 return Receipt()
@@ -191,7 +187,7 @@ class KNNPerParty:
     def targets(self) -> Tensor:
         """Positions of the labels among the classes, or standardized targets."""
         values = torch.from_numpy(self._labels)
-        return values.to(self.layout.dtype) if values.is_floating_point() else values
+        return values.to(self.network.dtype) if values.is_floating_point() else values
 
     def rows(self, *, held_out: bool) -> npt.NDArray[np.int64]:
         """Return the rows to train on: all, or all but those held out."""
@@ -201,7 +197,7 @@ class KNNPerParty:
         """Return what the client is to train in a round."""
         return LocalTask(
             rows=self.rows(held_out=request.held_out),
-            start=self.layout.state(request.weights),
+            start=self.network.state(request.weights),
             words=(request.seed, self.name, request.number),
         )
 
@@ -224,13 +220,12 @@ class KNNPerParty:
         reply, values = self._answered(request)
         if values is not None:
             self._labels = values
-            self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+            self.x = as_tensor(self._raw, request.center, request.scale, self.network)
         return reply
 
     def _release(self, request: ReleaseRequest) -> None:
         keys, said = shared_log_shares(
             self.network,
-            self.layout,
             request.shared,
             self.x,
             kind=self.kind,

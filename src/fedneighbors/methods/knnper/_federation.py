@@ -15,11 +15,11 @@ from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper._tasks import CLASSES, Kind
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.neural._blueprint import chosen_network
-from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._network import Network
 from fedneighbors.tabular._ownership import Holdings, one_thread
 from fedneighbors.tabular._schema import Label
 
-Trained = tuple[Outcome[Shared], Network, Layout, Sequence[KNNPerParty]]
+Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
 
 
 def federated(
@@ -52,7 +52,6 @@ def federated(
     -------
     outcome : Outcome of Shared
     network : Network
-    layout : Layout
     members : list of KNNPerParty
         The clients, with what they made of the network.
     """
@@ -61,15 +60,15 @@ def federated(
 
         return federated_privately(asked, holdings, rounds, settings, reserved)
     _refuse_apart(asked)
-    network, layout = _network(asked, holdings, rounds, reserved, kind)
+    network = _network(asked, holdings, rounds, reserved, kind)
     members = _members(asked, holdings, network, settings, kind)
     keeper = None
     if asked.checkpoint is not None:
-        keeper = _keeper(asked, network, layout, holdings, rounds, settings, (kind, reserved))
+        keeper = _keeper(asked, network, holdings, rounds, settings, (kind, reserved))
     coordinator = coordinate(
         rounds,
-        layout.digest,
-        layout.initial,
+        network.digest,
+        network.initial,
         tuple(holdings.owned),
         combine=settings.combine,
         standardize=bool(asked.standardize) and holdings.x.ndim == 2 and not network.reads_tokens,
@@ -86,12 +85,12 @@ def federated(
             outcome = run(coordinator, members, sums=asked.sums)
     if keeper is not None:
         keeper.done()
-    return outcome, network, layout, members
+    return outcome, network, members
 
 
 def _network(
     asked: Any, holdings: Holdings, rounds: RoundSettings, reserved: tuple[Label, ...], kind: Kind
-) -> tuple[Network, Layout]:
+) -> Network:
     """Return the network that is asked for, if it suits the rows."""
     shape, n_outputs = holdings.x.shape[1:], kind.n_outputs(holdings.y, reserved)
     network = chosen_network(
@@ -103,9 +102,8 @@ def _network(
         hidden=asked.hidden,
         seed=rounds.seed,
     )
-    layout = Layout(network)
-    refuse_unsuited(network, layout, shape, n_outputs, kind=holdings.x.dtype.kind)
-    return network, layout
+    refuse_unsuited(network, shape, n_outputs, kind=holdings.x.dtype.kind)
+    return network
 
 
 def _members(
@@ -139,7 +137,6 @@ def _refuse_apart(asked: Any) -> None:
 def _keeper(
     asked: Any,
     network: Network,
-    layout: Layout,
     holdings: Holdings,
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -154,15 +151,21 @@ def _keeper(
     owned = {name: np.arange(len(holdings.y))[rows] for name, rows in holdings.owned.items()}
     labels = tuple(map(str, holdings.y.tolist()))
     kind, reserved = learned
-    words = (layout.digest, network.embedding, network.head, rounds, settings, tuple(owned), labels)
+    words = (
+        network.digest,
+        network.embedding,
+        network.head,
+        rounds,
+        settings,
+        tuple(owned),
+        labels,
+    )
     mark = fingerprint(
         *words,
         type(kind).__name__,
         reserved,
         bool(asked.standardize),
-        arrays=(layout.initial, holdings.x, *owned.values()),
+        arrays=(network.initial, holdings.x, *owned.values()),
     )
     shape = holdings.x.shape[1:]
-    return Checkpoint(
-        asked.checkpoint, mark, probe(network, layout, shape, kind=holdings.x.dtype.kind)
-    )
+    return Checkpoint(asked.checkpoint, mark, probe(network, shape, kind=holdings.x.dtype.kind))

@@ -52,7 +52,7 @@ def fit_clients(
     from fedneighbors.neural._blueprint import Blueprint
 
     started, clock = datetime.now(UTC), time.perf_counter()
-    outcome, network, layout, members = federated(
+    outcome, network, members = federated(
         estimator,
         Holdings(x, y, owned, estimator._names()),
         rounds,
@@ -62,7 +62,7 @@ def fit_clients(
     )
     shared, experts = outcome.result, estimator._kind().experts
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
-    estimator._network, estimator._layout = network, layout
+    estimator._network = network
     estimator._memory_settings = settings
     estimator._blueprint = Blueprint.of(estimator, x.shape[1:], shared.overall.shape[-1])
     if beside := [member.personal.settings for member in members if member.personal]:

@@ -14,7 +14,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._tasks import CLASSES, Kind
 from fedneighbors.methods.knnper.personal._discriminants import Discriminants
-from fedneighbors.neural._network import Device, Layout, Network
+from fedneighbors.neural._network import Device, Network
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
@@ -54,7 +54,7 @@ def flat_rows(x: Tensor) -> Floats:
     return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
 
 
-def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout) -> Tensor:
+def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Network) -> Tensor:
     """Return rows as a network takes them.
 
     Parameters
@@ -63,8 +63,8 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout
         Numbers, or whole numbers that stand for tokens.
     center, scale : float64 array of shape (n_features,)
         Of the columns; empty if they are left as they are.
-    layout : Layout
-        Of the network, whose type numbers get.
+    network : Network
+        Whose type numbers get.
 
     Raises
     ------
@@ -73,11 +73,11 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, layout: Layout
     """
     if len(center):
         x = (x - center) / scale
-    if layout.n_tokens is not None:
-        x = tokens(x, layout.n_tokens)
-    if layout.reads_tokens and x.dtype.kind in "iu":
+    if network.n_tokens is not None:
+        x = tokens(x, network.n_tokens)
+    if network.reads_tokens and x.dtype.kind in "iu":
         return torch.from_numpy(np.ascontiguousarray(x, np.int64))
-    return torch.from_numpy(np.ascontiguousarray(x)).to(layout.dtype)
+    return torch.from_numpy(np.ascontiguousarray(x)).to(network.dtype)
 
 
 def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
@@ -105,7 +105,6 @@ def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
 
 def shared_log_shares(
     network: Network,
-    layout: Layout,
     weights: npt.NDArray[Any],
     x: Tensor,
     *,
@@ -116,12 +115,12 @@ def shared_log_shares(
 
     Where numbers are predicted, in place of logarithms what the model says of them.
     """
-    embeddings, scores = network.seen(layout.state(weights), x, device=device)
+    embeddings, scores = network.seen(network.state(weights), x, device=device)
     return embeddings.double().numpy(), kind.said(scores).double().numpy()
 
 
 def refuse_unsuited(
-    network: Network, layout: Layout, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
+    network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
 ) -> None:
     """Return if a network takes rows of a shape and gives finite embeddings, and scores as many.
 
@@ -129,8 +128,6 @@ def refuse_unsuited(
     ----------
     network : Network
         What is to be trained.
-    layout : Layout
-        Of its weights.
     shape : tuple of int
         Of a row.
     n_outputs : int
@@ -150,7 +147,7 @@ def refuse_unsuited(
     none = np.empty(0)
     try:
         keys, scores = network.seen(
-            layout.state(layout.initial), as_tensor(zeros, none, none, layout)
+            network.state(network.initial), as_tensor(zeros, none, none, network)
         )
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
@@ -169,19 +166,17 @@ def refuse_unsuited(
         )
 
 
-def probe(
-    network: Network, layout: Layout, shape: tuple[int, ...], *, kind: str = "f"
-) -> npt.NDArray[np.float64]:
+def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.NDArray[np.float64]:
     """Return embeddings and scores, under the first weights, of two rows that are always the same.
 
     Parameters
     ----------
-    network, layout, shape, kind
+    network, shape, kind
         As :func:`refuse_unsuited` takes them.
     """
     size = 2 * math.prod(shape)
     numbers = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
     none = np.empty(0)
-    rows = as_tensor(numbers.reshape(2, *shape), none, none, layout)
-    found = network.seen(layout.state(layout.initial), rows)
+    rows = as_tensor(numbers.reshape(2, *shape), none, none, network)
+    found = network.seen(network.state(network.initial), rows)
     return np.concatenate([part.numpy().ravel() for part in found]).astype(np.float64)

@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.memory._rows import row_names
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import party_name, rows_by_party
+from fedneighbors.tabular._ownership import party_name, row_names, rows_by_party
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -40,7 +39,6 @@ class Served:
     _row_shape: tuple[int, ...]
     _shared: Any
     _network: Any
-    _layout: Any
 
     def embed(self, X: Any) -> tuple[Floats, Floats]:
         """Return what the network makes of rows, and what it says of them.
@@ -59,10 +57,9 @@ class Served:
         check_is_fitted(self)
         x = self._rows(X)
         shared = self._shared
-        tensor = as_tensor(x, shared.center, shared.scale, self._layout)
+        tensor = as_tensor(x, shared.center, shared.scale, self._network)
         keys, said = shared_log_shares(
             self._network,
-            self._layout,
             shared.weights,
             tensor,
             kind=self._kind(),

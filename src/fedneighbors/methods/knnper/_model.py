@@ -28,7 +28,7 @@ from fedneighbors.methods.knnper.personal._regression import (
 )
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
-from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._network import Network
 from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
 
 MAGIC = b"FNKNPER2"
@@ -168,9 +168,7 @@ def _check_seen(seen: Discriminants) -> None:
         raise ValueError("directions are not finite, or not of all random features")
 
 
-def kept_network(
-    kept: KNNPerModel, own: Model, *, source: str
-) -> tuple[Network, Layout, MemorySettings]:
+def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> tuple[Network, MemorySettings]:
     """Return the network that a file is of, if weights and memories fit it, and its settings.
 
     The settings of memories tell how many columns stand beside keys, which a coordinator that has
@@ -193,9 +191,8 @@ def kept_network(
         If the user's own is missing, or has no such layers.
     """
     network = _network(kept, own, source)
-    layout = Layout(network)
-    _refuse_other(kept, layout, source)
-    n_columns, n_outputs, settings = _tried(kept, network, layout, source)
+    _refuse_other(kept, network, source)
+    n_columns, n_outputs, settings = _tried(kept, network, source)
     if n_outputs != kept.blueprint.n_outputs:
         raise _unusable(
             source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
@@ -211,7 +208,7 @@ def kept_network(
                 f"{told[2]} of these discriminants; its network gives {made[0]}, {made[1]} and "
                 f"{made[2]}",
             )
-    return network, layout, settings
+    return network, settings
 
 
 def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
@@ -220,35 +217,35 @@ def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
         return blueprint.network(own)
     try:
         with torch.device("meta"):  # sizes alone: what a file asks for may be beyond all memory
-            sizes = Layout(blueprint.network())
+            sizes = blueprint.network()
         _refuse_other(kept, sizes, source)
         return blueprint.network()
     except (TypeError, ValueError, RuntimeError) as error:
         raise _unusable(source, error) from error
 
 
-def _refuse_other(kept: KNNPerModel, layout: Layout, source: str) -> None:
+def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
     """Refuse weights of another network."""
-    if layout.digest != kept.layout:
+    if network.digest != kept.layout:
         raise ModelFileError(
             f"{source} was written for another network, whose layers differ in name, shape or "
             "type; give the one that was trained as model="
         )
     n_weights = len(kept.shared.weights)
-    if layout.n_weights != n_weights:
-        raise _unusable(source, f"its network has {layout.n_weights} weights, it holds {n_weights}")
+    if network.n_weights != n_weights:
+        raise _unusable(
+            source, f"its network has {network.n_weights} weights, it holds {n_weights}"
+        )
 
 
-def _tried(
-    kept: KNNPerModel, network: Network, layout: Layout, source: str
-) -> tuple[int, int, MemorySettings]:
+def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[int, int, MemorySettings]:
     """Return columns of a key, scores, and the settings of memories of such keys."""
-    kind = np.int64 if layout.reads_tokens else np.float64
+    kind = np.int64 if network.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *kept.blueprint.shape), kind)
     none = np.empty(0)
     try:
-        x = as_tensor(zeros, none, none, layout)
-        keys, scores = network.seen(layout.state(kept.shared.weights), x)
+        x = as_tensor(zeros, none, none, network)
+        keys, scores = network.seen(network.state(kept.shared.weights), x)
         alone = replace(kept.settings, n_beside=0, n_discriminants=0)
         wide, settings = with_rows(keys.double().numpy(), x, alone, kept.shared.seen)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:

@@ -18,7 +18,6 @@ class Saved:
     clients_: dict[str, Any]
     _shared: Any
     _network: Any
-    _layout: Any
     _memory_settings: Any
     _row_shape: tuple[int, ...]
     _blueprint: Any
@@ -73,7 +72,7 @@ class Saved:
         shared = replace(self._shared, agreed=named)
         return KNNPerModel(
             blueprint=self._blueprint,
-            layout=self._layout.digest,
+            layout=self._network.digest,
             shared=shared,
             settings=self._memory_settings,
             clients={name: ClientRecord.of(self.clients_[name]) for name in chosen},
@@ -108,10 +107,10 @@ class Saved:
 
         kept = KNNPerModel.load(path)
         cls._refuse_kind(kept, path)
-        network, layout, settings = kept_network(kept, model, source=str(path))
+        network, settings = kept_network(kept, model, source=str(path))
         found = cls(**_parameters(kept, cls, model))
         with usable(str(path)):
-            found._become(replace(kept, settings=settings), network, layout)
+            found._become(replace(kept, settings=settings), network)
         return found
 
     @classmethod
@@ -125,9 +124,9 @@ class Saved:
             )
             raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
 
-    def _become(self, kept: Any, network: Any, layout: Any) -> None:
+    def _become(self, kept: Any, network: Any) -> None:
         shared = kept.shared
-        self._network, self._layout, self._shared = network, layout, shared
+        self._network, self._shared = network, shared
         self._read = (shared, kept.guarantee)
         self._memory_settings, self._row_shape = kept.settings, kept.blueprint.shape
         self._blueprint = kept.blueprint

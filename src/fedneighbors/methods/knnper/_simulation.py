@@ -86,7 +86,7 @@ class Cohort:
             ):
                 party = self.parties[name]
                 try:
-                    yield name, party.update(requests[name], party.layout.vector(state))
+                    yield name, party.update(requests[name], party.network.vector(state))
                 except Refuse as refuse:
                     raise PartyRefused(name, refuse.code, refuse.detail) from None
 

@@ -25,7 +25,6 @@ from fedneighbors.methods.knnper._node import NodeParty, OpeningRequest, PlanReq
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
-from fedneighbors.neural._network import Layout
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._app_config import (
     check_model_path,
@@ -124,26 +123,26 @@ def _training(
     names = tuple(sorted(replies.each))
     shape = sketch.shape or (agreed.n_features,)
     blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
-    layout = Layout(network := blueprint.network(own, seed=rounds.seed))
-    refuse_unsuited(network, layout, shape, len(agreed.classes))
+    network = blueprint.network(own, seed=rounds.seed)
+    refuse_unsuited(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
     standardize = typed(config, "standardize", bool) and len(shape) == 1
-    words = (layout.digest, blueprint, rounds, settings, names, agreed, standardize)
-    keeper = path and Checkpoint(path, fingerprint(*words), probe(network, layout, shape))
+    words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
+    keeper = path and Checkpoint(path, fingerprint(*words), probe(network, shape))
     shared = yield from coordinate(
         rounds,
-        layout.digest,
-        layout.initial,
+        network.digest,
+        network.initial,
         names,
         combine=settings.combine,
-        standardize=standardize and not layout.reads_tokens,
-        discriminate=settings.looks_at_rows and not layout.reads_tokens,
+        standardize=standardize and not network.reads_tokens,
+        discriminate=settings.looks_at_rows and not network.reads_tokens,
         reserved=reserved,
         resumed=keeper.resumed() if keeper else None,
         keep=keeper.keep if keeper else (lambda _stage: None),
-        opening=PlanRequest.of(blueprint, layout.digest, settings),
+        opening=PlanRequest.of(blueprint, network.digest, settings),
     )
-    return KNNPerModel(blueprint, layout.digest, shared, settings)
+    return KNNPerModel(blueprint, network.digest, shared, settings)
 
 
 def _sketch(config: Config) -> Blueprint:

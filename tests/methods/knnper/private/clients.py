@@ -9,7 +9,7 @@ from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import PrivateRounds, coordinate_private
 from fedneighbors.neural._blueprint import perceptron
-from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -68,11 +68,11 @@ def clients(n, **options):
 
 
 def coordinator(members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options):
-    layout = Layout(members[0].network)
+    network = members[0].network
     names = tuple(member.name for member in members)
     training = PrivateRounds(rounds, bound, privacy)
     return coordinate_private(
-        training, layout.digest, layout.initial, names, run=run_name, **options
+        training, network.digest, network.initial, names, run=run_name, **options
     )
 
 

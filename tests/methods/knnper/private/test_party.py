@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PublicSchemaRequest,
 )
 from fedneighbors.neural._dp_sgd import ORDERS, accountant
-from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy, terms
@@ -34,7 +34,7 @@ BEGIN = BeginRequest("a", terms(PRIVACY), (0, 1), 1, 10, 1.0)
 
 
 def round_of(party, number=0, *, shift=0.0, run_name="a"):
-    weights = Layout(party.network).initial + np.float32(shift)
+    weights = party.network.initial + np.float32(shift)
     return PrivateTrainRequest(run_name, number, 0.1, 0.9, 0.0, 40, weights)
 
 
@@ -211,7 +211,7 @@ def test_other_requests_than_those_agreed_are_refused(request_, words):
 
 def test_labels_that_are_not_public_are_not_told():
     party = client()
-    layout = Layout(party.network).digest
+    layout = party.network.digest
 
     with pytest.raises(Refuse, match="labels were not declared public"):
         party.answer(PublicSchemaRequest(layout, True))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.kernels.graph_edit._bounds import table_bounds
+from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
 from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, checked_ranks, end_of
@@ -79,8 +79,8 @@ def pack(graphs: Sequence[Graph], labels: Alphabet, bonds: Alphabet) -> GraphTab
     return table._replace(twin=find_twins(*table[:5]))
 
 
-class GraphCounts:
-    """What the bounds need of each graph of a table.
+def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
+    """Return the counts from which the bounds of a table of graphs follow.
 
     Parameters
     ----------
@@ -93,38 +93,35 @@ class GraphCounts:
     ValueError
         If a graph has 65,536 or more nodes or edges.
     """
+    n_graphs = len(table.first_node) - 1
+    n_nodes = np.diff(table.first_node).astype(np.int32)
+    n_edges = (np.diff(table.first_arc[table.first_node]) // 2).astype(np.int32)
+    for what, sizes in (("nodes", n_nodes), ("edges", n_edges)):
+        if n_graphs and sizes.max() > _MOST:
+            raise ValueError(
+                f"graph {sizes.argmax()} has {sizes.max()} {what}; at most {_MOST} are supported, "
+                "leave it out"
+            )
+    owner, degree = np.repeat(np.arange(n_graphs), n_nodes), np.diff(table.first_arc)
+    arcs = _counts(table.bond, np.repeat(owner, degree), n_bonds, n_graphs)
+    exact = _counts(degree, owner, int(degree.max(initial=0)) + 1, n_graphs)
+    return Counts(
+        n_nodes,
+        n_edges,
+        labels=_counts(table.label, owner, n_labels, n_graphs).astype(np.uint16),
+        bonds=(arcs // 2).astype(np.uint16),
+        degrees=np.ascontiguousarray(exact[:0:-1].cumsum(axis=0)[::-1], dtype=np.uint16),
+    )
 
-    def __init__(self, table: GraphTable, n_labels: int, n_bonds: int) -> None:
-        n_graphs = len(table.first_node) - 1
-        self.n_nodes = np.diff(table.first_node).astype(np.int32)
-        self.n_edges = (np.diff(table.first_arc[table.first_node]) // 2).astype(np.int32)
-        for what, sizes in (("nodes", self.n_nodes), ("edges", self.n_edges)):
-            if n_graphs and sizes.max() > _MOST:
-                raise ValueError(
-                    f"graph {sizes.argmax()} has {sizes.max()} {what}; at most {_MOST} are "
-                    "supported, leave it out"
-                )
-        owner = np.repeat(np.arange(n_graphs), self.n_nodes)
-        degree = np.diff(table.first_arc)
-        edge_owner = np.repeat(owner, degree)
-        self.labels = _counts(table.label, owner, n_labels, n_graphs).astype(np.uint16)
-        arcs = _counts(table.bond, edge_owner, n_bonds, n_graphs)
-        self.bonds = (arcs // 2).astype(np.uint16)
-        exact = _counts(degree, owner, int(degree.max(initial=0)) + 1, n_graphs)
-        above = exact[:0:-1].cumsum(axis=0)[::-1]
-        self.degrees = np.ascontiguousarray(above, dtype=np.uint16)
 
-    def bounds(self, query: "GraphCounts") -> _Int32s:
-        """Return a lower bound of the distance of each graph to the only graph of ``query``."""
-        n_degrees = max(len(self.degrees), len(query.degrees))
-        return table_bounds(
-            self.n_nodes, self.n_edges, self.labels, self.bonds, _padded(self.degrees, n_degrees),
-            own_nodes=int(query.n_nodes[0]),
-            own_edges=int(query.n_edges[0]),
-            own_labels=query.labels[: len(self.labels), 0].astype(np.int32),
-            own_bonds=query.bonds[: len(self.bonds), 0].astype(np.int32),
-            own_degrees=_padded(query.degrees, n_degrees)[:, 0].astype(np.int32),
-        )  # fmt: skip
+def bound_distances(table: Counts, query: Counts) -> _Int32s:
+    """Return a lower bound of the distance of each graph of a table to the only one of a query."""
+    n_degrees = max(len(table.degrees), len(query.degrees))
+    bounds: _Int32s = table_bounds(
+        table._replace(degrees=_padded(table.degrees, n_degrees)),
+        query._replace(degrees=_padded(query.degrees, n_degrees)),
+    )
+    return bounds
 
 
 def _counts(
@@ -206,7 +203,7 @@ class _GraphIndex:
         self.ranks = ranks
         self.labels, self.bonds = Alphabet(), Alphabet()
         self.table = pack(graphs, self.labels, self.bonds)
-        self.counts = GraphCounts(self.table, len(self.labels), len(self.bonds))
+        self.counts = count_parts(self.table, len(self.labels), len(self.bonds))
 
     def open(self, query: Graph) -> "_GraphSession":
         _check(query, "the query")
@@ -226,8 +223,8 @@ class _GraphSession:
         self._index = index
         labels, bonds = index.labels.extended(), index.bonds.extended()
         self._query = pack([query], labels, bonds)
-        counts = GraphCounts(self._query, len(labels), len(bonds))
-        self._lower = index.counts.bounds(counts)
+        counts = count_parts(self._query, len(labels), len(bonds))
+        self._lower = bound_distances(index.counts, counts)
         self._upper = np.full(index.n_objects, _UNKNOWN)
         self._given = np.zeros(index.n_objects, np.bool_)
         self._level = -1

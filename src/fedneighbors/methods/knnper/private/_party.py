@@ -18,7 +18,7 @@ from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import as_tensor
-from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -36,7 +36,7 @@ from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Schema, describe, label_positions
+from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class PrivateKNNPerParty(KNNPerParty):
         raise Refuse("unknown request")
 
     def _schema(self, request: PublicSchemaRequest) -> Schema:
-        if request.layout != self.layout.digest:
+        if request.layout != self.network.digest:
             raise Refuse("the network is not the one of the coordinator")
         if request.with_labels and not self._privacy.knows("classes"):
             raise Refuse("the labels were not declared public")
@@ -190,7 +190,7 @@ class PrivateKNNPerParty(KNNPerParty):
         self._check_room(query)
         self.classes = request.classes
         self._labels = label_positions(self._y, request.classes, name="target")
-        self.x = as_tensor(self._raw, request.center, request.scale, self.layout)
+        self.x = as_tensor(self._raw, request.center, request.scale, self.network)
 
         def draw() -> bytes:
             counts = noised(np.bincount(self._labels, minlength=n_classes))
@@ -288,7 +288,7 @@ class PrivateKNNPerParty(KNNPerParty):
             momentum=request.momentum,
             weight_decay=request.weight_decay,
         )
-        start = self.layout.state(request.weights)
+        start = self.network.state(request.weights)
         state, counted = stepped(
             self.network,
             start,
@@ -302,7 +302,7 @@ class PrivateKNNPerParty(KNNPerParty):
             self.counted = counted
         else:
             self.counted.history += counted.history
-        return self.layout.vector(state)
+        return self.network.vector(state)
 
     def _both_releases(self, request: ReleaseRequest) -> Receipt:
         """Choose the mixture on held-out rows and build the memory, under the one network.

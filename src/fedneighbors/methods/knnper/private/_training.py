@@ -21,7 +21,7 @@ from fedneighbors.methods.knnper.private.protocol import (
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._dp_sgd import needs_opacus, refuse_unfit
-from fedneighbors.neural._network import Layout, Network
+from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._ownership import Holdings, one_thread
@@ -34,7 +34,7 @@ def federated_privately(
     rounds: RoundSettings,
     settings: MemorySettings,
     reserved: tuple[Label, ...] = (),
-) -> tuple[Outcome[Shared], Network, Layout, list[PrivateKNNPerParty]]:
+) -> tuple[Outcome[Shared], Network, list[PrivateKNNPerParty]]:
     """Train what an estimator asks for within its privacy budget.
 
     Parameters
@@ -72,20 +72,19 @@ def federated_privately(
         hidden=asked.hidden,
         seed=rounds.seed,
     )
-    layout = Layout(network)
-    refuse_unsuited(network, layout, shape, len(classes), kind=holdings.x.dtype.kind)
-    kind = torch.int64 if network.reads_tokens else layout.dtype
+    refuse_unsuited(network, shape, len(classes), kind=holdings.x.dtype.kind)
+    kind = torch.int64 if network.reads_tokens else network.dtype
     refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
     options: dict[str, Any] = {}
     if asked.standardize and len(shape) == 1 and not network.reads_tokens:
         options["frame"] = frame_of(privacy, shape[0])
     members = [_member(name, holdings, network, privacy, settings) for name in holdings.owned]
     coordinator = coordinate_private(
-        training, layout.digest, layout.initial, tuple(holdings.owned), **options
+        training, network.digest, network.initial, tuple(holdings.owned), **options
     )
     with one_thread():
         outcome = run(coordinator, members, sums=asked.sums)
-    return outcome, network, layout, members
+    return outcome, network, members
 
 
 def _member(
