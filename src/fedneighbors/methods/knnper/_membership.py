@@ -163,8 +163,10 @@ class Served:
         return {name: rows[name] for name in rows if name in self.clients_}
 
 
-class Classifying(Served):
+class Classifying:
     """What classifiers that serve clients by name make of their shares of the classes."""
+
+    classes_: npt.NDArray[Any]
 
     @abstractmethod
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
