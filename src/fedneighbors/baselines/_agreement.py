@@ -13,8 +13,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._base import ClientClassifier, ClientEstimator
 from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
-from fedneighbors.methods.knnper._membership import Classifying, Served
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
@@ -77,15 +77,7 @@ class Ground:
         """
         agreed = _agreed(holdings, reserved)
         shape = holdings.x.shape[1:]
-        network = chosen_network(
-            asked.model,
-            shape,
-            len(agreed.classes),
-            embedding=asked.embedding,
-            head=asked.head,
-            hidden=asked.hidden,
-            seed=seed,
-        )
+        network = chosen_network(asked, shape, len(agreed.classes), seed=seed)
         refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
@@ -106,7 +98,7 @@ class Ground:
         ValueError
             If it was trained on rows of another shape, or does not know all labels.
         """
-        if not (isinstance(start, Classifying) and isinstance(start, Served)):
+        if not (isinstance(start, ClientClassifier) and isinstance(start, ClientEstimator)):
             raise TypeError(
                 "expected start as a fitted KNNPerClassifier or baseline, got "
                 f"{type(start).__name__}"

@@ -63,15 +63,7 @@ def federated_privately(
     needs_opacus()
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
-    network = chosen_network(
-        asked.model,
-        shape,
-        len(classes),
-        embedding=asked.embedding,
-        head=asked.head,
-        hidden=asked.hidden,
-        seed=rounds.seed,
-    )
+    network = chosen_network(asked, shape, len(classes), seed=rounds.seed)
     refuse_unsuited(network, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else network.dtype
     refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
@@ -79,9 +71,7 @@ def federated_privately(
     if asked.standardize and len(shape) == 1 and not network.reads_tokens:
         options["frame"] = frame_of(privacy, shape[0])
     members = [_member(name, holdings, network, privacy, settings) for name in holdings.owned]
-    coordinator = coordinate_private(
-        training, network.digest, network.initial, tuple(holdings.owned), **options
-    )
+    coordinator = coordinate_private(training, network, **options)
     with one_thread():
         outcome = run(coordinator, members, sums=asked.sums)
     return outcome, network, members
