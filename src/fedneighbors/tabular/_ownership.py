@@ -82,6 +82,12 @@ class TableParty:
         """Rows as a table of two dimensions."""
         return self._x
 
+    @property
+    def _pending(self) -> Path:
+        """File of the unfinished model, next to that of the finished one."""
+        path = self._path or Path()
+        return path.with_name(path.name + ".pending")
+
     def _described(self, labels: npt.NDArray[Any]) -> Schema:
         """Return the schema of the table with these labels."""
         return describe(

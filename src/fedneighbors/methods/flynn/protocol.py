@@ -8,7 +8,6 @@ the coordinator's mathematics; rows never leave a party.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -304,11 +303,6 @@ class FlyNNParty(TableParty):
         if self._path is not None:
             model.save(self._pending)
         return CalibrationReply(log_losses(scores, labels, model.plan.n_active))
-
-    @property
-    def _pending(self) -> Path:
-        path = self._path or Path()
-        return path.with_name(path.name + ".pending")
 
     def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:
         model = self._released

@@ -54,8 +54,8 @@ from fedneighbors.tabular._app_config import (
     unless,
 )
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
-from fedneighbors.tabular._ownership import one_thread
-from fedneighbors.tabular._schema import Agreed, Schema, agree, describe
+from fedneighbors.tabular._ownership import TableParty, one_thread
+from fedneighbors.tabular._schema import Agreed, Schema, agree
 
 
 @message
@@ -157,7 +157,7 @@ class Told:
     frames: tuple[bytes, ...]
 
 
-class NodeParty:
+class NodeParty(TableParty):
     """A client whose rows, memory and lambda stay on its node.
 
     Parameters
@@ -171,12 +171,10 @@ class NodeParty:
     model_path : path
         Where its part of the model goes, from which it predicts later. What it needs from one
         message to the next lies beside it under ``.pending``.
-    feature_names : tuple of str, optional
-        Column names.
-    label_name : str
-        Of the column of labels.
     own : callable, optional
         Returns the function that makes this node's own network, for runs that ask for one.
+    **table
+        The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -197,22 +195,17 @@ class NodeParty:
         y: npt.NDArray[Any],
         *,
         model_path: str | Path,
-        feature_names: tuple[str, ...] | None = None,
-        label_name: str = "target",
         own: Callable[[], Model] | None = None,
+        **table: Any,
     ) -> None:
-        self.name = name
-        self._x, self._y = np.asarray(x), np.asarray(y)
-        self._path = Path(model_path)
-        self._pending = self._path.with_name(self._path.name + ".pending")
-        self._feature_names, self._label_name = feature_names, label_name
+        super().__init__(name, np.asarray(x), y, model_path=model_path, **table)
         self._own = own
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
-            return describe(self._x, self._y, self._feature_names, self._label_name)
+            return self._described(self._y)
         told = (request,) if isinstance(request, PlanRequest) else self._told()
         plan = told[0]
         with one_thread():
@@ -224,7 +217,7 @@ class NodeParty:
                 member.answer(earlier)
             reply = member.answer(request)
         if isinstance(request, ReleaseRequest) and request.final:
-            self._keep(plan, member, told, request)
+            self._finish(plan, member, told, request)
         elif isinstance(request, CountsRequest | ReleaseRequest):
             others = [earlier for earlier in told if type(earlier) is not type(request)]
             self._remember((*others, request))
@@ -263,28 +256,24 @@ class NodeParty:
     def _remember(self, told: tuple[Any, ...]) -> None:
         replace_file(self._pending, sealed_model(MAGIC, Told(tuple(map(encode, told)))))
 
-    def _keep(
+    def _finish(
         self, plan: PlanRequest, member: KNNPerParty, told: tuple[Any, ...], final: ReleaseRequest
     ) -> None:
         """Write the client's own part, and forget what it was told."""
         counts = next(each for each in told if isinstance(each, CountsRequest))
         assert member.personal is not None  # the final model has just come
-        KNNPerModel(
-            blueprint=plan.blueprint,
-            layout=plan.layout,
-            shared=Shared(
-                weights=final.shared,
-                classes=counts.classes,
-                overall=final.overall,
-                pool=final.pool if len(final.pool) else None,
-                center=counts.center,
-                scale=counts.scale,
-                agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
-                seen=final.seen,
-            ),
-            settings=plan.settings,
-            clients={self.name: ClientRecord.of(member.personal)},
-        ).save(self._path)
+        shared = Shared(
+            weights=final.shared,
+            classes=counts.classes,
+            overall=final.overall,
+            pool=final.pool if len(final.pool) else None,
+            center=counts.center,
+            scale=counts.scale,
+            agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
+            seen=final.seen,
+        )
+        clients = {self.name: ClientRecord.of(member.personal)}
+        self._keep(KNNPerModel(plan.blueprint, plan.layout, shared, plan.settings, clients))
         self._pending.unlink(missing_ok=True)
 
 
