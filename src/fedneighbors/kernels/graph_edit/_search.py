@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "131cffa232a7f29e", "graph_edit/dual": "62cada2d49856d0f"}
+USES = {"graph_edit/tree": "78b407088216c9cb", "graph_edit/dual": "c8b952011b7c843d"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
