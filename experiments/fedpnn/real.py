@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from experiments.fedpnn.printed import PRINTED
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
-from fedneighbors.baselines._tabular import RIVALS
+from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.datasets import load_columns
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import balanced_accuracy
@@ -84,7 +84,7 @@ def score_split(
     methods: dict[str, Any] = {
         OURS: FedPNNClassifier(classes=(0, 1)),
         THEIRS: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
-        **{rival: make() for rival, make in RIVALS.items()},
+        **{rival: make() for rival, make in BASELINES.items()},
     }
     found = {}
     for method, model in methods.items():

@@ -29,8 +29,7 @@ from experiments.knnper.sweeps import (
 )
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.algorithm import local_votes
-from fedneighbors.methods.knnper.memory._search import nearest
+from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.records import Figure, Table
 

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import clone
 
 from experiments.knnper.federations import Crowd
-from fedneighbors import baselines as rivals
-from fedneighbors.baselines._base import Rival
+from fedneighbors import baselines
+from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.personal._mixtures import joined
@@ -21,7 +21,7 @@ PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 STARTED = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning")
 """Methods that make something of one network, which is trained once for all of them."""
 
-RIVALS = tuple(rivals.TITLES)
+BASELINES = tuple(baselines.TITLES)
 
 RATES = (0.02, 0.05, 0.1)
 """Learning rates, of which federated averaging takes the best on held-out rows, for all methods."""
@@ -52,7 +52,7 @@ def contest(
     settings: Mapping[str, Any],
     *,
     chosen: Chosen | None = None,
-    methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+    methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
     rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Scores], Chosen]:
     """Train, tune and score methods on one crowd.
@@ -66,7 +66,7 @@ def contest(
     chosen : dict, optional
         What was chosen on another crowd of the kind: then nothing is tuned.
     methods : tuple of str
-        Which of :data:`RIVALS`, :data:`PAPER` and :data:`OURS`.
+        Which of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
     rates : tuple of float
         Learning rates that are tried.
 
@@ -85,7 +85,7 @@ def entrants(
     settings: Mapping[str, Any],
     *,
     chosen: Chosen | None = None,
-    methods: tuple[str, ...] = (*RIVALS, PAPER, OURS),
+    methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
     rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Any], Chosen]:
     """Return methods that are fitted on the clients that train, and what was chosen for them.
@@ -99,18 +99,18 @@ def entrants(
     table = _training(people)
     common: dict[str, Any] = dict(settings, classes=range(people.n_classes), standardize=False)
     if chosen is None:
-        average = rivals.FedAvgClassifier(**common)
+        average = baselines.FedAvgClassifier(**common)
         grid = [{"learning_rate": rate} for rate in rates]
-        found["rate"] = rivals.tuned(average, *table, grid=grid).parameters
+        found["rate"] = baselines.tuned(average, *table, grid=grid).parameters
     common |= found["rate"]
     pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
     starts = None
     if chosen is None:
-        asked = rivals.FedAvgClassifier(**common)
-        starts = rivals.average_starts(asked, *table, final=pool)
+        asked = baselines.FedAvgClassifier(**common)
+        starts = baselines.average_starts(asked, *table, final=pool)
     fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
-        if method in RIVALS:
+        if method in BASELINES:
             fitted[method] = _entrant(method, common, table, found, starts, pool)
     return fitted, found
 
@@ -142,18 +142,18 @@ def _training(people: Crowd) -> tuple[Any, Any, Any]:
 def _entrant(
     method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
 ) -> Any:
-    """Return a rival that is fitted; what is chosen for it is noted in ``found``."""
-    rival = getattr(rivals, rivals.TITLES[method])(**common)
+    """Return a baseline that is fitted; what is chosen for it is noted in ``found``."""
+    baseline = getattr(baselines, baselines.TITLES[method])(**common)
     if method in STARTED:
-        rival.set_params(start=pool)
+        baseline.set_params(start=pool)
     if method in found:
         try:
-            tuned = clone(rival).set_params(**found[method])
+            tuned = clone(baseline).set_params(**found[method])
             return tuned.fit(table[0], table[1], parties=table[2])
         except PartyRefused:  # what was chosen elsewhere diverges here: it is chosen anew
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
-    tuning = rivals.tuned(rival, *table, grid=grid, starts=starts)
+    tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)
     found.setdefault(method, tuning.parameters)
     return tuning.estimator
 
@@ -162,7 +162,7 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
     """Let the unseen clients join, and ask all of them."""
     found = Scores({}, {})
     late = np.flatnonzero(~people.test & np.isin(people.owners, people.unseen))
-    if isinstance(entrant, Rival):
+    if isinstance(entrant, Baseline):
         with suppress(PartyRefused):
             entrant.add_clients(people.x[late], people.y[late], people.owners[late])
     for name in sorted(set(people.owners[late]) - set(entrant.clients_)):

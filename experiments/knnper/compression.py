@@ -17,19 +17,14 @@ from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.prototypes import PrototypeMemory
 from experiments.knnper.sweeps import DRAWN, half
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._codes import EightBitCodec
-from fedneighbors.methods.knnper.memory.compression._kinds import (
-    CodedDatastore,
-    Memory,
-    new_datastore,
-)
-from fedneighbors.methods.knnper.memory.compression._product import (
+from fedneighbors.methods.knnper.memory._codes import (
     Bits,
+    EightBitCodec,
     ProductCodec,
     shared_codec,
 )
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
+from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.records import Figure, Scalar, Table
 
 Build = Callable[[int, int], Memory | PrototypeMemory]
@@ -54,14 +49,8 @@ def _exact(width: int, _classes: int) -> Datastore:
     return Datastore(width)
 
 
-def _own_codes(n: int, bits: Bits) -> Build:
-    return lambda width, classes: CodedDatastore(
-        width, n_classes=classes, codec=ProductCodec(n, bits)
-    )
-
-
-def _given_codes(codec: ProductCodec) -> Build:
-    return lambda width, classes: new_datastore("product", width, classes, codec=codec)
+def _codes(codec: ProductCodec) -> Build:
+    return lambda width, classes: CodedDatastore(width, n_classes=classes, codec=codec)
 
 
 def _centers(share: float) -> Build:
@@ -83,11 +72,11 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     }
     sizes: tuple[tuple[int, Bits], ...] = ((32, 4), (16, 4), (8, 4))
     for n, bits in sizes:
-        kinds["product, own book", f"{n} numbers of {bits} bits"] = _own_codes(n, bits)
+        kinds["product, own book", f"{n} numbers of {bits} bits"] = _codes(ProductCodec(n, bits))
     given: tuple[tuple[int, Bits], ...] = ((16, 8), (8, 8), (16, 4))
     for n, bits in given:
         codec = shared_codec(public, n_stretches=n, bits=bits)
-        kinds["product, given book", f"{n} numbers of {bits} bits"] = _given_codes(codec)
+        kinds["product, given book", f"{n} numbers of {bits} bits"] = _codes(codec)
     for name, share in SHARES.items():
         kinds["centers", f"{name} of the rows"] = _centers(share)
     for n in (5, 10, 20):

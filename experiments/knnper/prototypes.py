@@ -13,9 +13,11 @@ from scipy.optimize import fmin_l_bfgs_b
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import RebuildNeeded
-from fedneighbors.methods.knnper.memory._search import refuse_infinite
-from fedneighbors.methods.knnper.memory.compression._centers import clustered, dealt
-from fedneighbors.methods.knnper.memory.compression._codes import checked_rows
+from fedneighbors.methods.knnper.algorithm import refuse_infinite
+from fedneighbors.methods.knnper.memory._clusters import clustered
+from fedneighbors.methods.knnper.memory._codes import refuse_wide
+from fedneighbors.methods.knnper.memory._compressed import dealt
+from fedneighbors.methods.knnper.memory._datastore import checked_rows
 
 Narrow = npt.NDArray[np.float32]
 
@@ -313,6 +315,7 @@ class PrototypeMemory:
             If it was trained before: the rows of then are not kept.
         """
         rows, classes = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
+        refuse_wide(rows)
         if not len(rows):
             return self
         if self.prototypes is not None:

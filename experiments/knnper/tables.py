@@ -10,10 +10,10 @@ import numpy as np
 from experiments.bootstrap import paired_difference
 from experiments.harness import Findings, Study, run_with_sequels
 from experiments.knnper.comparison import (
+    BASELINES,
     OURS,
     PAPER,
     RATES,
-    RIVALS,
     STARTED,
     Scores,
     contest,
@@ -87,7 +87,7 @@ LONGEST_FIRST = ("eight meanings", "permuted labels", "turned images", "label sk
 
 MEANINGS = ("one meaning", "two meanings", "permuted labels", "eight meanings")
 
-ALL = (*RIVALS, PAPER, OURS)
+ALL = (*BASELINES, PAPER, OURS)
 BEST = ("FedAvg", "FedAvg+", "head fine-tuning", "Ditto", "FedRep", PAPER, OURS)
 """The methods that the pool must not fall behind, and those from which it comes."""
 

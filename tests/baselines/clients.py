@@ -1,4 +1,4 @@
-"""Small federations for rivals: digits skewed by label, and groups that name classes otherwise."""
+"""Small federations: digits skewed by label, and groups with permuted class names."""
 
 from copy import copy
 

@@ -1,4 +1,4 @@
-"""What holds for all rivals alike."""
+"""What holds for all baselines alike."""
 
 import pickle
 import sys
@@ -9,13 +9,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors.errors import DataError, MissingExtraError
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
-TRAINED_TOGETHER = [each for each in ALL if each is not rivals.LocalClassifier]
+ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
+TRAINED_TOGETHER = [each for each in ALL if each is not baselines.LocalClassifier]
 HALF = QUICK | {"participation": 0.4}
 
 # Checks that cannot hold, each with its reason.
@@ -23,7 +23,7 @@ CANNOT_HOLD = {}
 
 
 @parametrize_with_checks(
-    [rivals.FedAvgPlusClassifier(hidden=(16,), n_rounds=10, learning_rate=0.1)],
+    [baselines.FedAvgPlusClassifier(hidden=(16,), n_rounds=10, learning_rate=0.1)],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
 def test_scikit_learn_accepts_the_frame(estimator, check):
@@ -86,7 +86,7 @@ def test_a_client_that_is_not_known_gets_what_all_have_in_common(fitted):
         nobody = fitted.predict_proba(X[:4])
 
     assert unknown.tobytes() == nobody.tobytes()
-    if isinstance(fitted, rivals.LocalClassifier):
+    if isinstance(fitted, baselines.LocalClassifier):
         np.testing.assert_allclose(nobody, [fitted.overall_] * 4, rtol=1e-14)
     else:
         assert nobody.tolist() == np.exp(fitted.embed(X[:4])[1]).tolist()
@@ -167,29 +167,29 @@ def test_a_single_class_is_refused(method):
 )
 def test_parameters_are_checked_with_the_way_out(name, changed, words):
     with pytest.raises(ValueError, match=words):
-        getattr(rivals, name)(**QUICK | changed).fit(X, Y, parties=OWNER)
+        getattr(baselines, name)(**QUICK | changed).fit(X, Y, parties=OWNER)
 
 
 def test_rows_of_one_owner_each_are_asked_for():
     with pytest.raises(ValueError, match="one party for each of 240 rows"):
-        rivals.LocalClassifier(**QUICK).fit(X, Y, parties=NAMES)
+        baselines.LocalClassifier(**QUICK).fit(X, Y, parties=NAMES)
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
 
     with pytest.raises(MissingExtraError, match="torch"):
-        rivals.DittoClassifier().fit(X, Y, parties=OWNER)
+        baselines.DittoClassifier().fit(X, Y, parties=OWNER)
 
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'FedMagic'"):
-        rivals.FedMagic  # noqa: B018 - the look-up is the test
+        baselines.FedMagic  # noqa: B018 - the look-up is the test
 
 
 @pytest.mark.parametrize("title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL"])
 def test_clients_that_come_together_are_what_they_are_alone(title):
-    found = getattr(rivals, rivals.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
+    found = getattr(baselines, baselines.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
     alone = copy(found)
     alone.clients_ = dict(found.clients_)
     names = np.repeat(["first", "second"], [25, 15])
@@ -204,7 +204,7 @@ def test_clients_that_come_together_are_what_they_are_alone(title):
 
 
 def test_of_clients_that_come_together_none_is_taken_in_if_one_cannot_be():
-    found = rivals.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    found = baselines.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
     before = dict(found.clients_)
     names = np.repeat(["first", sorted(before)[0]], 20)
 

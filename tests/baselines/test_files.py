@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedneighbors import baselines as rivals
-from fedneighbors.baselines._files import MAGIC, RivalClient, RivalFile
+from fedneighbors import baselines
+from fedneighbors.baselines._files import MAGIC, BaselineClient, BaselineFile
 from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.tabular._model_file import open_model, sealed_model
@@ -18,28 +18,28 @@ from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
 from tests.methods.knnper.altering import altered
 from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
+ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 CLUSTERED = {"tolerance": 1.0, "split_after": 0.0}
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
 def fitted(request):
-    own = CLUSTERED if request.param is rivals.ClusteredFLClassifier else {}
+    own = CLUSTERED if request.param is baselines.ClusteredFLClassifier else {}
     found = request.param(**QUICK, **own).fit(X, Y, parties=OWNER)
     return found.add_client("new", NEW_X[:20], NEW_Y[:20], ids=range(50, 70))
 
 
 @pytest.fixture
 def path(fitted, tmp_path):
-    fitted.save(tmp_path / "rival.fnk")
-    return tmp_path / "rival.fnk"
+    fitted.save(tmp_path / "baseline.fnk")
+    return tmp_path / "baseline.fnk"
 
 
 def answers(model, name):
     return model.predict_proba(NEW_X, [name] * len(NEW_X)).tobytes()
 
 
-def test_a_rival_from_a_file_says_the_same_and_goes_on_alike(fitted, path, tmp_path):
+def test_a_baseline_from_a_file_says_the_same_and_goes_on_alike(fitted, path, tmp_path):
     found = type(fitted).load(path)
 
     for name in [*NAMES, "new"]:
@@ -77,7 +77,7 @@ def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, path, tmp
         row = X[np.flatnonzero(other == OWNER)[0]].astype(np.float32).tobytes()
         assert row in raw
         assert row not in own
-    parts = open_model(MAGIC, own, RivalFile, source="own")
+    parts = open_model(MAGIC, own, BaselineFile, source="own")
     assert not any(name in NAMES for cluster in parts.clusters for name in cluster)
     assert len(parts.networks) <= 1
     with pytest.raises(ValueError, match="'moon' is not known"):
@@ -95,11 +95,11 @@ def test_a_file_of_another_method_names_the_one_that_reads_it(fitted, path):
 
 
 def test_parameters_that_are_set_after_fit_do_not_spoil_a_file(tmp_path):
-    kept = rivals.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
+    kept = baselines.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
 
     kept.set_params(hidden=(3,)).save(tmp_path / "m")
 
-    found = rivals.DittoClassifier.load(tmp_path / "m")
+    found = baselines.DittoClassifier.load(tmp_path / "m")
     assert found.hidden == (16, 8)
     assert found.predict_proba(X[:40]).tobytes() == kept.predict_proba(X[:40]).tobytes()
     before = (tmp_path / "m").read_bytes()
@@ -112,20 +112,20 @@ def test_without_torch_the_extra_is_named(small, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
 
     with pytest.raises(MissingExtraError, match="torch"):
-        rivals.load(small)
+        baselines.load(small)
 
 
 def test_the_class_of_a_file_need_not_be_known(small):
-    assert isinstance(rivals.load(small), rivals.DittoClassifier)
+    assert isinstance(baselines.load(small), baselines.DittoClassifier)
 
 
 def test_a_network_that_was_taken_over_is_in_the_file(tmp_path):
     start = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=OWNER)
-    kept = rivals.HeadTuningClassifier(hidden=(3,), start=start).fit(X, Y, parties=OWNER)
+    kept = baselines.HeadTuningClassifier(hidden=(3,), start=start).fit(X, Y, parties=OWNER)
 
     kept.save(tmp_path / "m")
 
-    found = rivals.HeadTuningClassifier.load(tmp_path / "m")
+    found = baselines.HeadTuningClassifier.load(tmp_path / "m")
     assert (found.start, found.hidden) == (None, (16, 8))
     assert answers(found, NAMES[0]) == answers(kept, NAMES[0])
 
@@ -133,12 +133,12 @@ def test_a_network_that_was_taken_over_is_in_the_file(tmp_path):
 def test_text_labels_names_of_columns_and_a_client_without_rows_come_back(tmp_path):
     frame = pd.DataFrame(X, columns=[f"pixel {place}" for place in range(64)])
     words = np.array([f"digit {label}" for label in Y])
-    kept = rivals.FedAvgPlusClassifier(hidden=(8,), n_rounds=1).fit(frame, words, parties=OWNER)
+    kept = baselines.FedAvgPlusClassifier(hidden=(8,), n_rounds=1).fit(frame, words, parties=OWNER)
     kept.forget(NAMES[0], list(kept.rows_[NAMES[0]].ids))
 
     kept.save(tmp_path / "m")
 
-    found = rivals.FedAvgPlusClassifier.load(tmp_path / "m")
+    found = baselines.FedAvgPlusClassifier.load(tmp_path / "m")
     assert found.feature_names_in_.tolist() == frame.columns.tolist()
     assert found.predict(frame, OWNER).tolist() == kept.predict(frame, OWNER).tolist()
     assert len(found.rows_[NAMES[0]]) == 0
@@ -158,16 +158,16 @@ class Square(nn.Module):
 def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
     torch.manual_seed(0)
     images = X.reshape(-1, 8, 8)
-    kept = rivals.FedRepClassifier(Square(), n_rounds=1).fit(images, Y, parties=OWNER)
+    kept = baselines.FedRepClassifier(Square(), n_rounds=1).fit(images, Y, parties=OWNER)
     kept.save(tmp_path / "m")
 
-    found = rivals.FedRepClassifier.load(tmp_path / "m", model=Square())
+    found = baselines.FedRepClassifier.load(tmp_path / "m", model=Square())
 
     assert found.predict_proba(images, OWNER).tobytes() == (
         kept.predict_proba(images, OWNER).tobytes()
     )
     with pytest.raises(ValueError, match="its code is not stored"):
-        rivals.FedRepClassifier.load(tmp_path / "m")
+        baselines.FedRepClassifier.load(tmp_path / "m")
     with pytest.raises(ValueError, match=r"expected rows of shape \(8, 8\), got \(8, 9\)"):
         found.predict(np.zeros((2, 8, 9)))
 
@@ -177,14 +177,14 @@ def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
 
 def resealed(path, client=None, **changed):
     """Change fields of a file, or of its only client, and seal it anew."""
-    parts = open_model(MAGIC, path.read_bytes(), RivalFile, source="m")
+    parts = open_model(MAGIC, path.read_bytes(), BaselineFile, source="m")
     changed |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
     path.write_bytes(sealed_model(MAGIC, altered(parts, changed)))
 
 
 @pytest.fixture
 def small(tmp_path):
-    found = rivals.DittoClassifier(hidden=(4,), n_rounds=1).fit(X[:40], Y[:40])
+    found = baselines.DittoClassifier(hidden=(4,), n_rounds=1).fit(X[:40], Y[:40])
     found.save(tmp_path / "m")
     return tmp_path / "m"
 
@@ -221,7 +221,7 @@ DITTO = {
         {"networks": (np.zeros(3, np.float32),)},
         {"clusters": (("a",),)},
         {"clusters": (("all", "all"),)},
-        {"clients": {"": RivalClient(np.zeros(0), X[:0], Y[:0], "[]", 0)}},
+        {"clients": {"": BaselineClient(np.zeros(0), X[:0], Y[:0], "[]", 0)}},
         {"client": {"ids": "[" * 100_000}},
         {"model.layout": "another"},
         {"model.flat": True},
@@ -229,19 +229,19 @@ DITTO = {
     ],
     ids=lambda changed: str(changed)[:50],
 )
-def test_a_rival_that_cannot_be_is_refused_though_it_is_sealed(small, changed):
-    assert rivals.DittoClassifier.load(small).clients_["all"].shape == (310,)
+def test_a_baseline_that_cannot_be_is_refused_though_it_is_sealed(small, changed):
+    assert baselines.DittoClassifier.load(small).clients_["all"].shape == (310,)
 
     resealed(small, **changed)
 
     with pytest.raises(ModelFileError):
-        rivals.DittoClassifier.load(small)
+        baselines.DittoClassifier.load(small)
 
 
 def test_the_parameters_of_this_release_are_read(small):
     resealed(small, parameters=DITTO)
 
-    assert rivals.DittoClassifier.load(small).proximal == 1.0
+    assert baselines.DittoClassifier.load(small).proximal == 1.0
 
 
 def test_bytes_that_are_cut_or_altered_are_told_apart(small):
@@ -255,6 +255,6 @@ def test_bytes_that_are_cut_or_altered_are_told_apart(small):
     ]:
         small.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
-            rivals.DittoClassifier.load(small)
+            baselines.DittoClassifier.load(small)
     with pytest.raises(ModelFileError, match="cannot read the model"):
-        rivals.DittoClassifier.load(small.with_name("nothing"))
+        baselines.DittoClassifier.load(small.with_name("nothing"))

@@ -1,4 +1,4 @@
-"""Each rival does what its paper says."""
+"""Each baseline does what its paper says."""
 
 import numpy as np
 import pytest

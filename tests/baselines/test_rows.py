@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors import baselines as rivals
-from fedneighbors.baselines._dynamic_clients import OwnRows
+from fedneighbors import baselines
+from fedneighbors.baselines._own_rows import OwnRows
 from fedneighbors.errors import PartyRefused
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
 from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
-WITHOUT_OWN_PARTS = (rivals.FedAvgClassifier, rivals.FedProxClassifier)
-OURS = rivals.DittoClassifier
+ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
+WITHOUT_OWN_PARTS = (baselines.FedAvgClassifier, baselines.FedProxClassifier)
+OURS = baselines.DittoClassifier
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
@@ -70,7 +70,7 @@ def test_more_rows_change_what_a_client_has_and_nothing_else(model):
     assert model.weights_.tobytes() == weights
     assert for_all(model) == nobody
     assert {name: answers(model, name) for name in others} == {n: before[n] for n in others}
-    if not isinstance(model, (*WITHOUT_OWN_PARTS, rivals.ClusteredFLClassifier)):
+    if not isinstance(model, (*WITHOUT_OWN_PARTS, baselines.ClusteredFLClassifier)):
         assert answers(model, NAMES[0]) != before[NAMES[0]]
 
 
@@ -88,8 +88,8 @@ def test_without_any_row_a_client_gets_what_all_have_until_rows_come_again(model
 
 @pytest.mark.parametrize("title", ["Local", "FedAvg, local class shares", "head fine-tuning"])
 def test_a_client_of_the_training_that_gets_rows_is_as_if_it_had_trained_on_them(title):
-    method = getattr(rivals, rivals.TITLES[title])
-    start = {} if title == "Local" else {"start": rivals.FedAvgClassifier(**QUICK)}
+    method = getattr(baselines, baselines.TITLES[title])
+    start = {} if title == "Local" else {"start": baselines.FedAvgClassifier(**QUICK)}
     for each in start.values():
         each.fit(X, Y, parties=OWNER)
     asked = method(**QUICK, **start).set_params(trainer="reuse")

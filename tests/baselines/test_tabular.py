@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fedneighbors.baselines._tabular import (
-    RIVALS,
+    BASELINES,
     AveragedModels,
     FederatedLDA,
     FederatedNaiveBayes,
@@ -17,13 +17,13 @@ X, Y = load_wine(return_X_y=True)
 OWNER = np.arange(len(Y)) % 3
 
 
-@pytest.mark.parametrize("name", list(RIVALS))
-def test_every_rival_tells_tumors_apart(name):
+@pytest.mark.parametrize("name", list(BASELINES))
+def test_every_baseline_tells_tumors_apart(name):
     x, y = load_breast_cancer(return_X_y=True)
     train = np.arange(len(y)) % 2 == 0
 
     with threadpool_limits(1):
-        model = RIVALS[name]().fit(x[train], y[train], parties=(np.arange(len(y)) % 3)[train])
+        model = BASELINES[name]().fit(x[train], y[train], parties=(np.arange(len(y)) % 3)[train])
         shares = model.predict_proba(x[~train])
 
     assert (model.predict(x[~train]) == y[~train]).mean() > 0.9

@@ -1,16 +1,16 @@
-"""Parameters of rivals are chosen on held-out rows, and on nothing else."""
+"""Parameters of baselines are chosen on held-out rows, and on nothing else."""
 
 import numpy as np
 import pytest
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors.baselines._tuning import average_starts, tuned
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from tests.baselines.clients import NAMES, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 
-ALL = [getattr(rivals, name) for name in rivals.TITLES.values()]
+ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 
 
 def held_out():
@@ -22,7 +22,7 @@ def held_out():
 
 
 @pytest.mark.parametrize("method", ALL)
-def test_every_rival_has_as_many_tries_as_any_other_at_most(method):
+def test_every_baseline_has_as_many_tries_as_any_other_at_most(method):
     names = set(method().get_params())
 
     assert len(method.grid) == 4
@@ -33,21 +33,21 @@ def test_the_candidate_that_is_right_on_held_out_rows_is_fitted_on_all():
     held, grid = held_out(), ({"proximal": 0.01}, {"proximal": 10.0})
     by_hand = []
     for each in grid:
-        alone = rivals.DittoClassifier(**QUICK, **each)
+        alone = baselines.DittoClassifier(**QUICK, **each)
         alone.fit(X[~held], Y[~held], parties=OWNER[~held])
         by_hand.append(alone.score(X[held], Y[held], parties=OWNER[held]))
 
-    found = tuned(rivals.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    found = tuned(baselines.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
     assert found.scores == tuple(by_hand)
     assert found.parameters == grid[int(np.argmax(by_hand))]
-    whole = rivals.DittoClassifier(**QUICK, **found.parameters).fit(X, Y, parties=OWNER)
+    whole = baselines.DittoClassifier(**QUICK, **found.parameters).fit(X, Y, parties=OWNER)
     shares = found.estimator.predict_proba(X, OWNER)
     assert shares.tobytes() == whole.predict_proba(X, OWNER).tobytes()
 
 
-def test_rivals_that_begin_with_one_network_share_it_in_both_stages():
-    asked = rivals.FedAvgPlusClassifier(**QUICK)
+def test_baselines_that_begin_with_one_network_share_it_in_both_stages():
+    asked = baselines.FedAvgPlusClassifier(**QUICK)
     starts = average_starts(asked, X, Y, OWNER)
 
     found = tuned(asked, X, Y, OWNER, starts=starts)
@@ -61,7 +61,7 @@ def test_rivals_that_begin_with_one_network_share_it_in_both_stages():
 
 
 def test_the_network_that_candidates_share_has_seen_no_held_out_row():
-    held, asked = held_out(), rivals.FedAvgClassifier(**QUICK)
+    held, asked = held_out(), baselines.FedAvgClassifier(**QUICK)
     altered = np.where(held, (Y + 1) % 10, Y)
 
     plain = average_starts(asked, X, Y, OWNER)
@@ -72,12 +72,12 @@ def test_the_network_that_candidates_share_has_seen_no_held_out_row():
 
 
 def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
-    asked = rivals.FedAvgClassifier(**QUICK)
+    asked = baselines.FedAvgClassifier(**QUICK)
     grid = ({"learning_rate": 0.001}, {"learning_rate": 0.1})
 
     found = tuned(asked, X, Y, OWNER, grid=grid, starts=average_starts(asked, X, Y, OWNER))
 
-    anew = rivals.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
+    anew = baselines.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
     assert found.estimator.weights_.tobytes() == anew.weights_.tobytes()
     assert found.estimator.start is None
 
@@ -85,22 +85,22 @@ def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
 def test_a_candidate_whose_training_diverges_is_not_taken():
     grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
 
-    found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    found = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
     assert found.parameters == grid[1]
     assert found.scores[0] == 0 < found.scores[1]
 
 
 def test_one_candidate_is_taken_without_holding_anything_out():
-    found = tuned(rivals.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
+    found = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
 
     assert found.scores == ()
-    plain = rivals.LocalClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    plain = baselines.LocalClassifier(**QUICK).fit(X, Y, parties=OWNER)
     assert found.estimator.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
 
 
 def test_tuning_leaves_the_estimator_as_it_was():
-    asked = rivals.PriorCorrectedClassifier(**QUICK | {"classes": None})
+    asked = baselines.PriorCorrectedClassifier(**QUICK | {"classes": None})
 
     found = tuned(asked, X, Y, OWNER)
 
@@ -112,6 +112,6 @@ def test_tuning_leaves_the_estimator_as_it_was():
 
 def test_too_many_candidates_are_refused():
     with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 5"):
-        tuned(rivals.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
+        tuned(baselines.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
     with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 0"):
-        tuned(rivals.LocalClassifier(), X, Y, OWNER, grid=())
+        tuned(baselines.LocalClassifier(), X, Y, OWNER, grid=())

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_wine
 from torch import nn
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors.methods.knnper import KNNPerClassifier
 
 X, Y = load_wine(return_X_y=True)
@@ -22,7 +22,7 @@ class Small(nn.Module):
         return self.head(torch.relu(self.body(x)))
 
 
-ALL = [KNNPerClassifier, *(getattr(rivals, name) for name in rivals.TITLES.values())]
+ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES.values())]
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -57,7 +57,7 @@ def test_what_a_module_has_frozen_stays(method):
 
     state = fitted._network.state(fitted.weights_)
     assert torch.equal(state["body.weight"], before)
-    if method is not rivals.LocalClassifier:  # who trains nothing for all
+    if method is not baselines.LocalClassifier:  # who trains nothing for all
         assert not torch.equal(state["body.bias"], module.body.bias)
 
 

@@ -33,12 +33,12 @@ def average():
 def test_federated_averaging_gives_the_network_of_knn_per_bit_for_bit(participation, standardize):
     same = QUICK | {"participation": participation, "standardize": standardize}
 
-    rival = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
+    baseline = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
     ours = KNNPerClassifier(**same).fit(X, Y, parties=OWNER)
 
-    assert rival.weights_.tobytes() == ours.weights_.tobytes()
-    assert rival.overall_.tolist() == ours.overall_.tolist()
-    np.testing.assert_array_equal(rival.embed(X)[1], ours.embed(X)[1])
+    assert baseline.weights_.tobytes() == ours.weights_.tobytes()
+    assert baseline.overall_.tolist() == ours.overall_.tolist()
+    np.testing.assert_array_equal(baseline.embed(X)[1], ours.embed(X)[1])
 
 
 @pytest.mark.parametrize("method", STARTED)
@@ -46,11 +46,11 @@ def test_a_network_taken_over_serves_like_one_trained_anew(method, average):
     ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
     anew = method(**QUICK).fit(X, Y, parties=OWNER)
-    from_rival = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    from_baseline = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
     from_ours = method(**QUICK, start=ours).fit(X, Y, parties=OWNER)
 
     expected = anew.predict_proba(X, OWNER).tobytes()
-    assert from_rival.predict_proba(X, OWNER).tobytes() == expected
+    assert from_baseline.predict_proba(X, OWNER).tobytes() == expected
     assert from_ours.predict_proba(X, OWNER).tobytes() == expected
 
 
@@ -157,7 +157,11 @@ def test_a_client_that_comes_to_the_average_gets_the_average(average):
 @pytest.mark.parametrize(
     ("changed", "kind", "words"),
     [
-        ({"start": "network"}, TypeError, "expected start as a fitted KNNPerClassifier or rival"),
+        (
+            {"start": "network"},
+            TypeError,
+            "expected start as a fitted KNNPerClassifier or baseline",
+        ),
         ({"tuning_epochs": 0}, ValueError, "expected tuning_epochs as an integer of 1 or more"),
         ({"tuning_rate": 0.0}, ValueError, "expected tuning_rate above 0, got 0.0"),
     ],
@@ -179,7 +183,9 @@ def test_a_network_for_other_rows_or_labels_is_refused(average):
 def test_a_network_that_predicts_numbers_is_refused():
     numbers = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
 
-    with pytest.raises(TypeError, match=r"a fitted KNNPerClassifier or rival, got KNNPerRegressor"):
+    with pytest.raises(
+        TypeError, match=r"a fitted KNNPerClassifier or baseline, got KNNPerRegressor"
+    ):
         FedAvgClassifier(start=numbers).fit(X, Y)
 
 

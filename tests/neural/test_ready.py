@@ -1,5 +1,7 @@
 """Ready networks: their shapes, their first weights, and what they memorize."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,8 @@ def pictures(*shape):
 
 
 def named(name, shape, *, seed=0):
-    return chosen_network(name, shape, 7, embedding="no", head="no", hidden=(6, 5), seed=seed)
+    asked = SimpleNamespace(model=name, embedding="no", head="no", hidden=(6, 5))
+    return chosen_network(asked, shape, 7, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +159,7 @@ def test_only_networks_that_look_tokens_up_read_them():
     looks_up.add_module("body", nn.EmbeddingBag(4, 3))
     looks_up.add_module("head", nn.Linear(3, 2))
 
-    assert chosen_network(
-        looks_up, (5,), 2, embedding="body", head="head", hidden=(), seed=0
-    ).reads_tokens
+    asked = SimpleNamespace(model=looks_up, embedding="body", head="head", hidden=())
+    assert chosen_network(asked, (5,), 2, seed=0).reads_tokens
     assert not cnn((8, 8), 2).reads_tokens
     assert np.array_equal([net.convolves for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False])

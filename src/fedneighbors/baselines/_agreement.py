@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fedneighbors._typing import Floats
@@ -13,6 +14,7 @@ from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
+from fedneighbors.methods.knnper._membership import Classifying, Served
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
@@ -75,15 +77,7 @@ class Ground:
         """
         agreed = _agreed(holdings, reserved)
         shape = holdings.x.shape[1:]
-        network = chosen_network(
-            asked.model,
-            shape,
-            len(agreed.classes),
-            embedding=asked.embedding,
-            head=asked.head,
-            hidden=asked.hidden,
-            seed=seed,
-        )
+        network = chosen_network(asked, shape, len(agreed.classes), seed=seed)
         refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
@@ -92,6 +86,36 @@ class Ground:
         overall = (counts + 1) / (counts.sum() + len(counts))
         shared = Shared(network.initial, agreed.classes, overall, None, center, scale, agreed)
         return cls(network, shared)
+
+    @classmethod
+    def of(cls, start: Any, holdings: Holdings) -> "Ground":
+        """Return that of a fitted estimator, if it is for such rows and labels.
+
+        Raises
+        ------
+        TypeError
+            If it is no classifier of clients.
+        ValueError
+            If it was trained on rows of another shape, or does not know all labels.
+        """
+        if not (isinstance(start, Classifying) and isinstance(start, Served)):
+            raise TypeError(
+                "expected start as a fitted KNNPerClassifier or baseline, got "
+                f"{type(start).__name__}"
+            )
+        check_is_fitted(start)
+        shape, labels = holdings.x.shape[1:], holdings.y
+        if start._row_shape != shape:
+            raise ValueError(
+                f"start was trained on rows of shape {start._row_shape}, X has {shape}"
+            )
+        unknown = sorted(set(np.unique(labels).tolist()) - set(start.classes_.tolist()))
+        if unknown:
+            raise ValueError(
+                f"start knows the labels {start.classes_[:10].tolist()}, y has {unknown[:5]} "
+                "besides; name all labels in its classes="
+            )
+        return cls(start._network, start._shared)
 
     def bench(
         self, holdings: Holdings, rounds: RoundSettings, method: Any, device: Device

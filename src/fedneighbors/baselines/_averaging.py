@@ -1,52 +1,64 @@
-"""Federated averaging, plain and with a pull back to the network that was sent."""
+"""Federated averaging, and what clients make of its network: corrected shares, tuned weights."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.baselines._base import Rival, refuse_negative
-from fedneighbors.baselines._prediction import NOTHING, Owns, Vector
-from fedneighbors.methods.knnper._membership import Classifying
-from fedneighbors.tabular._ownership import Holdings
+from fedneighbors._typing import Floats
+from fedneighbors.baselines._base import Baseline, Owns, Vector
+from fedneighbors.baselines._heads import OwnHeads
+from fedneighbors.baselines._parameters import (
+    refuse_count,
+    refuse_negative,
+    refuse_rate,
+    refuse_share,
+)
+from fedneighbors.methods.knnper.personal._pool import local_prior
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench
 
 
-def federated_average(bench: "Bench", *, proximal: float = 0.0) -> Vector:
-    """Return the network that all clients train together.
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgClassifier(Baseline):
+    """One network for all clients, by federated averaging [1]_.
+
+    Nothing is personal: a client that comes later gets the network of all.
 
     Parameters
     ----------
-    bench : Bench
-        The clients.
-    proximal : float
-        Pull of each client's steps towards the network that it was sent.
-
-    Returns
-    -------
-    float array of shape (n_weights,)
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
 
     References
     ----------
     .. [1] McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of
-       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1; averaged as Eq 13 of
-       Marfoq et al., ICML 2022.
+       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
     """
-    weights: Vector = bench.initial
-    for number in range(bench.rounds.n_rounds):
-        sent = dict.fromkeys(bench.participants(number), weights)
-        ends = bench.trained(sent, bench.regime(number, proximal=proximal), number)
-        weights = bench.averaged(weights, ends)
-    return weights
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
+    )
+
+    start: Any = None
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) == 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedProxClassifier(Rival):
+class FedProxClassifier(Baseline):
     """Federated averaging whose clients are held near the network that they were sent [1]_.
 
     Nothing is personal: a client that comes later gets the network of all.
@@ -82,18 +94,28 @@ class FedProxClassifier(Rival):
         refuse_negative("proximal", self.proximal)
 
     def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        return federated_average(bench, proximal=self.proximal), self._joined(bench)
+        weights = bench.federated_average(proximal=self.proximal)
+        return weights, self._made(bench, weights)
 
     def _fits(self, own: Vector) -> bool:
         return len(own) == 0
 
-    def _joined(self, bench: "Bench") -> Owns:
-        return dict.fromkeys(bench.names, NOTHING)
+
+TUNINGS: tuple[Mapping[str, Any], ...] = (
+    {"tuning_epochs": 5, "tuning_rate": 0.02},
+    {"tuning_epochs": 20, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.02},
+    {"tuning_epochs": 60, "tuning_rate": 0.05},
+)
+"""Passes and rates among which a client's own steps are chosen."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Started(Rival):
-    """Base of the methods that make something of the network that all clients trained together.
+class PriorCorrectedClassifier(Baseline):
+    """The network of all clients, its shares corrected by how often a client meets each class.
+
+    A share is multiplied by what the class has among the client's rows over what it has among
+    those of all, to the power of ``strength`` [1]_. A client that comes later counts its labels.
 
     Parameters
     ----------
@@ -106,102 +128,131 @@ class Started(Rival):
     validation, standardize, trainer, device, classes, random_state
         Of what tuning holds out, of columns, of how and where clients train side by side, of labels
         that may come, and of all that is drawn.
-    start : fitted KNNPerClassifier or rival, optional
-        Whose network is taken over, as it is, in place of training one; it should be one of the
-        same clients and rows. What is said of the network and of rounds then means nothing. A
-        clone of the estimator has the same one.
-    """
-
-    start: Any = None
-
-    def __sklearn_clone__(self) -> Self:
-        """Return an estimator that is not fitted and takes over the same network."""
-        fresh: Self = super().__sklearn_clone__()
-        fresh.start = self.start
-        return fresh
-
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights = federated_average(bench) if self.start is None else bench.initial
-        return weights, self._made(bench, weights)
-
-    def _joined(self, bench: "Bench") -> Owns:
-        return self._made(bench, self.weights_)
-
-    @abstractmethod
-    def _made(self, bench: "Bench", weights: Vector) -> Owns:
-        """Return what each client makes of the network for itself.
-
-        Parameters
-        ----------
-        bench : Bench
-            The clients, which may be those that come later.
-        weights : float array of shape (n_weights,)
-            Of the network.
-        """
-
-    def _drawn_up(self, ground: Any) -> Any:
-        return super()._drawn_up(ground) if self.start is None else self.start._blueprint
-
-    def _found_ground(self, holdings: Holdings) -> Any:
-        if self.start is None:
-            return super()._found_ground(holdings)
-        from fedneighbors.baselines._agreement import Ground
-
-        start = _checked(self.start, holdings)
-        return Ground(start._network, start._shared)
-
-
-def _checked(start: Any, holdings: Holdings) -> Any:
-    """Return whose network is taken over, if it is for such rows and labels."""
-    if not isinstance(start, Classifying):
-        raise TypeError(
-            f"expected start as a fitted KNNPerClassifier or rival, got {type(start).__name__}"
-        )
-    check_is_fitted(start)
-    shape, labels = holdings.x.shape[1:], holdings.y
-    if start._row_shape != shape:
-        raise ValueError(f"start was trained on rows of shape {start._row_shape}, X has {shape}")
-    unknown = sorted(set(np.unique(labels).tolist()) - set(start.classes_.tolist()))
-    if unknown:
-        raise ValueError(
-            f"start knows the labels {start.classes_[:10].tolist()}, y has {unknown[:5]} besides; "
-            "name all labels in its classes="
-        )
-    return start
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FedAvgClassifier(Started):
-    """One network for all clients, by federated averaging [1]_.
-
-    Nothing is personal: a client that comes later gets the network of all.
-
-    Parameters
-    ----------
-    model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
-    n_rounds, participation, local_epochs, batch_size
-        Of the training.
-    learning_rate, momentum, weight_decay
-        Of its steps.
-    validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
-    start : fitted KNNPerClassifier or rival, optional
+    start : fitted KNNPerClassifier or baseline, optional
         Whose network is taken over in place of training one.
+    strength : float
+        From 0, nothing, to 1, by Bayes' rule.
 
     References
     ----------
-    .. [1] McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of
-       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+    .. [1] Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+       Probabilities", Neural Computation 14, 2002, Eq 2.4.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
+        {"strength": value} for value in (0.25, 0.5, 0.75, 1.0)
     )
 
+    start: Any = None
+    strength: float = 1.0
+
+    def _check(self) -> None:
+        refuse_share("strength", self.strength)
+
     def _made(self, bench: "Bench", _weights: Vector) -> Owns:
-        return dict.fromkeys(bench.names, NOTHING)
+        priors = {name: local_prior(bench.labels(name), bench.overall) for name in bench.names}
+        return {
+            name: self.strength * (np.log(prior) - np.log(bench.overall))
+            for name, prior in priors.items()
+        }
 
     def _fits(self, own: Vector) -> bool:
-        return len(own) == 0
+        return len(own) in (0, len(self.overall_))
+
+    def _for_one(self, own: Vector, _x: Any, scores: Floats) -> Floats:
+        raised = scores + own
+        top = raised.max(axis=1, keepdims=True)
+        total = np.log(np.exp(raised - top).sum(axis=1, keepdims=True))
+        return np.asarray(raised - top - total)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgPlusClassifier(Baseline):
+    """The network of all clients, of which each trains some passes more on its own rows [1]_.
+
+    A client that comes later does the same.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
+    tuning_epochs : int
+        Passes of a client over its rows.
+    tuning_rate : float
+        Of their steps.
+
+    References
+    ----------
+    .. [1] Jiang, Konecny, Rush and Kannan, "Improving Federated Learning Personalization via Model
+       Agnostic Meta Learning", 2019; for clients that come later Marfoq et al., ICML 2022,
+       Section 6.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
+
+    start: Any = None
+    tuning_epochs: int = 5
+    tuning_rate: float = 0.02
+
+    def _check(self) -> None:
+        refuse_count("tuning_epochs", self.tuning_epochs)
+        refuse_rate("tuning_rate", self.tuning_rate)
+
+    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
+        return dict(bench.trained(dict.fromkeys(bench.names, weights), regime, "tuning"))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HeadTuningClassifier(OwnHeads, Baseline):
+    """The network of all clients, of which each trains the head further on its own rows.
+
+    The body stays as all have trained it, so that clients differ in a few weights. A client that
+    comes later does the same.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
+    tuning_epochs : int
+        Passes of a client over its rows.
+    tuning_rate : float
+        Of their steps.
+
+    References
+    ----------
+    .. [1] Yu, Bagdasaryan and Shmatikov, "Salvaging Federated Learning by Local Adaptation", 2020,
+       Section 3 (freeze-base fine-tuning).
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
+
+    start: Any = None
+    tuning_epochs: int = 5
+    tuning_rate: float = 0.02
+
+    def _check(self) -> None:
+        refuse_count("tuning_epochs", self.tuning_epochs)
+        refuse_rate("tuning_rate", self.tuning_rate)
+
+    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
+        return bench.heads(dict.fromkeys(bench.names, weights), regime)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._base import Rival, refuse_negative, refuse_share
-from fedneighbors.baselines._prediction import Owns, Vector
+from fedneighbors.baselines._base import Baseline, Owns, Vector
+from fedneighbors.baselines._parameters import refuse_negative, refuse_share
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench
@@ -130,7 +130,7 @@ def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ClusteredFLClassifier(Rival):
+class ClusteredFLClassifier(Baseline):
     """Federated averaging in clusters that are found on the way [1]_.
 
     All clients begin as one cluster. One of three clients or more is cut in two when its clients'

@@ -1,4 +1,4 @@
-"""A fitted rival as it stands in a file: the model for all, and each client's own part and rows."""
+"""Files of fitted baselines: the model for all, each client's own part and rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors.baselines._agreement import Ground
-from fedneighbors.baselines._dynamic_clients import OwnRows
+from fedneighbors.baselines._own_rows import OwnRows
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
 from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
@@ -20,7 +20,7 @@ from fedneighbors.tabular._model_file import open_model, read_model_file, sealed
 from fedneighbors.tabular._ownership import party_name
 
 MAGIC = b"FNKNRIV2"
-"""How files of rivals begin."""
+"""How files of baselines begin."""
 
 TOLD_BY_THE_MODEL = {
     "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
-class RivalClient:
+class BaselineClient:
     """What one client has for itself, and its rows; labels are positions, names are JSON."""
 
     own: npt.NDArray[np.floating[Any]]
@@ -43,8 +43,8 @@ class RivalClient:
 
 
 @dataclass(frozen=True, eq=False)
-class RivalFile:
-    """The fields of a rival: its class and parameters, the model for all, and its clients.
+class BaselineFile:
+    """The fields of a baseline: its class and parameters, the model for all, and its clients.
 
     ``clusters`` and ``networks`` are those of clustered clients who are in the file.
     """
@@ -52,17 +52,17 @@ class RivalFile:
     method: str
     parameters: Mapping[str, str | int | float | bool | None]
     model: KNNPerModel
-    clients: Mapping[str, RivalClient]
+    clients: Mapping[str, BaselineClient]
     clusters: tuple[tuple[str, ...], ...]
     networks: tuple[npt.NDArray[np.floating[Any]], ...]
 
 
-def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
-    """Write a rival to a file; an interrupted write leaves nothing behind.
+def write_baseline(found: Any, path: str | Path, names: list[str]) -> None:
+    """Write a baseline to a file; an interrupted write leaves nothing behind.
 
     Parameters
     ----------
-    found : Rival
+    found : Baseline
         Fitted.
     path : path
         The file.
@@ -71,7 +71,7 @@ def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
     """
     found._check_all()
     owns, clusters, networks = found._told_of(names)
-    parts = RivalFile(
+    parts = BaselineFile(
         method=type(found).__name__,
         parameters={name: _scalar(getattr(found, name)) for name in _own_parameters(type(found))},
         model=_model(found),
@@ -82,12 +82,12 @@ def write_rival(found: Any, path: str | Path, names: list[str]) -> None:
     replace_file(path, sealed_model(MAGIC, parts))
 
 
-def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
-    """Return the rival that :func:`write_rival` has written.
+def read_baseline(cls: type[R], path: str | Path, model: Any) -> R:
+    """Return the baseline that :func:`write_baseline` has written.
 
     Parameters
     ----------
-    cls : rival class
+    cls : baseline class
         Of which it should be.
     path : path
         The file.
@@ -106,17 +106,19 @@ def read_rival(cls: type[R], path: str | Path, model: Any) -> R:
     if parts.method != cls.__name__:
         raise ModelFileError(
             f"{source} holds a model of {parts.method!r:.40}, not of {cls.__name__}; read it with "
-            "the load of that class, or with rivals.load"
+            "the load of that class, or with baselines.load"
         )
     kept = parts.model
     if kept.of_numbers or kept.clients:
-        raise ModelFileError(f"{source} holds no usable model: that for all is none of a rival")
+        raise ModelFileError(f"{source} holds no usable model: that for all is none of a baseline")
     network, _ = kept_network(kept, model, source=source)
     with usable(source):
         found: Any = cls(**_parameters(cls, kept, parts, model))
-        found._rounds = RoundSettings.asked_by(found, kept.settings.seed)
         found._check_all()
-        _become(found, Ground(network, kept.shared), parts)
+        rounds = RoundSettings.asked_by(found, kept.settings.seed)
+        ground = Ground(network, kept.shared)
+        found._become(ground, kept.blueprint, rounds, like=np.array(kept.shared.classes))
+        _take_clients(found, parts)
     made: R = found
     return made
 
@@ -127,17 +129,17 @@ def method_of(path: str | Path) -> str:
     Raises
     ------
     ModelFileError
-        If the file is no rival's, or of none that this release knows.
+        If the file is no baseline's, or of none that this release knows.
     """
     method = _parts(path).method
-    if method not in rivals.TITLES.values():
+    if method not in baselines.TITLES.values():
         raise ModelFileError(f"{path} holds no usable model: no method is called {method!r:.40}")
     return method
 
 
-def _parts(path: str | Path) -> RivalFile:
+def _parts(path: str | Path) -> BaselineFile:
     raw = read_model_file(path)
-    return open_model(MAGIC, raw, RivalFile, source=str(path))
+    return open_model(MAGIC, raw, BaselineFile, source=str(path))
 
 
 def _own_parameters(cls: Any) -> list[str]:
@@ -162,12 +164,12 @@ def _model(found: Any) -> KNNPerModel:
     )
 
 
-def _client(own: npt.NDArray[Any], rows: OwnRows) -> RivalClient:
+def _client(own: npt.NDArray[Any], rows: OwnRows) -> BaselineClient:
     x = narrowed(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
-    return RivalClient(own, x, rows.labels, names_to_json(rows.ids), rows.n_named)
+    return BaselineClient(own, x, rows.labels, names_to_json(rows.ids), rows.n_named)
 
 
-def _parameters(cls: Any, kept: KNNPerModel, parts: RivalFile, model: Any) -> dict[str, Any]:
+def _parameters(cls: Any, kept: KNNPerModel, parts: BaselineFile, model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator that a file tells of."""
     expected, told = _own_parameters(cls), dict(parts.parameters)
     if sorted(told) != sorted(expected):
@@ -183,16 +185,13 @@ def _parameters(cls: Any, kept: KNNPerModel, parts: RivalFile, model: Any) -> di
     )
 
 
-def _become(found: Any, ground: Ground, parts: RivalFile) -> None:
-    """Make a rival that is not fitted the one of a file."""
+def _take_clients(found: Any, parts: BaselineFile) -> None:
+    """Give an estimator the columns and clients of a file."""
     kept = parts.model
-    found._know(ground, np.array(kept.shared.classes))
-    found._blueprint = kept.blueprint
-    found._row_shape = kept.blueprint.shape
     found.n_features_in_ = kept.blueprint.shape[0]
     if kept.shared.agreed.feature_names is not None:
         found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
-    n_weights = ground.network.n_weights
+    n_weights = len(kept.shared.weights)
     if any(each.shape != (n_weights,) or not np.isfinite(each).all() for each in parts.networks):
         raise ValueError("networks of clusters do not fit the model")
     named = [name for cluster in parts.clusters for name in cluster]
@@ -206,7 +205,7 @@ def _become(found: Any, ground: Ground, parts: RivalFile) -> None:
             raise ValueError(f"what client {name!r:.40} has for itself does not fit the model")
 
 
-def _own_rows(name: str, told: RivalClient, kept: KNNPerModel) -> OwnRows:
+def _own_rows(name: str, told: BaselineClient, kept: KNNPerModel) -> OwnRows:
     """Return a client's rows, if they are such as the model is for."""
     x = told.x.astype(np.float64) if told.x.dtype == np.float32 else told.x
     names, n_classes = read_names(told.ids, len(x)), len(kept.shared.classes)

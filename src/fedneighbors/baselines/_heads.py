@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedneighbors.baselines._base import Rival, refuse_count, refuse_rate
-from fedneighbors.baselines._prediction import Owns, Vector
+from fedneighbors.baselines._base import Baseline, Owns, Vector
+from fedneighbors.baselines._parameters import refuse_count, refuse_rate
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench, Ends
@@ -16,8 +16,23 @@ FIRST_PASSES = 20
 """In which a client that comes later makes a head, at the rates that the rounds went through."""
 
 
+class OwnHeads:
+    """Prediction where each client has a head of its own on the body of all."""
+
+    weights_: Vector
+    _ground: Any
+
+    def _fits(self, own: Vector) -> bool:
+        return len(own) in (0, int(self._ground.head.sum()))
+
+    def _network_weights(self, own: Vector) -> Vector:
+        whole = self.weights_.copy()
+        whole[self._ground.head] = own
+        return whole
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class Headed(Rival):
+class Headed(OwnHeads):
     """Base of the methods whose clients share a body and keep their heads.
 
     After the last round every client's head is trained some passes more, with the body as it then
@@ -27,15 +42,6 @@ class Headed(Rival):
 
     Parameters
     ----------
-    model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
-    n_rounds, participation, local_epochs, batch_size
-        Of the training.
-    learning_rate, momentum, weight_decay
-        Of its steps.
-    validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
     tuning_epochs : int
         Passes of a head after the last round, 0 for none. A client that comes later makes its
         head in 20 more, at the rates that the rounds went through.
@@ -103,17 +109,9 @@ class Headed(Rival):
             tuned.update(bench.heads(starts, regime))
         return tuned
 
-    def _fits(self, own: Vector) -> bool:
-        return len(own) in (0, int(self._ground.head.sum()))
-
-    def _network_weights(self, own: Vector) -> Vector:
-        whole = self.weights_.copy()
-        whole[self._ground.head] = own
-        return whole
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedPerClassifier(Headed):
+class FedPerClassifier(Headed, Baseline):
     """A body that is averaged under heads that are not; a client trains both together [1]_.
 
     A client that comes later trains a head, while the body stays.
@@ -150,7 +148,7 @@ class FedPerClassifier(Headed):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedRepClassifier(Headed):
+class FedRepClassifier(Headed, Baseline):
     """A body that is averaged under heads that are not; a client trains its head first [1]_.
 
     In a round a client makes ``head_epochs`` passes with its head while the body stays, and then

@@ -207,7 +207,7 @@ class CentralModel(_Framed):
         return np.asarray(self.model_.predict_proba(points), np.float64)
 
 
-RIVALS: Mapping[str, Callable[[], Any]] = {
+BASELINES: Mapping[str, Callable[[], Any]] = {
     "averaged logistic regression": averaged_logistic_regression,
     "averaged boosting": averaged_boosting,
     "federated LDA": FederatedLDA,

@@ -1,4 +1,4 @@
-"""Where rivals train: the clients' rows in one table, one network, and weights as vectors."""
+"""Where baselines train: the clients' rows in one table, one network, and weights as vectors."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -88,6 +88,21 @@ class Bench:
         self.head = head_places(network)
         self.body = ~self.head
         self.trainer = Trainer(network, x, torch.from_numpy(y), method=method, device=device)
+
+    def federated_average(self, *, proximal: float = 0.0) -> Vector:
+        """Return the weights after all rounds of federated averaging.
+
+        Parameters
+        ----------
+        proximal : float
+            Strength of the pull towards the weights that a client was sent.
+        """
+        weights: Vector = self.initial
+        for number in range(self.rounds.n_rounds):
+            sent = dict.fromkeys(self.participants(number), weights)
+            ends = self.trained(sent, self.regime(number, proximal=proximal), number)
+            weights = self.averaged(weights, ends)
+        return weights
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
         """Return the positions of a client's labels."""

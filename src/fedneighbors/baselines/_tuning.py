@@ -1,4 +1,4 @@
-"""Chooses a rival's parameters on held-out rows, for all rivals on the same budget."""
+"""Chooses a baseline's parameters on held-out rows, for all baselines on the same budget."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from fedneighbors.baselines._averaging import FedAvgClassifier, Started
-from fedneighbors.baselines._base import Rival
+from fedneighbors.baselines._averaging import FedAvgClassifier
+from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper._membership import Owners
 from fedneighbors.methods.knnper._settings import MemorySettings
@@ -17,12 +17,12 @@ from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 LARGEST_GRID = 4
-"""Most candidates: no rival is given more tries than another."""
+"""Most candidates: no baseline is given more tries than another."""
 
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Networks of federated averaging that several rivals take over.
+    """Networks of federated averaging that several baselines take over.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A rival under the best of its candidates.
+    """A baseline under the best of its candidates.
 
     Parameters
     ----------
-    estimator : Rival
+    estimator : Baseline
         Fitted on all rows.
     parameters : mapping of str to object
         What was chosen.
@@ -60,13 +60,13 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
 
     Parameters
     ----------
-    estimator : Rival
+    estimator : Baseline
         Whose parameters of the network, of rounds and of steps are taken.
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
         Which client owns each row.
-    final : fitted KNNPerClassifier or rival, optional
+    final : fitted KNNPerClassifier or baseline, optional
         Has the network of all rows already.
     """
     asked = _settled(estimator, y).get_params(deep=False)
@@ -85,28 +85,28 @@ def tuned(
     grid: Sequence[Mapping[str, Any]] | None = None,
     starts: Starts | None = None,
 ) -> Tuned:
-    """Return a rival under the candidate that is right on most held-out rows, fitted on all rows.
+    """Return a baseline with the candidate that is best on held-out rows, fitted on all rows.
 
     Each candidate is fitted on the rows that are not held out: of each client the same ones as
     kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
     training diverges has no row right, and where it does so on all rows the next best is taken.
     Where candidates differ only in what comes after federated averaging, they take over one
     network, so that no more than their own part is trained for each; ``grid=({},)`` makes such a
-    rival of ``starts``.
+    baseline of ``starts``.
 
     Parameters
     ----------
-    estimator : Rival
+    estimator : Baseline
         Not changed.
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
         Which client owns each row.
     grid : sequence of mapping, optional
-        Candidates, as parameters; by default those of the rival's class. A single one is taken as
-        it is.
+        Candidates, as parameters; by default those of the baseline's class. A single one is
+        taken as it is.
     starts : Starts, optional
-        Networks to take over, where the rival does; see :func:`average_starts`.
+        Networks to take over, where the baseline does; see :func:`average_starts`.
 
     Raises
     ------
@@ -184,14 +184,14 @@ def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]
 
 
 def _takes_over(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a rival's candidates differ only in what comes after federated averaging."""
+    """Return whether candidates differ only in what comes after federated averaging."""
     names = {name for each in candidates for name in each}
-    return isinstance(asked, Started) and not names & set(_training_parameters())
+    return hasattr(asked, "start") and not names & set(_training_parameters())
 
 
 def _training_parameters() -> list[str]:
     """Return the names of the parameters of the network, of rounds and of steps."""
-    return [each.name for each in fields(Rival)]
+    return [each.name for each in fields(Baseline)]
 
 
 def _settled(estimator: Any, y: Any) -> Any:

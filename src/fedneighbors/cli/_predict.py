@@ -9,13 +9,13 @@ import typer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedneighbors.baselines._base import Rival
+    from fedneighbors.baselines._base import Baseline
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.methods.knnper._regressor import KNNPerRegressor
     from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 
-    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Rival
+    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Baseline
 
 
 _FEDPNN = b"FNPNN"  # of exact and of private models
@@ -89,15 +89,15 @@ def _load(path: Path) -> "Model":
     if raw.startswith(_KNNPER_NUMBERS):
         return KNNPerRegressor.load(path)
     if raw.startswith(_RIVAL):
-        return _rival(path)
+        return _baseline(path)
     return FlyNNClassifier.load(path)
 
 
-def _rival(path: Path) -> "Model":
+def _baseline(path: Path) -> "Model":
     """Return what kNN-Per is compared with, whichever of them the file is of."""
-    from fedneighbors import baselines as rivals
+    from fedneighbors import baselines
 
-    found: Model = rivals.load(path)
+    found: Model = baselines.load(path)
     return found
 
 

@@ -1,40 +1,13 @@
 """Ready networks for images and texts: a small CNN, MobileNet-v2 and a character LSTM."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from fedneighbors.neural._blueprint import BodyAndHead, seeded
 from fedneighbors.neural._network import Network
-
-
-class BodyAndHead(nn.Module):
-    """Layers whose output is the embedding, and those that make scores of it.
-
-    Parameters
-    ----------
-    body, head : torch.nn.Module
-        Parts.
-    """
-
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return scores of shape (n_rows, n_outputs)."""
-        scores: Tensor = self.head(self.body(x))
-        return scores
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let weights that are drawn inside follow from a seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
@@ -70,8 +43,17 @@ def with_channels(shape: tuple[int, ...]) -> nn.Module:
     return nn.Unflatten(1, (1, shape[0])) if len(shape) == 2 else nn.Identity()
 
 
-class SmallCNN(BodyAndHead):
-    """Convolutions of 3 x 3, each halving the image, and a linear layer that is the embedding.
+def cnn(
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    width: int = 128,
+    seed: int = 0,
+) -> Network:
+    """Return a small convolutional network whose weights follow from the seed alone.
+
+    Convolutions of 3 x 3, each halving the image, and a linear layer that is the embedding.
 
     Parameters
     ----------
@@ -83,39 +65,6 @@ class SmallCNN(BodyAndHead):
         Of each convolution.
     width : int
         Dimensions of the embedding.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        n_outputs: int,
-        *,
-        channels: Sequence[int] = (16, 32),
-        width: int = 128,
-    ) -> None:
-        incoming, high, wide = image_sides(shape, least=2 ** len(channels))
-        layers: list[nn.Module] = [with_channels(shape)]
-        for outgoing in channels:
-            layers += [nn.Conv2d(incoming, outgoing, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-            incoming, high, wide = outgoing, high // 2, wide // 2
-        layers += [nn.Flatten(), nn.Linear(incoming * high * wide, width), nn.ReLU()]
-        super().__init__(nn.Sequential(*layers), nn.Linear(width, n_outputs))
-
-
-def cnn(
-    shape: tuple[int, ...],
-    n_outputs: int,
-    *,
-    channels: Sequence[int] = (16, 32),
-    width: int = 128,
-    seed: int = 0,
-) -> Network:
-    """Return a small convolutional network whose weights follow from the seed alone.
-
-    Parameters
-    ----------
-    shape, n_outputs, channels, width
-        As :class:`SmallCNN` takes them.
     seed : int
         Of the weights.
 
@@ -124,8 +73,14 @@ def cnn(
     ValueError
         If rows of this shape are no images, or smaller than two to the number of convolutions.
     """
+    incoming, high, wide = image_sides(shape, least=2 ** len(channels))
+    layers: list[nn.Module] = [with_channels(shape)]
     with seeded(seed):
-        module = SmallCNN(shape, n_outputs, channels=channels, width=width)
+        for outgoing in channels:
+            layers += [nn.Conv2d(incoming, outgoing, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            incoming, high, wide = outgoing, high // 2, wide // 2
+        layers += [nn.Flatten(), nn.Linear(incoming * high * wide, width), nn.ReLU()]
+        module = BodyAndHead(nn.Sequential(*layers), nn.Linear(width, n_outputs))
     return Network(module, embedding="body")
 
 
@@ -267,11 +222,20 @@ class InvertedResidual(nn.Module):
         return x + made if self.shortcut else made
 
 
-class MobileNetV2(BodyAndHead):
-    """Table 2 of the paper, with fewer halvings for small images.
+def mobilenet(
+    shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    width: float = 1.0,
+    stride: Stride | None = None,
+    dropout: float = 0.2,
+    seed: int = 0,
+) -> Network:
+    """Return a MobileNet-v2 whose weights follow from the seed alone.
 
-    Pixels are numbers of about 1: running averages of pixels up to 255 move as far in a round as
-    only a training that has diverged does, and are refused as such.
+    Table 2 of the paper, with fewer halvings for small images. Pixels are numbers of about 1:
+    running averages of pixels up to 255 move as far in a round as only a training that has diverged
+    does, and are refused as such.
 
     Parameters
     ----------
@@ -286,60 +250,6 @@ class MobileNetV2(BodyAndHead):
         images with a side below 64 pixels. The first halvings are the ones left out.
     dropout : float
         Share of the embedding that is hidden from the head in training.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        n_outputs: int,
-        *,
-        width: float = 1.0,
-        stride: Stride | None = None,
-        dropout: float = 0.2,
-    ) -> None:
-        channels, *sides = image_sides(shape, least=8)
-        halve = _halvings(stride or (8 if min(sides) < SMALL else 32))
-        last = _multiple(EMBEDDING * max(1.0, width))
-        incoming = _multiple(32 * width)
-        stem = _filtered(channels, incoming, size=3, stride=next(halve))
-        layers = [with_channels(shape), stem, ChannelsLast()]
-        for expansion, base, n_blocks, step in STAGES:
-            outgoing = _multiple(base * width)
-            for number in range(n_blocks):
-                pace = next(halve) if step == 2 and number == 0 else 1
-                block = InvertedResidual(incoming, outgoing, stride=pace, expansion=expansion)
-                layers.append(block)
-                incoming = outgoing
-        layers += [_filtered(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
-        super().__init__(nn.Sequential(*layers), head)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Draw first weights as torchvision's reference does."""
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out")
-            elif isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, 0.0, 0.01)
-                nn.init.zeros_(layer.bias)
-
-
-def mobilenet(
-    shape: tuple[int, ...],
-    n_outputs: int,
-    *,
-    width: float = 1.0,
-    stride: Stride | None = None,
-    dropout: float = 0.2,
-    seed: int = 0,
-) -> Network:
-    """Return a MobileNet-v2 whose weights follow from the seed alone.
-
-    Parameters
-    ----------
-    shape, n_outputs, width, stride, dropout
-        As :class:`MobileNetV2` takes them.
     seed : int
         Of the weights.
 
@@ -354,9 +264,41 @@ def mobilenet(
         raise ValueError(f"expected width above 0 and up to 4, got {width!r}")
     if not 0 <= dropout < 1:
         raise ValueError(f"expected dropout from 0 up to 1, got {dropout!r}")
+    channels, *sides = image_sides(shape, least=8)
+    last = _multiple(EMBEDDING * max(1.0, width))
     with seeded(seed):
-        module = MobileNetV2(shape, n_outputs, width=width, stride=stride, dropout=dropout)
+        body = _inverted_residuals(
+            channels, width, stride=stride or (8 if min(sides) < SMALL else 32), last=last
+        )
+        head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
+        module = BodyAndHead(nn.Sequential(with_channels(shape), *body), head)
+        _draw_weights(module)
     return Network(module, embedding="body")
+
+
+def _inverted_residuals(
+    channels: int, width: float, *, stride: Stride, last: int
+) -> list[nn.Module]:
+    """Return the layers from images to the embedding."""
+    halve, incoming = _halvings(stride), _multiple(32 * width)
+    layers = [_filtered(channels, incoming, size=3, stride=next(halve)), ChannelsLast()]
+    for expansion, base, n_blocks, step in STAGES:
+        outgoing = _multiple(base * width)
+        for number in range(n_blocks):
+            pace = next(halve) if step == 2 and number == 0 else 1
+            layers.append(InvertedResidual(incoming, outgoing, stride=pace, expansion=expansion))
+            incoming = outgoing
+    return [*layers, _filtered(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+def _draw_weights(module: nn.Module) -> None:
+    """Draw first weights as torchvision's reference does."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+        elif isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, 0.0, 0.01)
+            nn.init.zeros_(layer.bias)
 
 
 def _filtered(

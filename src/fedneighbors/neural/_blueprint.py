@@ -1,17 +1,46 @@
-"""The network that an estimator asks for: perceptron, choice, and its description in words."""
+"""The network that an estimator asks for: choice, perceptron, and a description to store."""
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fedneighbors.neural._architectures import BodyAndHead, cnn, lstm, mobilenet, seeded
 from fedneighbors.neural._network import Network
+
+
+class BodyAndHead(nn.Module):
+    """Layers whose output is the embedding, and those that make scores of it.
+
+    Parameters
+    ----------
+    body, head : torch.nn.Module
+        Parts.
+    """
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let weights that are drawn inside follow from a seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def perceptron(
@@ -53,40 +82,23 @@ def perceptron(
 Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
 """What an estimator takes as ``model``."""
 
-IMAGES_AND_WORDS: dict[str, Callable[..., Network]] = {
-    "cnn": cnn,
-    "mobilenet": mobilenet,
-    "lstm": lstm,
-}
-READY = ("perceptron", *IMAGES_AND_WORDS)
+READY = ("perceptron", "cnn", "mobilenet", "lstm")
 """Names of the ready networks."""
 
 
-def chosen_network(
-    model: Model,
-    shape: tuple[int, ...],
-    n_outputs: int,
-    *,
-    embedding: str,
-    head: str | tuple[str, ...],
-    hidden: Sequence[int],
-    seed: int,
-) -> Network:
+def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
     """Return the network that is trained.
 
     Parameters
     ----------
-    model : Network, module, callable, str or None
-        A network or a module, taken as it is; a function of a row's shape and the number of scores
+    asked : estimator
+        Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read. ``model`` is a
+        network or a module, taken as it is; a function of a row's shape and the number of scores
         that makes one; the name of a ready one in :data:`READY`; or None for a perceptron.
     shape : tuple of int
         Of a row.
     n_outputs : int
         Scores.
-    embedding, head : str
-        Names of layers, where ``model`` is, or makes, a module; ready networks have their own.
-    hidden : sequence of int
-        Widths of the perceptron's layers.
     seed : int
         From which a ready network's, or a made module's, weights follow.
 
@@ -97,22 +109,30 @@ def chosen_network(
     ValueError
         If the module has no such layers, or the ready network does not take rows of this shape.
     """
+    model: Model = asked.model
     if model is None or model == "perceptron":
-        return perceptron(math.prod(shape), n_outputs, hidden=hidden, seed=seed)
-    if isinstance(model, str) and model in IMAGES_AND_WORDS:
-        return IMAGES_AND_WORDS[model](shape, n_outputs, seed=seed)
+        return perceptron(math.prod(shape), n_outputs, hidden=asked.hidden, seed=seed)
+    if isinstance(model, str) and model in READY:
+        from fedneighbors.neural import _architectures  # they are made of the parts above
+
+        ready: Network = getattr(_architectures, model)(shape, n_outputs, seed=seed)
+        return ready
     if not isinstance(model, Network | nn.Module) and callable(model):
         with seeded(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
         return replace(model)  # its module may have been trained since: weights are read anew
     if isinstance(model, nn.Module):
-        return Network(model, embedding, (head,) if isinstance(head, str) else tuple(head))
+        return Network(model, asked.embedding, _layers(asked.head))
     raise TypeError(
         "expected model as a torch.nn.Module, a function (shape, n_outputs) that makes one, one of "
         f"{', '.join(map(repr, READY))}, or None, got "
         f"{repr(model) if isinstance(model, str) else type(model).__name__}"
     )
+
+
+def _layers(head: str | Sequence[str]) -> tuple[str, ...]:
+    return (head,) if isinstance(head, str) else tuple(head)
 
 
 OWN = "own"
@@ -172,7 +192,7 @@ class Blueprint:
             shape=tuple(map(int, shape)),
             n_outputs=int(n_outputs),
             embedding=str(asked.embedding),
-            head=(asked.head,) if isinstance(asked.head, str) else tuple(asked.head),
+            head=_layers(asked.head),
             hidden=tuple(map(int, asked.hidden)),
         )
 
@@ -230,12 +250,5 @@ class Blueprint:
         """
         if self.model == OWN and own is None:
             raise ValueError("expected model=, the module that was trained: its code is not stored")
-        return chosen_network(
-            own if self.model == OWN else self.model,
-            self.shape,
-            self.n_outputs,
-            embedding=self.embedding,
-            head=self.head,
-            hidden=self.hidden,
-            seed=seed,
-        )
+        asked = SimpleNamespace(**self.parameters(own if self.model == OWN else None))
+        return chosen_network(asked, self.shape, self.n_outputs, seed=seed)

@@ -5,7 +5,7 @@ Where nothing but heads is trained, the rest is computed once for a row, not in 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -45,45 +45,16 @@ class LocalTask:
     anchor: State | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class HeadsApart:
-    """What a trainer of heads takes.
+class HeadsApart(NamedTuple):
+    """What a trainer of heads takes: the head, its inputs and labels, and the clients' tasks.
 
-    Parameters
-    ----------
-    network : Network
-        The head.
-    x : Tensor of shape (n_rows + 1, ...)
-        What the head takes of each row of each client; the first is zero, and stands in short
-        batches.
-    y : Tensor of shape (n_rows + 1, ...)
-        Labels.
-    tasks : list of LocalTask
-        The clients.
-    starts : list of State
-        Where the weights of their whole networks begin.
-    prefix : str
-        With which the names of the head's weights begin in these.
+    The first row is zero, and stands in short batches.
     """
 
     network: Network
     x: Tensor
     y: Tensor
     tasks: list[LocalTask]
-    starts: list[State]
-    prefix: str
-
-    def named(self, only: Sequence[str]) -> list[str]:
-        """Return the names that the head has for some of its parameters."""
-        return [f"head.{name.removeprefix(self.prefix)}" for name in only]
-
-    def whole(self, heads: Sequence[State]) -> list[State]:
-        """Return the weights of whole networks with heads that are trained."""
-        own = [
-            {self.prefix + name.removeprefix("head."): tensor for name, tensor in head.items()}
-            for head in heads
-        ]
-        return [{**copied(start), **head} for start, head in zip(self.starts, own, strict=True)]
 
 
 def heads_apart(
@@ -91,24 +62,10 @@ def heads_apart(
 ) -> HeadsApart | None:
     """Return what a trainer needs that moves nothing but heads.
 
-    Parameters
-    ----------
-    network : Network
-        Whose head is trained.
-    tasks : sequence of LocalTask
-        The clients.
-    x, y : Tensor
-        Rows and labels of all clients.
-    device : {"cpu", "cuda", "auto"}
-        Where it is computed, and stays.
-
-    Returns
-    -------
-    HeadsApart or None
-        None where no client has rows, or where the head is not a single layer that gives the
-        network's scores: such a network is trained as a whole.
+    None where no client has rows, or where the head is not a single layer that gives the network's
+    scores: such a network is trained as a whole.
     """
-    head, prefix = network.head_network(), f"{network.head[0]}."
+    head = network.head_network()
     rows = [torch.from_numpy(task.rows) for task in tasks if len(task.rows)]
     if head is None or not rows:
         return None
@@ -122,8 +79,8 @@ def heads_apart(
         replace(
             task,
             rows=np.arange(end - len(task.rows), end),
-            start=_head_of(task.start, prefix),
-            anchor=None if task.anchor is None else _head_of(task.anchor, prefix),
+            start=_head_of(task.start, network),
+            anchor=task.anchor and _head_of(task.anchor, network),
         )
         for task, end in zip(tasks, ends, strict=True)
     ]
@@ -132,18 +89,18 @@ def heads_apart(
         torch.cat([torch.zeros_like(seen[0][:1]), *seen]),
         torch.cat([y[:1], *(y[own] for own in rows)]),
         apart,
-        [task.start for task in tasks],
-        prefix,
     )
 
 
-def _head_of(state: State, prefix: str) -> State:
+def _head_of(state: State, network: Network) -> State:
     """Return the part of a state that is the head's, under the names that it has alone."""
-    return {
-        f"head.{name.removeprefix(prefix)}": tensor
-        for name, tensor in state.items()
-        if name.startswith(prefix)
-    }
+    prefix = f"{network.head[0]}."
+    own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return {_name_alone(name, network): tensor for name, tensor in own.items()}
+
+
+def _name_alone(name: str, network: Network) -> str:
+    return f"head.{name.removeprefix(f'{network.head[0]}.')}"
 
 
 Objective = Callable[[Network, Mapping[str, Tensor], Tensor, Tensor, Tensor], Tensor]
@@ -253,17 +210,9 @@ class Trainer:
                 "batch normalization knows no deviation of a single row; raise batch_size to 2"
             )
         if self.network.body_names and self.network.head_moves_alone(only):
-            apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
-            if apart is not None:
-                trainer = Trainer(
-                    apart.network,
-                    apart.x,
-                    apart.y,
-                    method=self.method,
-                    objective=self._objective,
-                    device=self.device,
-                )
-                return apart.whole(trainer.train(apart.tasks, regime, only=apart.named(only or ())))
+            found = self._heads_trained(tasks, regime, only or ())
+            if found is not None:
+                return found
         size = self._n_side_by_side() if self.method == "stacked" else 1
         ended: list[State] = []
         self.network.prepare(only)
@@ -274,6 +223,24 @@ class Trainer:
                 self._sow(words_seed(*tasks[first].words, n_bytes=8))
                 ended += self._together(tasks[first : first + size], regime, only)
         return ended
+
+    def _heads_trained(
+        self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
+    ) -> list[State] | None:
+        """Return whole networks with heads that were trained apart; None if they cannot be."""
+        apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
+        if apart is None:
+            return None
+        trainer = Trainer(
+            *apart[:3], method=self.method, objective=self._objective, device=self.device
+        )
+        own = [_name_alone(name, self.network) for name in only]
+        heads = trainer.train(apart.tasks, regime, only=own)
+        prefix = f"{self.network.head[0]}."
+        return [
+            {**copied(task.start), **{prefix + k.removeprefix("head."): v for k, v in head.items()}}
+            for task, head in zip(tasks, heads, strict=True)
+        ]
 
     def _n_side_by_side(self) -> int:
         """Return how many clients' weights stay in the cache."""

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._tabular import RIVALS
+from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.methods.fedpnn._centers import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
@@ -81,11 +81,11 @@ def run(
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
     if given.get("privacy") is None:
-        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the rivals
+        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the baselines
     model = FedPNNClassifier(**given)
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
-    shares |= _rival_shares(model, (x, y, parties), rows, held_out, progress)
+    shares |= _baseline_shares(model, (x, y, parties), rows, held_out, progress)
     chapters = [
         holdings(y[rows], parties[rows]),
         traffic(model.run_record_.rounds),
@@ -113,14 +113,14 @@ def run(
     )
 
 
-def _rival_shares(
+def _baseline_shares(
     model: FedPNNClassifier,
     table: tuple[Floats, Labels, Labels],
     rows: Labels,
     held_out: Labels,
     progress: Callable[[int, int, str], None],
 ) -> dict[str, Floats]:
-    """Return what the rivals say of the held-out rows, the model without its privacy among them."""
+    """Return the baselines' shares for held-out rows, with the model without privacy."""
     x, y, parties = table
     shares = {}
     if model.privacy is not None:
@@ -130,8 +130,8 @@ def _rival_shares(
         shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_COMPARED, start=1):
         progress(number, 1 + len(_COMPARED), f"comparing with {name}")
-        rival = RIVALS[name]().fit(x[rows], y[rows], parties=parties[rows])
-        shares[name] = rival.predict_proba(x[held_out])
+        baseline = BASELINES[name]().fit(x[rows], y[rows], parties=parties[rows])
+        shares[name] = baseline.predict_proba(x[held_out])
     return shares
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
@@ -59,7 +59,7 @@ def run(
     parameters : mapping, optional
         Arguments of :class:`KNNPerClassifier`.
     with_rivals : bool
-        Train the methods of :mod:`~.rivals`, too, each under the best of at most four settings.
+        Train the methods of :mod:`~.baselines`, too, each under the best of at most four settings.
     progress : callable
         Told what is going on.
 
@@ -75,7 +75,7 @@ def run(
     started, clock = datetime.now(UTC), time.perf_counter()
     roles = row_roles(parties, test=test_size, seed=seed)
     test = roles.test
-    n_steps = 3 + len(rivals.TITLES) * with_rivals
+    n_steps = 3 + len(baselines.TITLES) * with_rivals
     progress(0, n_steps, "training over all clients")
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **(parameters or {}))
     model.fit(x[~test], y[~test], parties=parties[~test])
@@ -84,7 +84,9 @@ def run(
     progress(2, n_steps, "training every client alone")
     shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
     if with_rivals:
-        shares |= _rivals(model, x, y, parties, test, lambda n, what: progress(n, n_steps, what))
+        shares |= _baseline_shares(
+            model, x, y, parties, test, lambda n, what: progress(n, n_steps, what)
+        )
     chapters = [
         holdings(y[~test], parties[~test]),
         traffic(_first_rounds(model)),
@@ -161,7 +163,7 @@ def _alone(
     return shares
 
 
-def _rivals(
+def _baseline_shares(
     model: KNNPerClassifier,
     x: Floats,
     y: Labels,
@@ -173,14 +175,16 @@ def _rivals(
     asked = model.get_params(deep=False)
     table = x[~test], y[~test], parties[~test]
     found = {}
-    for place, (title, name) in enumerate(rivals.TITLES.items()):
+    for place, (title, name) in enumerate(baselines.TITLES.items()):
         progress(3 + place, f"training {title}")
-        kind = getattr(rivals, name)
-        rival = kind(**{key: asked[key] for key in kind().get_params(deep=False) if key in asked})
-        if "start" in rival.get_params(deep=False):
-            rival.set_params(start=model)
+        kind = getattr(baselines, name)
+        baseline = kind(
+            **{key: asked[key] for key in kind().get_params(deep=False) if key in asked}
+        )
+        if "start" in baseline.get_params(deep=False):
+            baseline.set_params(start=model)
         grid: Any = ({},) if title == "FedAvg" else None
-        estimator = rivals.tuned(rival, *table, grid=grid).estimator
+        estimator = baselines.tuned(baseline, *table, grid=grid).estimator
         found[title] = estimator.predict_proba(x[test], parties=parties[test])
     return found
 

@@ -1,9 +1,10 @@
-"""Owners of the rows of a table, public seeds, and one thread for torch and BLAS."""
+"""Owners and names of the rows of a table, public seeds, and one thread for torch and BLAS."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,38 @@ def party_name(name: object) -> str:
     if _is_missing(name) or (hasattr(name, "__iter__") and not isinstance(name, str | bytes)):
         raise ValueError(f"expected the name of one party, such as 'north' or 5, got {name!r}")
     return str(name)
+
+
+def row_names(ids: Iterable[object]) -> list[str]:
+    """Return the names of rows as text, so that 11 and "11" are one.
+
+    A single name, which would be taken apart, is a TypeError.
+    """
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise TypeError(f"expected a list of names of rows, got {ids!r}; pass a list: [{ids!r}]")
+    return [str(name) for name in ids]
+
+
+def new_names(
+    ids: Iterable[object] | None, n_rows: int, held: Container[str], first: int
+) -> list[str]:
+    """Return names for rows that come, none of which is held.
+
+    Without names, numbers from ``first`` on are given, without those that are held. Too few or too
+    many names, or one that is held, are a ValueError.
+    """
+    if ids is None:
+        numbers = map(str, count(first))
+        return list(islice((name for name in numbers if name not in held), n_rows))
+    names = row_names(ids)
+    if len(names) != n_rows:
+        raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
+    twice = [name for name in names if name in held] or (
+        [] if len(set(names)) == len(names) else ["the same name twice"]
+    )
+    if twice:
+        raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
+    return names
 
 
 def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:

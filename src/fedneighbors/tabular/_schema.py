@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,19 @@ class Schema:
             raise ValueError("names and kinds of columns differ in number")
         if self.label_kind != _label_kind(self.labels):
             raise ValueError("labels are not of the announced type")
+
+
+@message
+class PublicSchemaRequest:
+    """Ask what the table looks like; its labels only if they were declared public."""
+
+    reply: ClassVar[type] = Schema
+    with_labels: bool
+
+
+@message
+class Receipt:
+    """The party has what was sent."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +278,8 @@ def reserved_labels(classes: Sequence[Any] | npt.NDArray[Any], y: Any) -> tuple[
 BLOCK_ROWS = 512
 
 
-@dataclass(frozen=True)
-class Moments:
+@message
+class MomentsReply:
     """Exact sums over rows, which parties add up.
 
     Parameters
@@ -274,9 +287,10 @@ class Moments:
     n_rows : int
         Rows summed over.
     sums : int64 array of shape (n_features, 13)
-        Sum of each column in fixed point, see :mod:`fedneighbors.kernels._exactsum`.
+        Sum of each column in fixed point, see :mod:`fedneighbors.kernels._exactsum`; without rows
+        where only their number was asked for.
     squares : int64 array of shape (n_features, 26)
-        Sum of each column's squares in fixed point.
+        Sum of each column's squares in fixed point, or without rows likewise.
     """
 
     n_rows: int
@@ -284,7 +298,7 @@ class Moments:
     squares: npt.NDArray[np.int64]
 
 
-def column_moments(x: Any) -> Moments:
+def column_moments(x: Any) -> MomentsReply:
     """Return the exact moments of the columns of a table, dense or sparse.
 
     Examples
@@ -299,17 +313,17 @@ def column_moments(x: Any) -> Moments:
         more = exact_moments(np.asarray(block, np.float64))
         sums += more[0]
         squares += more[1]
-    return Moments(n_rows, sums, squares)
+    return MomentsReply(n_rows, sums, squares)
 
 
-def mean_and_deviation(moments: Moments) -> tuple[Floats, Floats]:
+def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of each column, correctly rounded.
 
     They are formed in exact integers, where nothing cancels.
 
     Parameters
     ----------
-    moments : Moments
+    moments : MomentsReply
         Of at least one row.
 
     Returns

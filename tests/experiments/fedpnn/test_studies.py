@@ -19,7 +19,7 @@ from experiments.fedpnn.real import OURS, SETS, interval, load_set
 from experiments.fedpnn.sensitivity import steps
 from experiments.harness import Journal
 from fedneighbors._typing import silent
-from fedneighbors.baselines._tabular import RIVALS
+from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.errors import RecordError
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
@@ -58,7 +58,7 @@ def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
     (table,) = read_record(tmp_path / "record.jsonl").tables
     rows = as_dicts(table)
 
-    assert {row["method"] for row in rows} >= {OURS, *RIVALS}
+    assert {row["method"] for row in rows} >= {OURS, *BASELINES}
     assert all(0.4 < row["ROC-AUC"] <= 1 for row in rows)
     assert all(row["balanced accuracy"] > 0.9 for row in rows if row["method"] == OURS)
 

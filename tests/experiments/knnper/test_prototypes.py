@@ -13,7 +13,7 @@ from experiments.knnper.prototypes import (
     trained,
 )
 from fedneighbors.errors import DataError, RebuildNeeded
-from tests.methods.knnper.memory.compression.tables import tables
+from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
 
 

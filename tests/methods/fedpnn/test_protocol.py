@@ -11,7 +11,7 @@ from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMi
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty, Receipt
+from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     ConstantsReply,
     ConstantsRequest,
@@ -28,6 +28,7 @@ from fedneighbors.methods.fedpnn.protocol import (
     chosen_sigma,
     coordinate,
 )
+from fedneighbors.tabular._schema import Receipt
 
 KINDS = [
     FedPNNSettings(),

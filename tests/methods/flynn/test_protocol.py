@@ -28,13 +28,11 @@ from fedneighbors.methods.flynn.protocol import (
     FlyNNParty,
     FlyNNSettings,
     ModelRelease,
-    MomentsReply,
     MomentsRequest,
-    Receipt,
     SchemaRequest,
     coordinate,
 )
-from fedneighbors.tabular._schema import Schema
+from fedneighbors.tabular._schema import MomentsReply, Receipt, Schema
 from tests.methods.flynn.federations import train
 
 HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)

@@ -14,12 +14,11 @@ from fedneighbors.errors import ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
-from fedneighbors.methods.knnper.memory.compression._product import Codebook
+from fedneighbors.methods.knnper._settings import KINDS, MemorySettings
+from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, sealed_model
 from tests.methods.knnper.altering import altered, resealed
-from tests.methods.knnper.memory.compression.tables import tables
+from tests.methods.knnper.memory.tables import tables
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -136,7 +135,7 @@ def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
     told = MemorySettings(memory=kind)
-    kept = new_memory(kind, 4, 3)
+    kept = MemorySettings(memory=kind).new_memory(4, 3)
     if len(rows[:n_first]):
         kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
 
@@ -158,7 +157,10 @@ def records():
     """Return a record of each kind, of memories of the same rows."""
     rows = np.random.default_rng(0).normal(size=(20, 4))
     return {
-        kind: memory_record(new_memory(kind, 4, 3).add(rows, np.arange(20) % 3)) for kind in SMALL
+        kind: memory_record(
+            MemorySettings(memory=kind).new_memory(4, 3).add(rows, np.arange(20) % 3)
+        )
+        for kind in SMALL
     }
 
 
@@ -326,6 +328,6 @@ def test_a_shared_codec_goes_with_product_codes_alone():
 
 
 def codec_of_nothing():
-    from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
+    from fedneighbors.methods.knnper.memory._codes import ProductCodec
 
     return ProductCodec(8, 8)

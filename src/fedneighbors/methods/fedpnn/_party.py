@@ -39,7 +39,7 @@ from fedneighbors.methods.fedpnn._scaling import (
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
-from fedneighbors.tabular._schema import Schema, describe, label_positions
+from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +131,6 @@ class CentersRequest:
         if self.frame:
             return
         ConstantsRequest(self.n_knots, self.min_count, self.columns).check(party, reply.constants)
-
-
-@message
-class Receipt:
-    """The party holds the model."""
 
 
 @message

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.tabular._schema import Moments, mean_and_deviation
+from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
 LOW_DIMENSION = 8
@@ -142,12 +142,12 @@ FARTHEST = 2.0**20
 their last bits, and rows could make the hash overflow."""
 
 
-def standardizer(moments: Moments, scaling: bool | str = True) -> tuple[Floats, Floats]:
+def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Floats, Floats]:
     """Return the mean of each column and what to divide it by.
 
     Parameters
     ----------
-    moments : Moments
+    moments : MomentsReply
         Of at least one row.
     scaling : {"feature", "global"} or True
         ``"feature"`` divides each column by its own standard deviation; ``"global"`` divides all

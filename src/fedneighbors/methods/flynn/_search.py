@@ -32,7 +32,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     checked_moments,
 )
-from fedneighbors.tabular._schema import Agreed, Label, Moments, agree, blocks
+from fedneighbors.tabular._schema import Agreed, Label, MomentsReply, agree, blocks
 
 LEAVE_ONE_OUT = 0
 """Number of folds that stands for leaving out one row at a time."""
@@ -342,7 +342,7 @@ def coordinate_search(
 
 
 def _plans(
-    candidate: Candidate, grid: Grid, moments: Moments, schema: Agreed, seed: int
+    candidate: Candidate, grid: Grid, moments: MomentsReply, schema: Agreed, seed: int
 ) -> list[HashPlan]:
     """Return the plans of one wiring, one for each rho that it has units for."""
     mean, scale = (None, None)

@@ -36,7 +36,8 @@ from fedneighbors.methods.flynn.algorithm import (
 )
 from fedneighbors.tabular._schema import (
     Label,
-    Moments,
+    MomentsReply,
+    Receipt,
     Schema,
     agree,
     blocks,
@@ -44,15 +45,6 @@ from fedneighbors.tabular._schema import (
     describe,
     label_positions,
 )
-
-
-@message
-class MomentsReply:
-    """Exact sums of one table; empty arrays where only the number of rows was asked for."""
-
-    n_rows: int
-    sums: npt.NDArray[np.int64]
-    squares: npt.NDArray[np.int64]
 
 
 @message
@@ -160,11 +152,6 @@ class ModelRelease:
 
 
 @message
-class Receipt:
-    """The party holds the finished model."""
-
-
-@message
 class Finish:
     """Send the summed losses, which finish the model that the party holds."""
 
@@ -230,7 +217,7 @@ class FlyNNSettings:
             raise TypeError(f"expected class_normalized True or False, got {self.class_normalized}")
         check_scaling(self.standardize)
 
-    def plan(self, moments: Moments, n_features: int) -> HashPlan:
+    def plan(self, moments: MomentsReply, n_features: int) -> HashPlan:
         """Return the plan for these tables, deriving what was left open."""
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
         expansion = choose_expansion(self.expand, n_features)
@@ -328,8 +315,7 @@ class FlyNNParty:
         for block in blocks(self._x) if can_be_too_large else ():
             for column in np.flatnonzero((np.abs(block) >= MAX_MAGNITUDE).any(axis=0)):
                 raise Refuse("a value is too large to standardize", self._column(int(column)))
-        moments = column_moments(self._x)
-        return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+        return column_moments(self._x)
 
     def _column(self, index: int) -> str:
         return self._feature_names[index] if self._feature_names else f"column {index}"
@@ -438,13 +424,13 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     return model
 
 
-def checked_moments(reply: Message, n_columns: int) -> Moments:
+def checked_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
     """Return the summed moments of parties, which must be those of some table.
 
     Parameters
     ----------
-    reply : MomentsReply or None
-        The sum, None if no party took part.
+    reply : MomentsReply
+        The sum.
     n_columns : int
         Columns that were summed; 0 if only rows were counted.
 
@@ -463,7 +449,7 @@ def checked_moments(reply: Message, n_columns: int) -> Moments:
             f"expected column moments of shapes {shapes}, got {reply.sums.shape} and "
             f"{reply.squares.shape}; a party sent moments of another table"
         )
-    return Moments(reply.n_rows, reply.sums, reply.squares)
+    return reply
 
 
 def _checked_counts(

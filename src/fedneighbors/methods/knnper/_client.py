@@ -21,11 +21,9 @@ from fedneighbors.methods.knnper._inputs import (
 )
 from fedneighbors.methods.knnper._messages import (
     CountsRequest,
-    MomentsReply,
     MomentsRequest,
     PoolReply,
     PoolRequest,
-    Receipt,
     ReleaseRequest,
     ScatterReply,
     ScatterRequest,
@@ -48,7 +46,7 @@ from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from fedneighbors.tabular._schema import Label, column_moments
+from fedneighbors.tabular._schema import Label, Receipt, column_moments
 
 FIXED_POINT = 32
 """Binary places of the terms of a pool."""
@@ -146,8 +144,7 @@ class KNNPerParty:
                     raise Refuse("the network is not the one of the coordinator")
                 return self.kind.described(self._flat, self._y, self._feature_names)
             case MomentsRequest():
-                moments = column_moments(self._flat)
-                return MomentsReply(moments.n_rows, moments.sums, moments.squares)
+                return column_moments(self._flat)
             case CountsRequest():
                 self.classes = request.classes
                 return self._prepared(request)

@@ -93,15 +93,7 @@ def _network(
 ) -> Network:
     """Return the network that is asked for, if it suits the rows."""
     shape, n_outputs = holdings.x.shape[1:], kind.n_outputs(holdings.y, reserved)
-    network = chosen_network(
-        asked.model,
-        shape,
-        n_outputs,
-        embedding=asked.embedding,
-        head=asked.head,
-        hidden=asked.hidden,
-        seed=rounds.seed,
-    )
+    network = chosen_network(asked, shape, n_outputs, seed=rounds.seed)
     refuse_unsuited(network, shape, n_outputs, kind=holdings.x.dtype.kind)
     return network
 

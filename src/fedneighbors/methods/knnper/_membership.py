@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.memory._rows import row_names
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import party_name, rows_by_party
+from fedneighbors.tabular._ownership import party_name, row_names, rows_by_party
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -164,8 +163,10 @@ class Served:
         return {name: rows[name] for name in rows if name in self.clients_}
 
 
-class Classifying(Served):
+class Classifying:
     """What classifiers that serve clients by name make of their shares of the classes."""
+
+    classes_: npt.NDArray[Any]
 
     @abstractmethod
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:

@@ -12,7 +12,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     RandomFeatures,
 )
-from fedneighbors.tabular._schema import Label, Schema
+from fedneighbors.tabular._schema import Label, MomentsReply, Receipt, Schema
 
 Weights = npt.NDArray[np.floating[Any]]
 
@@ -24,15 +24,6 @@ class SchemaRequest:
     layout: str
 
     reply: ClassVar[type] = Schema
-
-
-@message
-class MomentsReply:
-    """Exact sums of columns, or of targets, and of their squares, summed over the clients."""
-
-    n_rows: int
-    sums: Integers
-    squares: Integers
 
 
 @message
@@ -74,11 +65,6 @@ class TargetsRequest:
     held_out: bool
 
     reply: ClassVar[type] = MomentsReply
-
-
-@message
-class Receipt:
-    """The client has what was sent."""
 
 
 @message

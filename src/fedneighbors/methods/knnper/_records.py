@@ -10,14 +10,9 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters
-from fedneighbors.methods.knnper.memory.compression._kinds import (
-    CodedDatastore,
-    Memory,
-    new_datastore,
-)
-from fedneighbors.methods.knnper.memory.compression._product import Codebook, ProductCodec
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import Personal
 from fedneighbors.methods.knnper.personal._regression import (
@@ -215,32 +210,19 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
     _check_values(record.labels, overall)
     if not 0 <= settings.n_beside <= record.n_dimensions:
         raise ValueError("a memory has fewer columns than stand beside its keys")
-    memory = new_datastore(
-        settings.memory,
-        record.n_dimensions,
-        n_classes_of(overall),
-        capacity=settings.capacity,
-        strategy=settings.strategy,
-        random_state=settings.seed,
-        n_beside=settings.n_beside,
-        codec=settings.codec,
-    )
+    memory = settings.new_datastore(record.n_dimensions, n_classes_of(overall))
     coded = isinstance(memory, CodedDatastore)
     if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
         raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
     names, state = read_names(record.ids, len(record.keys)), _read_state(record.state)
     if not isinstance(memory, CodedDatastore):
         return memory.restore(record.keys.astype(np.float64), record.labels, names, state)
-    codec = memory.codec
     if record.book is not None:
-        if not isinstance(codec, ProductCodec) or codec.book is not None:
+        if not isinstance(memory.codec, ProductCodec) or memory.codec.book is not None:
             raise ValueError("a memory has a book of its own, which its codes do not look into")
-        if record.book.n_dimensions != record.n_dimensions:
-            raise ValueError(f"expected a book of keys of width {record.n_dimensions}")
-        codec = codec.with_book(record.book, learned_here=True)
-    if isinstance(codec, ProductCodec) and codec.book is None and len(record.keys):
-        raise ValueError("codes have no book")
-    return memory.restore_codes(record.keys, record.labels, names, state, codec=codec)
+        codec = replace(memory.codec, book=record.book, learned_here=True)
+        memory = replace(memory, codec=codec)
+    return memory.restore_codes(record.keys, record.labels, names, state)
 
 
 def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:

@@ -10,14 +10,21 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
-from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Strategy
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, Kind, refuse_kept_rows
-from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
+from fedneighbors.methods.knnper.memory._codes import EightBitCodec, ProductCodec
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
+from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Datastore, Strategy
 from fedneighbors.neural._schedule import Regime, row_order
 
 Metric = Literal["euclidean", "cosine"]
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
+
+Kind = Literal["exact", "8-bit", "product", "centers"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
+"""Kinds of memory with a key for each row, also where rows have numbers in place of classes."""
 
 
 def _is_number(value: Any) -> bool:
@@ -120,7 +127,8 @@ class MemorySettings:
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more.
     memory : {"exact", "8-bit", "product", "centers"}
-        What a memory keeps; see :func:`~.memory.compression.kinds.new_memory`.
+        What a memory keeps: keys as they are; a byte for a cell; 16 numbers of four bits in a
+        codebook; or a center for nine rows of a class.
     combine : {"paper", "pool"}
         How memory and shared model are put together.
     validation : float
@@ -178,6 +186,21 @@ class MemorySettings:
         names = [name for name in known if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
+    def new_memory(self, n_dimensions: int, n_classes: int) -> Memory:
+        """Return an empty memory of rows with classes."""
+        if self.memory == "centers":
+            return ClassCenters(n_dimensions, n_classes, random_state=self.seed)
+        return self.new_datastore(n_dimensions, n_classes)
+
+    def new_datastore(self, n_dimensions: int, n_classes: int | None = None) -> Datastore:
+        """Return an empty memory with a key for each row; without classes, labels are numbers."""
+        rows = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
+        if self.memory == "exact":
+            return Datastore(*rows, self.n_beside)
+        if self.memory == "8-bit":
+            return CodedDatastore(*rows, codec=EightBitCodec(n_dimensions))
+        return CodedDatastore(*rows, codec=self.codec or ProductCodec(16, 4, self.seed))
+
     def __post_init__(self) -> None:
         for name in ("n_neighbors", "metric"):
             if isinstance(getattr(self, name), list):
@@ -199,7 +222,11 @@ class MemorySettings:
             raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
         if self.capacity is not None:
             _refuse_count("capacity", self.capacity)
-        refuse_kept_rows(self.memory, self.capacity, self.strategy)
+        if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):
+            raise ValueError(
+                "memory='centers' keeps no rows that could be left out or go; leave capacity at "
+                f"None and strategy at 'concatenate', got {self.capacity!r} and {self.strategy!r}"
+            )
         beside = (self.n_discriminants, self.n_beside)
         if not all(type(n) is int for n in beside) or not 0 <= beside[0] <= beside[1]:
             raise ValueError(

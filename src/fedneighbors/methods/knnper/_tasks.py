@@ -15,8 +15,6 @@ from fedneighbors.federation._roles import Ask, Refuse, Replies, gather, total
 from fedneighbors.methods.knnper._messages import (
     CountsReply,
     CountsRequest,
-    MomentsReply,
-    Receipt,
     ScatterRequest,
     TargetsRequest,
     UnitsRequest,
@@ -40,7 +38,7 @@ from fedneighbors.neural._trainer import Objective, cross_entropy, squared_error
 from fedneighbors.tabular._schema import (
     Agreed,
     Label,
-    Moments,
+    Receipt,
     Schema,
     agree,
     agree_columns,
@@ -236,7 +234,7 @@ class Numbers:
         found = replies.summed("the sums of targets")
         if found.n_rows < 1:
             raise DataError("the clients hold no rows to train on; give them rows")
-        mean, spread = mean_and_deviation(Moments(found.n_rows, found.sums, found.squares))
+        mean, spread = mean_and_deviation(found)
         deviation = np.where(spread > 0, spread, 1.0)
         replies = yield gather(UnitsRequest(center, scale, mean, deviation))
         replies.complete("the units of targets")
@@ -261,8 +259,7 @@ class Numbers:
         targets = _table(y)
         match request:
             case TargetsRequest():
-                found = column_moments(targets[rows(request.held_out)])
-                return MomentsReply(found.n_rows, found.sums, found.squares), None
+                return column_moments(targets[rows(request.held_out)]), None
             case UnitsRequest():
                 return Receipt(), (targets - request.target_center) / request.target_scale
         raise Refuse("unknown request")

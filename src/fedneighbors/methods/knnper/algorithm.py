@@ -1,18 +1,18 @@
-"""kNN-Per as mathematics: votes of neighbors, their mixture with a shared model, and its weight.
+"""kNN-Per as mathematics: nearest keys, their votes, the mixture with a shared model.
 
 Equations are those of the paper: Marfoq, Neglia, Kameni and Vidal, "Personalized Federated Learning
 through Local Memorization", ICML 2022.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.memory._search import Neighbors
-from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
+from fedneighbors.kernels.vectors._distances import square_sums
 
 Kernel = Literal["paper", "gaussian", "uniform"]
 
@@ -22,6 +22,123 @@ GRID = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 LARGEST_CHANGE_BITS = 6
 """A weight that moves by more than two to this power in one round has diverged."""
+
+
+_BLOCK = 1 << 22
+"""Most products that are held at once: 32 MiB."""
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The nearest keys of some queries (Eqs 4 and 5 of the paper).
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n_queries, k)
+        Rows of the keys, nearest first; of equally near ones the lower row first.
+    distances : float64 array of shape (n_queries, k)
+        Euclidean, ascending.
+    """
+
+    positions: Integers
+    distances: Floats
+
+    def first(self, k: int) -> "Neighbors":
+        """Return the k nearest of them, or all if there are fewer."""
+        return Neighbors(self.positions[:, :k], self.distances[:, :k])
+
+
+def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+    """Return the k nearest keys of each query, all of them if there are fewer.
+
+    A distance depends on its two rows alone: neither on the other rows nor on the machine.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_keys, n_dimensions), C order
+        Finite.
+    queries : float64 array of shape (n_queries, n_dimensions), C order
+        Finite.
+    k : int
+        1 or more.
+    own : int64 array of shape (n_queries,), optional
+        For each query a key that does not count, because it is the query itself; -1 for none. Every
+        query must have one or none may have.
+
+    Returns
+    -------
+    Neighbors
+        With ``min(k, n_keys)`` columns, one less where queries have a key of their own.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, k is below 1 or a query is not finite.
+    """
+    if keys.ndim != 2 or queries.ndim != 2 or keys.shape[1] != queries.shape[1]:
+        raise ValueError(
+            f"expected keys and queries of one width, got shapes {keys.shape} and {queries.shape}"
+        )
+    if k < 1:
+        raise ValueError(f"expected k of 1 or more, got {k}")
+    refuse_infinite(queries)
+    own, n_found = left_out(own, len(queries), len(keys), k)
+    positions = np.empty((len(queries), n_found), np.int64)
+    squares = np.empty(positions.shape)
+    if positions.size:
+        step = max(1, _BLOCK // len(keys))
+        for first in range(0, len(queries), step):
+            rows = slice(first, first + step)
+            proposed = _proposed(keys, queries[rows], own[rows], n_found)
+            for row, candidates in enumerate(proposed, start=first):
+                positions[row], squares[row] = ranked(keys, queries[row], candidates, n_found)
+    return Neighbors(positions, np.sqrt(squares))
+
+
+def left_out(own: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
+    """Return the key that each query leaves out, -1 for none, and how many keys are found."""
+    own = np.full(n_queries, -1) if own is None else own
+    return own, max(0, min(k, n_keys - int(own.max(initial=-1) >= 0)))
+
+
+def ranked(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
+    """Return the n nearest of some keys and their squared distances; ties to the earlier one."""
+    near = square_sums(keys, query, candidates)
+    order = np.argsort(near, kind="stable")[:n]
+    return candidates[order], near[order]
+
+
+def refuse_infinite(queries: Floats) -> None:
+    """Raise ValueError if a cell of a query is not finite."""
+    bad = ~np.isfinite(queries).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"expected finite queries, got {int(bad.sum())} of {len(queries)} with cells that are "
+            "not; embed rows whose cells are all finite"
+        )
+
+
+def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:
+    """Return for each query the keys, ascending, among which its k nearest are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.einsum("ij,ij->i", keys, keys)
+        reach = np.einsum("ij,ij->i", queries, queries)
+        squares = lengths + reach[:, None] - 2.0 * (queries @ keys.T)
+        # What a product of n terms and a sum of squares may be off by, twice: (n + 8) roundings of
+        # at most the squares of both lengths each.
+        slack = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (reach + lengths.max())
+    told = np.flatnonzero(own >= 0)
+    squares[told, own[told]] = np.inf
+    safe = np.isfinite(slack)
+    kth = np.full(len(queries), np.inf)
+    kth[safe] = np.partition(squares[safe], k - 1, axis=1)[:, k - 1]
+    bound = kth + slack
+    each = []
+    for row in range(len(queries)):
+        near = squares[row] <= bound[row] if safe[row] else np.ones(len(keys), bool)
+        near[own[row : row + 1][own[row : row + 1] >= 0]] = False
+        each.append(np.flatnonzero(near))
+    return each
 
 
 def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
@@ -94,6 +211,17 @@ def local_votes(
     for place in range(weights.shape[1]):  # nearest first: one order of additions
         shares[rows, labels[found.positions[:, place]]] += weights[:, place]
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def refuse_foreign(classes: npt.NDArray[Any], n_classes: int) -> None:
+    """Raise ValueError if a label is no integer from 0 to ``n_classes - 1``."""
+    if not len(classes):
+        return
+    if classes.dtype.kind not in "iu":
+        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {classes[:5].tolist()}")
+    if not 0 <= classes.min() <= classes.max() < n_classes:
+        foreign = np.unique(classes[(classes < 0) | (classes >= n_classes)])
+        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {foreign[:5].tolist()}")
 
 
 def local_means(

@@ -67,7 +67,7 @@ class KNNPerClassifier(
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         What a full memory does with more rows.
     memory : {"exact", "8-bit", "product", "centers"}
-        What a memory keeps: keys as they are, or less; see :mod:`~.memory.compression.kinds`.
+        What a memory keeps: keys as they are, or less; see :class:`~._settings.MemorySettings`.
         After :meth:`fit`, :meth:`share_codebook` makes exact memories smaller still.
     n_rounds : int
         Rounds of federated averaging.

@@ -37,7 +37,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
-from fedneighbors.tabular._schema import Agreed, Label, Moments, mean_and_deviation
+from fedneighbors.tabular._schema import Agreed, Label, mean_and_deviation
 
 
 def _nothing() -> Floats:
@@ -78,7 +78,7 @@ def framed(*, standardize: bool) -> Generator[Ask, Replies, Frame]:
     found = replies.summed("the sums of columns")
     if found.n_rows < 1:
         raise DataError("the clients hold no rows to train on; give them rows")
-    mean, deviation = mean_and_deviation(Moments(found.n_rows, found.sums, found.squares))
+    mean, deviation = mean_and_deviation(found)
     if not standardize:
         return Frame(rate=feature_rate(deviation))
     scale = np.where(deviation > 0, deviation, 1.0)

@@ -25,13 +25,13 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     MaskedOriginRequest,
     NoisyReply,
     OriginRequest,
-    PublicSchemaRequest,
 )
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising, shares
+from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
 
 PLACE = np.array([0.25, 0.0, -0.25, 0.0])

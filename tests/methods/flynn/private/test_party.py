@@ -24,7 +24,6 @@ from fedneighbors.methods.flynn.private.protocol import (
     NoisyCountRequest,
     PicksRequest,
     PublicMomentsRequest,
-    PublicSchemaRequest,
 )
 from fedneighbors.methods.flynn.protocol import (
     CountRequest,
@@ -37,6 +36,7 @@ from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import shares
+from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.flynn.private.tables import CENTRAL, LOCAL, PAPER, ledger_of, party, table
 
 PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)

@@ -1,11 +1,13 @@
+""""""
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._kinds import new_memory
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow
 
 
 def filled(strategy, capacity, batches, seed=0):
@@ -171,14 +173,13 @@ def test_default_names_are_given_once_also_by_a_copy_of_its_parts():
     assert store.ids == copy.ids == ["0", "1", "5"]  # 4 is not given again, though it is free
 
 
-def test_the_state_of_a_memory_tells_of_names_only_where_some_were_skipped():
+def test_the_state_of_a_memory_tells_which_name_comes_next():
     store = filled("concatenate", None, [2])
-    before = sorted(store.state())
+    before = store.state()["named"]
 
     store.add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
 
-    assert before == ["evictions", "random", "seen", "surprises"]
-    assert store.state()["named"] == 5
+    assert (before, store.state()["named"]) == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_labels_that_are_no_classes_are_refused_where_they_vote(label):
 @pytest.mark.parametrize("kind", ["exact", "8-bit", "product", "centers"])
 def test_queries_that_are_not_finite_are_refused(cell, kind):
     rows = np.random.default_rng(0).normal(size=(40, 3))
-    store = new_memory(kind, 3, 2).add(rows, np.arange(40) % 2)
+    store = MemorySettings(memory=kind).new_memory(3, 2).add(rows, np.arange(40) % 2)
 
     with pytest.raises(ValueError, match="expected finite queries, got 1 of 2"):
         store.votes(np.array([[0.0, 0.0, 0.0], [0.0, cell, 0.0]]), 2, n_neighbors=1)
@@ -248,11 +249,69 @@ def test_its_rows_cannot_be_changed_from_outside():
     ("changed", "words"),
     [
         ({"capacity": 0}, "capacity"),
-        ({"capacity": 2.5}, "expected a capacity as an integer of 1 or more, or None, got 2.5"),
-        ({"capacity": "3"}, "expected a capacity as an integer"),
+        ({"capacity": 2.5}, "expected capacity as an integer of 1 or more, got 2.5"),
+        ({"capacity": "3"}, "expected capacity as an integer"),
         ({"strategy": "lifo"}, "strategy"),
     ],
 )
 def test_settings_are_checked(changed, words):
     with pytest.raises(ValueError, match=words):
-        Datastore(1, **changed)
+        MemorySettings(**changed)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "drop", "keep", "vacate"]), st.integers(0, 9)),
+    max_size=25,
+)
+
+
+@given(STEPS)
+@settings(max_examples=60)
+def test_a_window_holds_what_a_list_would_and_nothing_of_what_left(steps):
+    window, rows, count = RowWindow(np.empty((0, 1)), np.empty(0, int)), [], 0
+    for what, n in steps:
+        if what == "append":
+            new = list(range(count + 1, count + n + 1))
+            window.append(np.array(new, float)[:, None], np.array(new, int), list(map(str, new)))
+            rows, count = rows + new, count + n
+        elif what == "drop":
+            window.drop_first(n)
+            rows = rows[n:]
+        elif what == "keep":
+            window.keep(range(min(n, len(rows))))
+            rows = rows[:n]
+        else:
+            places = list(range(0, len(rows), n + 1))
+            window.vacate(places)
+            for place in reversed(places):
+                rows[place] = rows[-1]
+                rows.pop()
+
+        assert window.keys[:, 0].tolist() == rows
+        assert window.labels.tolist() == rows
+        assert window.ids == list(map(str, rows))
+        assert all((str(row) in window) == (row in rows) for row in range(count + 1))
+        held = window._keys[window._keys != 0].tolist()
+        assert sorted(held) == sorted(rows)  # what left is overwritten
+
+
+def test_labels_become_of_a_type_that_holds_them_all():
+    window = RowWindow(np.ones((1, 1)), np.array([3]), ["a"])
+
+    window.append(np.ones((1, 1)), np.array([0.5]), ["b"])
+
+    assert window.labels.tolist() == [3.0, 0.5]
+
+
+def test_a_stream_through_a_full_window_moves_it_rarely():
+    window = RowWindow(np.zeros((100, 1)), np.zeros(100, int), list(map(str, range(100))))
+    moves, last = 0, window._keys
+
+    for number in range(100, 1100):
+        window.drop_first(1)
+        window.append(np.zeros((1, 1)), np.zeros(1, int), [str(number)])
+        moves += window._keys is not last
+        last = window._keys
+
+    assert moves <= 1000 / 50 + 1  # half as much room again as there are rows
+    assert len(window._keys) <= 152

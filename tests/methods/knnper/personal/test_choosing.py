@@ -16,8 +16,8 @@ from fedneighbors.methods.knnper.algorithm import (
     local_means,
     local_votes,
     mixed,
+    nearest,
 )
-from fedneighbors.methods.knnper.memory._search import nearest
 from fedneighbors.methods.knnper.personal._client_state import choice, in_metric
 from fedneighbors.methods.knnper.personal._mixtures import HeldOut, held_out_rows
 from fedneighbors.methods.knnper.personal._regression import HeldOutNumbers

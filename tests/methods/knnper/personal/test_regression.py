@@ -14,8 +14,7 @@ from fedneighbors.methods.knnper._messages import CountsRequest, UnitsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper._tasks import NUMBERS
-from fedneighbors.methods.knnper.algorithm import GRID, least_mixture, local_means
-from fedneighbors.methods.knnper.memory._search import Neighbors
+from fedneighbors.methods.knnper.algorithm import GRID, Neighbors, least_mixture, local_means
 from fedneighbors.methods.knnper.personal._regression import (
     FIRST_WEIGHTS,
     linear_pool,

@@ -34,13 +34,12 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     NoisyReply,
     OriginRequest,
     PrivateModelRelease,
-    PublicSchemaRequest,
     Stored,
 )
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Schema, describe, label_positions
+from fedneighbors.tabular._schema import PublicSchemaRequest, Schema, describe, label_positions
 
 _FARTHEST = 2.0**1000
 _Paid = OriginRequest | ClassSumsRequest | CellsRequest

@@ -34,15 +34,7 @@ from fedneighbors.methods.fedpnn.private._release import (
 )
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PrivateTraining
-from fedneighbors.tabular._schema import Schema, agree
-
-
-@message
-class PublicSchemaRequest:
-    """Ask what the table looks like; its labels only if they were declared public."""
-
-    reply: ClassVar[type] = Schema
-    with_labels: bool
+from fedneighbors.tabular._schema import PublicSchemaRequest, agree
 
 
 @message

@@ -33,14 +33,20 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
     PrivateModelRelease,
     PublicMomentsRequest,
-    PublicSchemaRequest,
 )
-from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty, MomentsReply, Receipt
+from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Schema, blocks, describe
+from fedneighbors.tabular._schema import (
+    MomentsReply,
+    PublicSchemaRequest,
+    Receipt,
+    Schema,
+    blocks,
+    describe,
+)
 
 log = logging.getLogger(__name__)
 

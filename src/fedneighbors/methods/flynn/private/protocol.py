@@ -31,21 +31,12 @@ from fedneighbors.methods.flynn.protocol import (
     CountRequest,
     FlyNNSettings,
     MomentsRequest,
-    Receipt,
     checked_moments,
 )
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PrivateTraining
-from fedneighbors.tabular._schema import Schema, agree
-
-
-@message
-class PublicSchemaRequest:
-    """Ask what the table looks like; its labels only if they were declared public."""
-
-    reply: ClassVar[type] = Schema
-    with_labels: bool
+from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt, agree
 
 
 @message

@@ -1,23 +1,153 @@
 """The memory of one client: keys and labels that come, are asked, and go."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
-from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.algorithm import Kernel, local_votes
+from fedneighbors._typing import Array, Floats, Integers
+from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.knnper.algorithm import (
+    Kernel,
+    Neighbors,
+    local_votes,
+    nearest,
+    refuse_foreign,
+)
 from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, weighed_anew
-from fedneighbors.methods.knnper.memory._rows import RowWindow, new_names, row_names
-from fedneighbors.methods.knnper.memory._search import SEARCHES, Neighbors, Search, searched
-from fedneighbors.methods.knnper.memory.compression._codes import refuse_foreign
+from fedneighbors.methods.knnper.memory._faiss import nearest_by_faiss
+from fedneighbors.tabular._ownership import new_names, row_names
 
 Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+_COUNTS = {
+    "seen": "_n_seen",
+    "named": "_n_named",
+    "past": "_n_past",
+    "evictions": "n_evictions",
+    "reweighings": "n_reweighings",
+}
+"""Attributes of a memory that its state holds, by the name that they have there."""
+
+FAISS_FROM = 20_000
+"""Keys from which Faiss is asked, if it is installed; it finds the same."""
+
+
+def checked_rows(
+    keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
+) -> tuple[Floats, npt.NDArray[Any]]:
+    """Return keys and labels as arrays.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, or a label is none of ``n_classes``, where these are given.
+    DataError
+        If a key is not finite.
+    """
+    rows, values = np.ascontiguousarray(keys, np.float64), np.asarray(labels)
+    fits = values.shape[:1] == rows.shape[:1] and (n_classes is None or values.ndim == 1)
+    if rows.ndim != 2 or rows.shape[1] != n_dimensions or not fits:
+        raise ValueError(
+            f"expected keys of width {n_dimensions} and a label for each, got shapes "
+            f"{rows.shape} and {values.shape}"
+        )
+    if n_classes is not None:
+        refuse_foreign(values, n_classes)
+    if not np.isfinite(rows).all():
+        raise DataError("some keys are not finite; embed rows whose cells are all finite")
+    return rows, values
+
+
+class RowWindow:
+    """Keys, labels and names side by side, in arrays with room behind the last row.
+
+    Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
+    move to arrays half as large again: a row is moved twice or so for each that comes, however many
+    there are. What leaves is overwritten.
+    """
+
+    def __init__(self, keys: Array, labels: Array, ids: Sequence[str] = ()) -> None:
+        self._keys, self._labels = keys.copy(), labels.copy()
+        self._start, self._stop = 0, len(keys)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    @property
+    def keys(self) -> Array:
+        """Keys, oldest first; a view."""
+        return self._keys[self._start : self._stop]
+
+    @property
+    def labels(self) -> Array:
+        """Labels, oldest first; a view."""
+        return self._labels[self._start : self._stop]
+
+    @property
+    def ids(self) -> list[str]:
+        """Names, oldest first."""
+        return list(self._ids)
+
+    def append(self, keys: Array, labels: Array, ids: Sequence[str]) -> None:
+        """Add rows behind the last; labels take the type that holds old and new ones."""
+        kind = np.result_type(self._labels, labels) if len(self) else labels.dtype
+        if kind != self._labels.dtype:
+            self._labels = self._labels.astype(kind)
+        if self._stop + len(keys) > len(self._keys):
+            self._move(len(self) + len(keys))
+        stop = self._stop + len(keys)
+        self._keys[self._stop : stop], self._labels[self._stop : stop] = keys, labels
+        self._stop = stop
+        self._ids.extend(ids)
+        self._known.update(ids)
+
+    def drop_first(self, n: int) -> None:
+        """Delete the n oldest rows."""
+        start = self._start + min(n, len(self))
+        self._keys[self._start : start], self._labels[self._start : start] = 0, 0
+        for _ in range(start - self._start):
+            self._known.discard(self._ids.popleft())
+        self._start = start
+
+    def vacate(self, places: Sequence[int]) -> None:
+        """Delete the rows at ``places``; the last rows move there, so that no order stays."""
+        for place in sorted(places, reverse=True):
+            self._stop -= 1
+            gone, last = self._start + place, self._stop
+            self._keys[gone], self._labels[gone] = self._keys[last], self._labels[last]
+            self._keys[last], self._labels[last] = 0, 0
+            self._known.discard(self._ids[place])
+            self._ids[place] = self._ids[-1]
+            self._ids.pop()
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Delete all rows but those at ``places``, which are to ascend."""
+        chosen = np.asarray(places, np.int64)
+        names = self.ids
+        ids = [names[place] for place in chosen]
+        self._keys, self._labels = self.keys[chosen], self.labels[chosen]
+        self._start, self._stop = 0, len(chosen)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def _move(self, n_rows: int) -> None:
+        """Make room for so many rows, and half as many again."""
+        room = n_rows + n_rows // 2
+        keys = np.zeros((room, *self._keys.shape[1:]), self._keys.dtype)
+        labels = np.zeros((room, *self._labels.shape[1:]), self._labels.dtype)
+        keys[: len(self)], labels[: len(self)] = self.keys, self.labels
+        self._keys, self._labels = keys, labels
+        self._start, self._stop = 0, len(self)
 
 
 @dataclass
@@ -41,8 +171,6 @@ class Datastore:
         Of the reservoir.
     n_classes : int, optional
         Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
-    search : {"auto", "own", "faiss"}
-        What finds neighbors; see :func:`~.search.searched`. All find the same.
     n_beside : int
         Columns at the end of a key that are kept with it, and that no distance looks at.
 
@@ -76,7 +204,6 @@ class Datastore:
     strategy: Strategy = "concatenate"
     random_state: int = 0
     n_classes: int | None = None
-    search: Search = "auto"
     n_beside: int = 0
     n_evictions: int = field(init=False, default=0)
     n_reweighings: int = field(init=False, default=0)
@@ -86,14 +213,6 @@ class Datastore:
     _n_past: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"expected strategy among {STRATEGIES}, got {self.strategy!r}")
-        if self.capacity is not None and not _is_count(self.capacity):
-            raise ValueError(
-                f"expected a capacity as an integer of 1 or more, or None, got {self.capacity!r}"
-            )
-        if self.search not in SEARCHES:
-            raise ValueError(f"expected search among {SEARCHES}, got {self.search!r}")
         self._rows = self._emptied(np.empty(0, np.int64))
         self._random = np.random.default_rng(self.random_state)
         if self.strategy == "drift":
@@ -169,11 +288,6 @@ class Datastore:
     def forget(self, ids: Iterable[object]) -> "Datastore":
         """Delete keys by their names; nothing of them stays.
 
-        Parameters
-        ----------
-        ids : iterable of str or int
-            Names, as :meth:`add` was given them.
-
         Raises
         ------
         KeyError
@@ -197,21 +311,16 @@ class Datastore:
 
     def state(self) -> dict[str, Any]:
         """Return, as plain numbers, what more than its keys a memory needs to go on."""
-        state: dict[str, Any] = {
-            "seen": self._n_seen,
-            "evictions": self.n_evictions,
+        return {
+            **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()},
             "random": self._random.bit_generator.state,
             "surprises": self._watch.seen if self.strategy == "drift" else [],
         }
-        # Only where names were skipped, or shares have changed; files of before know neither.
-        state |= {"named": self._n_named} if self._n_named > self._n_seen else {}
-        told = {"past": self._n_past, "reweighings": self.n_reweighings}
-        return state | (told if self.n_reweighings else {})
 
     def restore(
         self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
     ) -> "Datastore":
-        """Become the memory whose parts these are; what comes later then does the same to both.
+        """Become the memory of these parts; what comes later then does the same to both.
 
         Parameters
         ----------
@@ -233,11 +342,10 @@ class Datastore:
     def _go_on_from(self, state: dict[str, Any]) -> None:
         """Take over what :meth:`state` gave, once the rows are here."""
         try:
-            told = [state["seen"], state["evictions"]]
-            told += [state.get(name, 0) for name in ("named", "past", "reweighings")]
-            if not all(type(n) is int and n >= 0 for n in told):
-                raise TypeError
-            self._n_seen, self.n_evictions, self._n_named, self._n_past, self.n_reweighings = told
+            for name, attribute in _COUNTS.items():
+                if type(state[name]) is not int or state[name] < 0:
+                    raise TypeError
+                setattr(self, attribute, state[name])
             self._random.bit_generator.state = state["random"]
             if self.strategy == "drift":
                 self._watch.restore(state["surprises"])
@@ -249,15 +357,12 @@ class Datastore:
             raise ValueError("a memory has more keys of the past than it holds")
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Return the k nearest keys of each query; :func:`~.neighbors.nearest` tells the rest.
-
-        Raises
-        ------
-        ValueError
-            If a query is not finite, or as :func:`~.neighbors.nearest` raises it.
-        """
+        """Return the k nearest keys of each query as :func:`~.algorithm.nearest` does."""
         keys, asked = self._compared(self._rows.keys), self._compared(queries)
-        return searched(keys, asked, k, own=own, search=self.search)
+        if len(keys) >= FAISS_FROM:
+            with suppress(MissingExtraError):
+                return nearest_by_faiss(keys, asked, k, own=own)
+        return nearest(keys, asked, k, own=own)
 
     def votes(
         self,
@@ -271,18 +376,8 @@ class Datastore:
     ) -> Floats | None:
         """Return the classes' shares of the nearest keys' votes (Eq 6); None if there are no keys.
 
-        Parameters
-        ----------
-        queries : float64 array of shape (n_queries, n_dimensions), C order
-            Finite.
-        n_classes : int
-            Classes.
-        n_neighbors : int
-            Keys that vote.
-        kernel, sigma
-            As :func:`~.algorithm.local_votes` takes them.
-        own : int64 array of shape (n_queries,), optional
-            A key for each query that has no vote.
+        Queries, ``n_neighbors`` and ``own`` are as :meth:`nearest` takes them, the others as
+        :func:`~.algorithm.local_votes` does.
 
         Raises
         ------
@@ -362,30 +457,14 @@ class Datastore:
     def _checked(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
-        rows = np.ascontiguousarray(keys, dtype=np.float64)
-        values = np.asarray(labels)
-        fits = values.shape[:1] == rows.shape[:1] and (self.n_classes is None or values.ndim == 1)
-        if rows.ndim != 2 or rows.shape[1] != self.n_dimensions or not fits:
-            raise ValueError(
-                f"expected keys of width {self.n_dimensions} and a label for each, got shapes "
-                f"{rows.shape} and {values.shape}"
-            )
+        rows, values = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
         if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(f"expected labels like those before, got shape {values.shape}")
-        if self.n_classes is not None:
-            refuse_foreign(values, self.n_classes)
-        if not np.isfinite(rows).all():
-            raise DataError("some keys are not finite; embed rows whose cells are all finite")
         return rows, values, self._names(len(rows), ids)
 
     def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
         """Return names for new rows, none of which is taken."""
         return new_names(ids, n_rows, self._rows, max(self._n_seen, self._n_named))
-
-
-def _is_count(value: Any) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return bool(whole and value >= 1)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from scipy.special import betaln, gammaln
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.algorithm import local_votes
-from fedneighbors.methods.knnper.memory._search import nearest
+from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 
 
 def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric
+from fedneighbors.methods.knnper.memory._codes import ProductCodec
+from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_datastore
-from fedneighbors.methods.knnper.memory.compression._product import ProductCodec
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
@@ -168,15 +168,7 @@ class OwnPart(ABC):
                 f"expected an exact memory, whose keys are kept, got a {type(before).__name__}"
             )
         settings = replace(self.settings, memory="product", codec=codec)
-        memory = new_datastore(
-            "product",
-            before.n_dimensions,
-            before.n_classes,
-            capacity=before.capacity,
-            strategy=before.strategy,
-            random_state=before.random_state,
-            codec=codec,
-        )
+        memory = settings.new_datastore(before.n_dimensions, before.n_classes)
         memory.restore(before.keys, before.labels, before.ids, before.state())
         return replace(self, memory=memory, settings=settings)
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric
 from fedneighbors.methods.knnper.algorithm import best_mixture, local_votes, mixed
+from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory.compression._kinds import Memory, new_memory
 from fedneighbors.methods.knnper.personal._client_state import OwnPart, choice, in_metric
 from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
 from fedneighbors.methods.knnper.personal._pool import (
@@ -226,17 +226,7 @@ def joined(
 def _memory(
     keys: Floats, labels: Integers, settings: MemorySettings, n_classes: int, ids: Any = None
 ) -> Memory:
-    memory = new_memory(
-        settings.memory,
-        keys.shape[1],
-        n_classes,
-        capacity=settings.capacity,
-        strategy=settings.strategy,
-        random_state=settings.seed,
-        n_beside=settings.n_beside,
-        codec=settings.codec,
-    )
-    return memory.add(keys, labels, ids)
+    return settings.new_memory(keys.shape[1], n_classes).add(keys, labels, ids)
 
 
 def _votes_of_each(

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from scipy.linalg import solve
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper._settings import MemorySettings, Metric
+from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings, Metric
 from fedneighbors.methods.knnper.algorithm import least_mixture, local_means, mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
-from fedneighbors.methods.knnper.memory.compression._kinds import ROW_KINDS, new_datastore
 from fedneighbors.methods.knnper.personal._client_state import OwnPart, apart, choice, in_metric
 from fedneighbors.methods.knnper.personal._heads import (
     Head,
@@ -247,16 +246,7 @@ def personalized_numbers(
 
 
 def _memory(keys: Floats, targets: Floats, settings: MemorySettings, ids: Any = None) -> Datastore:
-    memory = new_datastore(
-        settings.memory,
-        keys.shape[1],
-        capacity=settings.capacity,
-        strategy=settings.strategy,
-        random_state=settings.seed,
-        n_beside=settings.n_beside,
-        codec=settings.codec,
-    )
-    return memory.add(keys, targets, ids)
+    return settings.new_datastore(keys.shape[1]).add(keys, targets, ids)
 
 
 def _means_of_each(

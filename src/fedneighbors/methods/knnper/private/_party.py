@@ -18,7 +18,7 @@ from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import as_tensor
-from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -36,7 +36,7 @@ from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._schema import Schema, describe, label_positions
+from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
 

@@ -63,15 +63,7 @@ def federated_privately(
     needs_opacus()
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
-    network = chosen_network(
-        asked.model,
-        shape,
-        len(classes),
-        embedding=asked.embedding,
-        head=asked.head,
-        hidden=asked.hidden,
-        seed=rounds.seed,
-    )
+    network = chosen_network(asked, shape, len(classes), seed=rounds.seed)
     refuse_unsuited(network, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else network.dtype
     refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))

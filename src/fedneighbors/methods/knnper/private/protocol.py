@@ -16,12 +16,12 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._messages import Receipt, ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._schema import Label, Schema, agree
+from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 
 @message

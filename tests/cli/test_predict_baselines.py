@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
-from fedneighbors import baselines as rivals
+from fedneighbors import baselines
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 
@@ -14,7 +14,7 @@ CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 NAMES = [f"c{j}" for j in range(13)]
 
 
-@pytest.mark.parametrize("method", [rivals.LocalClassifier, rivals.ClusteredFLClassifier])
+@pytest.mark.parametrize("method", [baselines.LocalClassifier, baselines.ClusteredFLClassifier])
 def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
     model = method(hidden=(8,), n_rounds=3).fit(X, Y, parties=CELLAR)
     model.name_features(NAMES).save(tmp_path / "model.fnk")
@@ -37,12 +37,12 @@ def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
 def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
     from dataclasses import replace
 
-    from fedneighbors.baselines._files import MAGIC, RivalFile
+    from fedneighbors.baselines._files import MAGIC, BaselineFile
     from fedneighbors.tabular._model_file import open_model, sealed_model
 
     path = tmp_path / "model.fnk"
-    rivals.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
-    parts = open_model(MAGIC, path.read_bytes(), RivalFile, source="m")
+    baselines.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
+    parts = open_model(MAGIC, path.read_bytes(), BaselineFile, source="m")
     path.write_bytes(sealed_model(MAGIC, replace(parts, method="Magic")))
 
     words = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]

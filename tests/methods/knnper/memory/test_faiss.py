@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.methods.knnper.memory import _search as search
+from fedneighbors.methods.knnper.algorithm import nearest
+from fedneighbors.methods.knnper.memory import _datastore, _faiss
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._search import nearest, nearest_by_faiss, searched
+from fedneighbors.methods.knnper.memory._faiss import nearest_by_faiss
 
 
 @st.composite
@@ -60,7 +61,7 @@ def test_what_faiss_proposes_is_taken_where_it_leaves_no_doubt(monkeypatch):
     keys = np.random.default_rng(0).normal(size=(500, 16))
     expected = nearest(keys, keys[:50] + 0.01, 5)
 
-    monkeypatch.setattr(search, "nearest", None)  # a doubt would need it
+    monkeypatch.setattr(_faiss, "nearest", None)  # a doubt would need it
     found = nearest_by_faiss(keys, keys[:50] + 0.01, 5)
 
     assert found.positions.tolist() == expected.positions.tolist()
@@ -68,9 +69,11 @@ def test_what_faiss_proposes_is_taken_where_it_leaves_no_doubt(monkeypatch):
 
 def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
     asked = []
-    monkeypatch.setattr(search, "FAISS_FROM", 30)
+    monkeypatch.setattr(_datastore, "FAISS_FROM", 30)
     monkeypatch.setattr(
-        search, "nearest_by_faiss", lambda *args, own: asked.append(len(args[0])) or nearest(*args)
+        _datastore,
+        "nearest_by_faiss",
+        lambda *args, own: asked.append(len(args[0])) or nearest(*args),
     )
     keys = np.random.default_rng(0).normal(size=(30, 2))
 
@@ -81,17 +84,12 @@ def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
 
 
 def test_without_faiss_the_own_search_serves_unless_faiss_is_asked_for(monkeypatch):
-    monkeypatch.setattr(search, "FAISS_FROM", 1)
+    monkeypatch.setattr(_datastore, "FAISS_FROM", 1)
     keys = np.arange(4.0)[:, None]
 
     with mock.patch.dict(sys.modules, {"faiss": None}):
-        found = searched(keys, keys[:1], 2)
+        found = Datastore(1).add(keys, np.zeros(4, int)).nearest(keys[:1], 2)
         with pytest.raises(MissingExtraError, match=r"fedneighbors\[faiss\]"):
-            Datastore(1, search="faiss").add(keys, np.zeros(4, int)).nearest(keys[:1], 2)
+            nearest_by_faiss(keys, keys[:1], 2)
 
     assert found.positions.tolist() == [[0, 1]]
-
-
-def test_an_unknown_search_is_refused():
-    with pytest.raises(ValueError, match="expected search among"):
-        Datastore(1, search="annoy")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import closeness
-from fedneighbors.methods.knnper.memory.compression._centers import ClassCenters, dealt
-from tests.methods.knnper.memory.compression.tables import tables
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, dealt
+from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
 from tests.naive import knnper
 

@@ -1,15 +1,123 @@
-"""Product quantization: each stretch of a key is replaced by the number of an entry in a book."""
+"""Codes of keys: a byte for each cell, or numbers of the entries of a codebook."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.knnper.memory._search import Neighbors
-from fedneighbors.methods.knnper.memory.compression._centers import clustered
-from fedneighbors.methods.knnper.memory.compression._codes import Bytes, refuse_table, refuse_wide
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.algorithm import Neighbors, left_out, nearest
+from fedneighbors.methods.knnper.memory._clusters import clustered
+
+Bytes = npt.NDArray[np.uint8]
+
+WIDEST = float(np.finfo(np.float32).max)
+
+
+def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
+    """Raise DataError if a cell is beyond what 32 bits hold."""
+    if len(rows) and np.abs(rows).max() > WIDEST:
+        raise DataError(
+            "a key is beyond the numbers of 32 bits, which compressed memories keep; use "
+            "memory='exact', or lower the learning rate of the network that gives such keys"
+        )
+
+
+def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
+    """Raise ValueError for an array that is no table of bytes, a row of them for each key."""
+    if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
+        raise ValueError(
+            f"expected codes of {n_bytes} bytes a row, got {codes.dtype} of shape {codes.shape}"
+        )
+
+
+SCALE_BYTES = 8
+"""Lowest cell and step of a row, as two floats of 32 bits."""
+
+
+@dataclass(frozen=True)
+class EightBitCodec:
+    """The nearest of 256 values between the lowest and the highest cell of a row.
+
+    The scale is the row's own: a code depends on nothing but its row, so that rows come and go
+    without touching others, and a row whose code is deleted has left nothing.
+
+    Parameters
+    ----------
+    n_dimensions : int
+        Cells of a row.
+
+    Examples
+    --------
+    >>> codec = EightBitCodec(3)
+    >>> codec.decode(codec.encode(np.array([[0.0, 127.6, 255.0]]))).tolist()
+    [[0.0, 128.0, 255.0]]
+    """
+
+    n_dimensions: int
+    nbytes: ClassVar[int] = 0
+    """Bytes that rows share."""
+    learned_here: ClassVar[bool] = False
+    """Whether a deleted row leaves a trace."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a row."""
+        return SCALE_BYTES + self.n_dimensions
+
+    def fitted(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - it learns nothing
+        """Return itself."""
+        return self
+
+    def encode(self, rows: Floats) -> Bytes:
+        """Return a code for each row.
+
+        Parameters
+        ----------
+        rows : float64 array of shape (n_rows, n_dimensions)
+            Finite.
+
+        Returns
+        -------
+        uint8 array of shape (n_rows, n_bytes)
+            Scale, little-endian, then a byte for each cell.
+
+        Raises
+        ------
+        DataError
+            If a cell does not fit into 32 bits.
+        """
+        refuse_wide(rows)
+        low = rows.min(axis=1, initial=0.0 if not self.n_dimensions else np.inf)
+        scale = np.empty((len(rows), 2), "<f4")
+        scale[:, 0] = low
+        # Halves first: the difference of two floats of 32 bits may be twice the largest.
+        scale[:, 1] = rows.max(axis=1, initial=-np.inf) / 255 - low / 255
+        start, step = (column[:, None].astype(np.float64) for column in scale.T)
+        steps = np.divide(rows - start, step, out=np.zeros_like(rows), where=step > 0)
+        codes = np.clip(np.rint(steps), 0, 255).astype(np.uint8)
+        return np.concatenate([scale.view(np.uint8).reshape(len(rows), SCALE_BYTES), codes], axis=1)
+
+    def decode(self, codes: Bytes) -> Floats:
+        """Return the keys that codes stand for, float64 of shape (n_rows, n_dimensions)."""
+        scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4").astype(np.float64)
+        return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
+
+    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+        """Raise ValueError for no table of codes, or a scale that is not finite or falls."""
+        refuse_table(codes, self.n_bytes)
+        scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
+        if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
+            raise ValueError("the scale of a code is not finite, or falls")
+
+    def nearest(
+        self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
+    ) -> Neighbors:
+        """Return the k nearest of the keys that codes stand for, which are decoded for it."""
+        return nearest(self.decode(codes), queries, k, own=own)
+
 
 Bits = Literal[4, 8]
 
@@ -50,10 +158,6 @@ class Codebook:
         """Bytes of the entries."""
         return int(self.entries.nbytes)
 
-    def stretches(self, rows: Floats) -> Floats:
-        """Return rows cut into stretches, shape (n_stretches, n_rows, width)."""
-        return _cut(rows, len(self.entries), self.entries.shape[2])
-
     def squares(self, queries: Floats) -> Floats:
         """Return squared distances of each stretch of queries to all its entries.
 
@@ -65,7 +169,8 @@ class Codebook:
         -------
         float64 array of shape (n_stretches, n_queries, n_entries)
         """
-        cut, entries = self.stretches(queries), self.entries.astype(np.float64)
+        entries = self.entries.astype(np.float64)
+        cut = _cut(queries, len(entries), entries.shape[2])
         found = np.zeros((*cut.shape[:2], entries.shape[1]))
         for cell in range(entries.shape[2]):  # one cell after another: one order of additions
             found += (cut[:, :, None, cell] - entries[:, None, :, cell]) ** 2
@@ -165,26 +270,14 @@ class ProductCodec:
         """Bytes of the book."""
         return 0 if self.book is None else self.book.nbytes
 
-    def fitted(self, rows: Floats) -> "ProductCodec":
+    def fitted(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
         """Return a codec with a book: itself if it has one, else one that learns it from rows."""
         if self.book is not None:
             return self
         book = learned_codebook(
             rows, n_stretches=self.n_stretches, bits=self.bits, random_state=self.random_state
         )
-        return self.with_book(book, learned_here=True)
-
-    def with_book(self, book: Codebook, *, learned_here: bool) -> "ProductCodec":
-        """Return the same codec with a book.
-
-        Parameters
-        ----------
-        book : Codebook
-            Of at most as many entries as a number can tell.
-        learned_here : bool
-            Whether it was learned from the rows of the memory.
-        """
-        return replace(self, book=book, learned_here=learned_here)
+        return replace(self, book=book, learned_here=True)
 
     def encode(self, rows: Floats) -> Bytes:
         """Return a code for each row: of equally near entries the first.
@@ -215,14 +308,9 @@ class ProductCodec:
         return np.concatenate(parts, axis=1)[:, : self._book.n_dimensions]
 
     def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Refuse an array that is no table of codes.
-
-        Raises
-        ------
-        ValueError
-            If its type or shape is another, a number is beyond the book, or half a byte that no
-            stretch uses is not 0.
-        """
+        """Raise ValueError for no table of codes, or bits that no code in this book has."""
+        if len(codes) and self.book is None:
+            raise ValueError("codes have no book")
         refuse_table(codes, self.n_bytes)
         if not len(codes):
             return
@@ -236,26 +324,12 @@ class ProductCodec:
     ) -> Neighbors:
         """Return the k nearest of the keys that codes stand for, from tables of distances.
 
-        Parameters
-        ----------
-        codes : uint8 array of shape (n_keys, n_bytes)
-            As :meth:`encode` gives them.
-        queries : float64 array of shape (n_queries, n_dimensions)
-            Finite; they are not coded, so that only keys are off (asymmetric distances).
-        k : int
-            1 or more.
-        own : int64 array of shape (n_queries,), optional
-            A key for each query that does not count; -1 for none.
-
-        Returns
-        -------
-        Neighbors
-            Ties to the earlier row.
+        Queries are not coded, so that only keys are off (asymmetric distances). Ties go to the
+        earlier row; ``own`` is the key that does not count for each query, -1 for none.
         """
         if k < 1:
             raise ValueError(f"expected k of 1 or more, got {k}")
-        own = np.full(len(queries), -1) if own is None else own
-        n_found = max(0, min(k, len(codes) - int(len(own) > 0 and own.max() >= 0)))
+        own, n_found = left_out(own, len(queries), len(codes), k)
         positions = np.empty((len(queries), n_found), np.int64)
         squares = np.empty(positions.shape)
         numbers = self._numbers(codes)
@@ -290,26 +364,15 @@ class ProductCodec:
 
 
 def shared_codec(
-    rows: npt.NDArray[np.floating[Any]],
-    *,
-    n_stretches: int = 8,
-    bits: Bits = 8,
-    random_state: int = 0,
+    rows: npt.NDArray[np.floating[Any]], *, n_stretches: int, bits: Bits, random_state: int = 0
 ) -> ProductCodec:
     """Return a codec for many memories, whose book is learned on rows that none of them holds.
 
-    Parameters
-    ----------
-    rows, n_stretches, bits, random_state
-        As :func:`learned_codebook` takes them.
-
-    Raises
-    ------
-    DataError
-        If a cell does not fit into 32 bits.
-    ValueError
-        If there are no rows, or ``n_stretches`` or ``bits`` is out of range.
+    Parameters and errors are those of :func:`learned_codebook`.
     """
-    codec = ProductCodec(n_stretches, bits, random_state)  # refuses bits before a book is learned
-    book = learned_codebook(rows, n_stretches=n_stretches, bits=bits, random_state=random_state)
-    return codec.with_book(book, learned_here=False)
+    codec = ProductCodec(n_stretches, bits, random_state)
+    return replace(codec.fitted(rows), learned_here=False)
+
+
+Codec = EightBitCodec | ProductCodec
+"""Turns keys into codes, and finds the nearest among codes."""

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.knnper.memory.compression._centers import MOST_STEPS, clustered, moved
-from tests.methods.knnper.memory.compression.tables import TIES, tables
+from fedneighbors.methods.knnper.memory._clusters import MOST_STEPS, clustered, moved
+from tests.methods.knnper.memory.tables import TIES, tables
 from tests.naive import compression as naive
 
 

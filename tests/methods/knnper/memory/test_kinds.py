@@ -7,7 +7,7 @@ from sklearn.datasets import load_wine
 from experiments.catalog import find_study
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory.compression._kinds import KINDS, new_memory
+from fedneighbors.methods.knnper._settings import KINDS
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -72,11 +72,6 @@ def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
 def test_parameters_that_do_not_go_together_are_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**parameters).fit(X, Y)
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match="expected memory among"):
-        new_memory("zip", 2, 3)
 
 
 def test_the_experiment_tells_size_and_accuracy_of_every_kind():

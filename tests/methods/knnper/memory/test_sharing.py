@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory.compression._product import learned_codebook
+from fedneighbors.methods.knnper.memory._codes import learned_codebook
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)

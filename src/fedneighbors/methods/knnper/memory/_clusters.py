@@ -1,0 +1,109 @@
+"""Weighted k-means in one order of additions, so that the same rows give the same centers."""
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._distances import square_sums
+
+MOST_STEPS = 25
+
+
+def clustered(
+    rows: Floats, n_centers: int, *, weights: Floats | None = None, random_state: int = 0
+) -> tuple[Floats, Integers]:
+    """Return centers of rows, and which center each row belongs to.
+
+    Parameters
+    ----------
+    rows : float64 array of shape (n_rows, n_columns), C order
+        Finite; their squared distances must be finite too.
+    n_centers : int
+        Most centers. Where rows are fewer, or alike, each is a center of its own.
+    weights : float64 array of shape (n_rows,), optional
+        How many rows each stands for, above 0.
+    random_state : int
+        Of the first centers.
+
+    Returns
+    -------
+    centers : float64 array of shape (n, n_columns)
+        Each is the nearest of at least one row.
+    owners : int64 array of shape (n_rows,)
+        The nearest center of each row, the earlier of equally near ones.
+
+    Raises
+    ------
+    ValueError
+        If ``n_centers`` is below 1 or a weight is not above 0.
+    """
+    weights = np.ones(len(rows)) if weights is None else weights
+    if n_centers < 1 or not (weights > 0).all():
+        raise ValueError(f"expected a center or more and weights above 0, got {n_centers}")
+    centers = first_centers(rows, n_centers, weights, np.random.default_rng(random_state))
+    owners = _owners(rows, centers)
+    for _ in range(MOST_STEPS):
+        centers = moved(rows, weights, centers, owners)
+        before, owners = owners, _owners(rows, centers)
+        if np.array_equal(before, owners):
+            break
+    kept = np.unique(owners)
+    return centers[kept], np.searchsorted(kept, owners)
+
+
+def first_centers(
+    rows: Floats, n_centers: int, weights: Floats, random: np.random.Generator
+) -> Floats:
+    """Return rows that lie apart, drawn by their squared distance to those before (k-means++).
+
+    Parameters
+    ----------
+    rows, n_centers, weights
+        As :func:`clustered` takes them.
+    random : Generator
+        One number is drawn for each center.
+
+    Returns
+    -------
+    float64 array of shape (n, n_columns)
+        Fewer than ``n_centers`` where no other row lies apart from them.
+    """
+    chosen: list[int] = []
+    squares = np.ones(len(rows))
+    while len(chosen) < n_centers and len(rows):
+        heights = np.cumsum(weights * squares)
+        if not heights[-1] > 0:
+            break
+        place = int(np.searchsorted(heights, random.random() * heights[-1], side="right"))
+        # A product that was rounded up to the last height lies behind all rows.
+        chosen.append(min(place, int(np.flatnonzero(squares)[-1])))
+        apart = square_sums(rows, rows[chosen[-1]])
+        squares = apart if len(chosen) == 1 else np.minimum(squares, apart)
+    return rows[chosen]
+
+
+def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
+    """Return the centers at the means of their rows; those without rows stay where they are.
+
+    Parameters
+    ----------
+    rows, weights
+        As :func:`clustered` takes them.
+    centers : float64 array of shape (n, n_columns)
+        Where they are.
+    owners : int64 array of shape (n_rows,)
+        The center of each row.
+    """
+    sums = np.zeros_like(centers)
+    np.add.at(sums, owners, weights[:, None] * rows)  # one row after another: one order
+    totals = np.bincount(owners, weights, minlength=len(centers))
+    full = totals > 0
+    sums[full] /= totals[full, None]
+    sums[~full] = centers[~full]
+    return sums
+
+
+def _owners(rows: Floats, centers: Floats) -> Integers:
+    if not len(rows):
+        return np.empty(0, np.int64)
+    squares = np.stack([square_sums(rows, center) for center in centers])
+    return np.asarray(squares.argmin(axis=0), np.int64)

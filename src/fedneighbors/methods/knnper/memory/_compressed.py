@@ -1,0 +1,384 @@
+"""Memories in fewer bytes: rows as codes, or centers of each class."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import RebuildNeeded
+from fedneighbors.methods.knnper.algorithm import (
+    Kernel,
+    Neighbors,
+    local_votes,
+    refuse_foreign,
+    refuse_infinite,
+)
+from fedneighbors.methods.knnper.memory._clusters import clustered
+from fedneighbors.methods.knnper.memory._codes import (
+    Bytes,
+    Codec,
+    EightBitCodec,
+    ProductCodec,
+    refuse_wide,
+)
+from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow, checked_rows
+
+MOST_ROWS = 1 << 22
+"""So many rows no summary stands for: each took a search among a ninth of them when it was made.
+
+A file that claims more would have a pool's heads ask for room that nobody has.
+"""
+
+
+@dataclass
+class CodedDatastore(Datastore):
+    """Keys as codes, with the capacity and the strategies of :class:`~.datastore.Datastore`.
+
+    Labels take as few bytes as ``n_classes`` allows.
+
+    Parameters
+    ----------
+    n_dimensions, capacity, strategy, random_state, n_classes, n_beside
+        As :class:`~.datastore.Datastore` takes them; ``n_beside`` is 0.
+    codec : Codec
+        How keys become codes. One that learns does so from the first rows that come.
+
+    Examples
+    --------
+    >>> from fedneighbors.methods.knnper.memory._codes import EightBitCodec
+    >>> memory = CodedDatastore(2, n_classes=3, codec=EightBitCodec(2))
+    >>> memory.add([[0.0, 1.0], [5.0, 5.0]], [2, 0]).nearest(np.array([[4.0, 4.0]]), 1).positions
+    array([[1]])
+    >>> memory.nbytes  # a scale of 8 bytes, two cells and a label for each row
+    22
+    """
+
+    codec: Codec = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        book = self.codec.book if isinstance(self.codec, ProductCodec) else None
+        if book is not None and book.n_dimensions != self.n_dimensions:
+            raise ValueError(
+                f"expected a book of keys of width {self.n_dimensions}, got {book.n_dimensions}"
+            )
+        super().__post_init__()
+
+    @property
+    def keys(self) -> Floats:
+        """The keys that the codes stand for, made anew each time; shape (n_keys, n_dimensions)."""
+        return self.codec.decode(self.codes) if len(self) else np.empty((0, self.n_dimensions))
+
+    @property
+    def codes(self) -> Bytes:
+        """Code of each key; a view. Shape (n_keys, n_bytes)."""
+        return np.asarray(self._rows.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, of labels, and of what the codec learned from rows of this memory."""
+        return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
+
+    def forget(self, ids: Iterable[object]) -> "CodedDatastore":
+        """Delete keys by their names; nothing of them stays.
+
+        Raises
+        ------
+        TypeError, KeyError
+            As :meth:`Datastore.forget` raises them.
+        RebuildNeeded
+            If the codec was learned from the rows, of which it would tell on.
+        """
+        if self.codec.learned_here:
+            raise RebuildNeeded(
+                "the codebook was learned from these rows and would keep what was forgotten; build "
+                "the memory anew from the rows that stay, or use a codebook learned elsewhere"
+            )
+        super().forget(ids)
+        return self
+
+    def restore_codes(
+        self, codes: Bytes, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+    ) -> "CodedDatastore":
+        """Become the memory whose parts these are, as :meth:`restore` does of keys.
+
+        Parameters
+        ----------
+        codes : uint8 array of shape (n_keys, n_bytes)
+            Its :attr:`codes`.
+        labels, ids, state
+            As :meth:`restore` takes them.
+
+        Raises
+        ------
+        ValueError
+            If they are no parts of a memory.
+        """
+        self.codec.refuse_codes(codes)
+        values = self._narrowed(np.asarray(labels))
+        if len(values) != len(codes):
+            raise ValueError(f"expected a label for each of {len(codes)} codes, got {len(values)}")
+        self._rows = RowWindow(codes, values, self._names(len(codes), ids))
+        self._go_on_from(state)
+        return self
+
+    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+        """Return the k nearest of the keys that the codes stand for; ties to the earlier row.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite, or k is below 1.
+        """
+        refuse_infinite(queries)
+        if not len(self):
+            return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
+        return self.codec.nearest(self.codes, queries, k, own=own)
+
+    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
+        return RowWindow(np.empty((0, self.codec.n_bytes), np.uint8), self._narrowed(labels[:0]))
+
+    def _held(self, rows: Floats) -> Bytes:
+        if not len(rows):
+            return self.codes[:0]
+        codec = self.codec.fitted(rows)
+        if codec is not self.codec:  # only the first rows teach a codec
+            self.codec = codec
+            self._rows = self._emptied(self._rows.labels)
+        return codec.encode(rows)
+
+    def _checked(
+        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
+    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+        rows, values, names = super()._checked(keys, labels, ids)
+        refuse_wide(rows)
+        return rows, self._narrowed(values), names
+
+    def _narrowed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return classes in as few bytes as hold them all, and other values as they are."""
+        if self.n_classes is None or values.dtype.kind not in "iu":
+            return values
+        refuse_foreign(values, self.n_classes)
+        return values.astype(np.min_scalar_type(self.n_classes - 1))
+
+
+@dataclass(eq=False)
+class ClassCenters:
+    """Centers of each class's keys, which vote by how many rows they stand for.
+
+    Rows are not kept: a center is a mean of rows, and of one row where a class has few. So no
+    row can be deleted, and centers reveal rows as a memory does.
+
+    Parameters
+    ----------
+    n_dimensions : int
+        Width of a key.
+    n_classes : int
+        Classes.
+    share : float
+        Centers over rows, in (0, 1]; each class has one at least.
+    random_state : int
+        Of the first centers.
+
+    Attributes
+    ----------
+    codes : uint8 array of shape (n_centers, n_bytes)
+        Centers in eight bits a cell.
+    classes, counts : unsigned integer array of shape (n_centers,)
+        Class of each center, and rows that it stands for.
+    """
+
+    n_dimensions: int
+    n_classes: int
+    share: float = 1 / 9
+    random_state: int = 0
+    codes: Bytes = field(init=False, repr=False)
+    classes: npt.NDArray[Any] = field(init=False, repr=False)
+    counts: npt.NDArray[Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"expected a share above 0 up to 1, got {self.share!r}")
+        self._codec = EightBitCodec(self.n_dimensions)
+        self.codes = np.empty((0, self._codec.n_bytes), np.uint8)
+        self.classes = np.empty(0, np.min_scalar_type(max(self.n_classes - 1, 0)))
+        self.counts = np.empty(0, np.uint8)
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def centers(self) -> Floats:
+        """Where the centers are, shape (n_centers, n_dimensions)."""
+        return self._codec.decode(self.codes)
+
+    @property
+    def keys(self) -> Floats:
+        """For each row the center that stands for it."""
+        return np.repeat(self.centers, self.counts, axis=0)
+
+    @property
+    def labels(self) -> Integers:
+        """Class of each row, in the order of :attr:`keys`."""
+        return np.repeat(self.classes.astype(np.int64), self.counts)
+
+    @property
+    def recent_labels(self) -> Integers:
+        """Class of each row: when rows came is not kept."""
+        return self.labels
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of centers, in eight bits a cell, their classes and counts."""
+        return int(self.codes.nbytes + self.classes.nbytes + self.counts.nbytes)
+
+    def add(
+        self,
+        keys: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        ids: Sequence[str] | None = None,  # noqa: ARG002 - centers have no names
+    ) -> "ClassCenters":
+        """Draw new rows and the centers so far together to new centers.
+
+        Parameters
+        ----------
+        keys : array of shape (n, n_dimensions)
+            Embeddings.
+        labels : array of shape (n,)
+            Their classes, from 0.
+        ids : sequence of str, optional
+            Not kept.
+
+        Raises
+        ------
+        ValueError
+            If shapes disagree or a label is none of the classes.
+        DataError
+            If a key is not finite, or beyond what 32 bits hold.
+        """
+        rows, classes = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
+        refuse_wide(rows)
+        weights = np.concatenate([self.counts.astype(np.float64), np.ones(len(rows))])
+        self._gather(
+            np.concatenate([self.centers, rows]),
+            np.concatenate([self.classes.astype(np.int64), classes.astype(np.int64)]),
+            weights,
+        )
+        return self
+
+    def restore(
+        self, codes: Bytes, classes: npt.NDArray[Any], counts: npt.NDArray[Any]
+    ) -> "ClassCenters":
+        """Become the memory whose :attr:`codes`, :attr:`classes` and :attr:`counts` these are.
+
+        Raises
+        ------
+        ValueError
+            If they are no parts of a memory.
+        """
+        self._codec.refuse_codes(codes)
+        refuse_counts(counts, len(codes))
+        refuse_foreign(classes, self.n_classes)
+        if classes.shape != counts.shape:
+            raise ValueError(f"expected a class for each center, got shape {classes.shape}")
+        self.codes, self.counts = codes, counts
+        self.classes = classes.astype(self.classes.dtype)
+        return self
+
+    def forget(self, ids: Sequence[str]) -> "ClassCenters":  # noqa: ARG002 - none can go
+        """Refuse: a row is part of a mean.
+
+        Raises
+        ------
+        RebuildNeeded
+            Always.
+        """
+        raise RebuildNeeded(
+            "centers are means of rows, of which none can be deleted alone; build the memory anew "
+            "from the rows that stay"
+        )
+
+    def votes(
+        self,
+        queries: Floats,
+        n_classes: int,
+        *,
+        n_neighbors: int,
+        kernel: Kernel = "paper",
+        sigma: float = 1.0,
+    ) -> Floats | None:
+        """Return the shares of the votes of the nearest centers; None if there are none.
+
+        ``n_neighbors`` centers vote; the other parameters are as
+        :func:`~.algorithm.local_votes` takes them.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite.
+        """
+        if not len(self):
+            return None
+        found = self._codec.nearest(self.codes, queries, n_neighbors)
+        counts = self.counts.astype(np.float64)
+        return local_votes(
+            found, self.classes, n_classes, kernel=kernel, sigma=sigma, counts=counts
+        )
+
+    def _gather(self, rows: Floats, classes: Integers, weights: Floats) -> None:
+        present, owner = np.unique(classes, return_inverse=True)
+        n_rows = np.bincount(owner, weights).astype(np.int64)
+        codes, counts, kept = [self.codes[:0]], [np.empty(0, np.int64)], []
+        for place, n_centers in enumerate(dealt(n_rows, self.share)):
+            own = owner == place
+            centers, nearest = clustered(
+                rows[own], n_centers, weights=weights[own], random_state=self.random_state
+            )
+            codes.append(self._codec.encode(centers))
+            counts.append(np.bincount(nearest, weights[own]).astype(np.int64))
+            kept += [int(present[place])] * len(centers)
+        each = np.concatenate(counts)
+        self.codes = np.concatenate(codes)
+        self.classes = np.array(kept, self.classes.dtype)
+        self.counts = each.astype(np.min_scalar_type(int(each.max(initial=0))))
+
+
+def dealt(n_rows: Integers, share: float) -> list[int]:
+    """Return how many centers each class gets: one, and the rest to where most rows share one.
+
+    Parameters
+    ----------
+    n_rows : int64 array of shape (n_classes,)
+        Rows of each class, 1 or more.
+    share : float
+        Centers over rows.
+
+    Returns
+    -------
+    list of int
+        Their sum is ``share`` of the rows, rounded, or the number of classes if that is more. Of
+        equally crowded classes the first comes first.
+
+    Examples
+    --------
+    >>> dealt(np.array([1, 20, 9]), 0.2)
+    [1, 3, 2]
+    """
+    each = [1] * len(n_rows)
+    for _ in range(int(np.floor(share * n_rows.sum() + 0.5)) - len(n_rows)):
+        each[int(np.argmax(n_rows / each))] += 1
+    return each
+
+
+def refuse_counts(counts: npt.NDArray[Any], n: int) -> None:
+    """Raise ValueError unless these are rows that each of ``n`` centers can stand for."""
+    if counts.shape != (n,) or counts.dtype.kind != "u":
+        raise ValueError(f"expected {n} counts of rows, got {counts.dtype} of {counts.shape}")
+    if n and not (counts.min() > 0 and sum(counts.tolist()) < MOST_ROWS):
+        raise ValueError(f"counts of rows are not from 1 on, or add up to {MOST_ROWS} or more")
+
+
+Memory = Datastore | ClassCenters
+"""What a client keeps of its rows."""

@@ -1,1 +1,0 @@
-"""Memories in a fraction of the bytes: codes of keys, and centers of classes."""
