@@ -34,10 +34,9 @@ from fedneighbors.methods.fedknn.algorithm import (
 
 def check_distances(what: str, values: Floats) -> None:
     """Raise if values are not a vector of ascending distances."""
-    if values.ndim != 1 or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"{what} are not a vector of numbers of 0 or more")
-    if (np.diff(values) < 0).any():
-        raise ValueError(f"{what} do not ascend")
+    good = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
+    if not good or (np.diff(values) < 0).any():
+        raise ValueError(f"{what} are not an ascending vector of numbers of 0 or more")
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
