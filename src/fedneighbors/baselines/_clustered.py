@@ -109,12 +109,11 @@ def _parts(
     rest = dict.fromkeys((name for name in members if name not in ends), before)
     ends.update(bench.trained(rest, bench.regime(number), number))
     leaves = bipartition(_changes(before, [ends[name] for name in members]))
-    halves = []
-    for side in (False, True):
-        half = tuple(name for name, left in zip(members, leaves, strict=True) if left == side)
-        own = [(name, ends[name]) for name in half]
-        halves.append(Cluster(half, bench.averaged(before, own, half)))
-    return halves
+    halves = (tuple(np.array(members)[leaves == side].tolist()) for side in (False, True))
+    return [
+        Cluster(half, bench.averaged(before, [(name, ends[name]) for name in half], half))
+        for half in halves
+    ]
 
 
 def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
