@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.datasets._graph_files import read_graphs
+from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query

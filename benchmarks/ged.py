@@ -20,7 +20,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from fedneighbors.datasets._graph_files import read_graphs
+from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.kernels.graph_edit._search import new_search, verify_many
 from fedneighbors.methods.fedknn.metrics._graphs import Alphabet, GraphEdit, pack
 

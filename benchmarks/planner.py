@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedneighbors.datasets._graph_files import read_graphs
+from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._objects import read_objects
 from fedneighbors.federation._inprocess import Link, connected
 from fedneighbors.methods.fedknn._provider import Provider

@@ -1,9 +1,25 @@
+""""""
+
 import copy
+import gzip
+import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedneighbors.datasets._graphs import Graph, GraphSet
+from fedneighbors.datasets._graphs import (
+    Graph,
+    GraphSet,
+    graph_from_smiles,
+    graph_to_smiles,
+    read_graphs,
+    read_smiles,
+    write_graphs,
+    write_smiles,
+)
+from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 
 def test_equal_graphs_are_equal_in_whatever_order_their_edges_are_named():
@@ -66,3 +82,200 @@ def test_a_set_of_graphs_needs_one_name_each():
         GraphSet([Graph([]), Graph([])], ["a", "a"])
     with pytest.raises(ValueError, match="1 graphs, 2 names, 1 classes"):
         GraphSet([Graph([])], ["a", "b"], [""])
+
+
+GOOD = "t # 0 CI\nv 0 C\nv 1 O\n\ne 0 1 2\nt # 1\nt # x\nv 0 Na\n"
+
+
+def file_of(folder, text, name="graphs.txt"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_graphs_are_read_with_names_and_classes(tmp_path):
+    found = read_graphs(file_of(tmp_path, GOOD))
+
+    assert found.graphs == [Graph("CO", [(0, 1)], ["2"]), Graph([]), Graph(["Na"])]
+    assert found.names == ["0", "1", "x"]
+    assert found.classes == ["CI", "", ""]
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out.txt.gz"])
+def test_what_is_written_is_read_back_equal(tmp_path, name):
+    found = read_graphs(file_of(tmp_path, GOOD))
+
+    write_graphs(tmp_path / name, found)
+    again = read_graphs(tmp_path / name)
+
+    assert vars(again) == vars(found)
+
+
+WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4)
+
+
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=6, max_size=6), st.booleans())
+def test_any_words_survive(tmp_path_factory, labels, bonds, dense):
+    pairs = [(u, v) for u in range(len(labels)) for v in range(u) if dense or u == v + 1]
+    graphs = GraphSet([Graph(labels, pairs, bonds[: len(pairs)])], ["name"], ["class"])
+    path = tmp_path_factory.mktemp("graphs") / "one.txt"
+
+    write_graphs(path, graphs)
+
+    assert vars(read_graphs(path)) == vars(graphs)
+
+
+def test_reading_stops_at_the_end_mark_or_when_there_are_enough(tmp_path):
+    assert len(read_graphs(file_of(tmp_path, GOOD + "t # -1\nnonsense"))) == 3
+    assert len(read_graphs(file_of(tmp_path, GOOD), max_graphs=2)) == 2
+    assert len(read_graphs(file_of(tmp_path, ""))) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("v 0 C", "line 1: expected a line 't # name' before"),
+        ("t # 0\nw 0 C", "line 2: expected a line that begins with t, v or e, got 'w'"),
+        ("t 0", "line 1: expected 't # name'"),
+        ("t # 0 a b", "line 1: expected 't # name'"),
+        ("t # 0\nv 1 C", "line 2: expected node 0 next, got 1"),
+        ("t # 0\nv 0", "line 2: expected 'v node label'"),
+        ("t # 0\nv x C", "line 2: expected a node number, got 'x'"),
+        ("t # 0\nv \u0663 C", "line 2: expected a node number"),
+        ("t # 0\nv 0 C\nv 1 C\ne 0 1", "line 4: expected 'e node node label'"),
+        ("t # 0\nv 0 C\n\ne 0 1 1", "line 4: expected nodes 0 to 0, got 1"),
+        ("t # 0\nv 0 C\ne 0 0 1", "line 3: expected an edge between two nodes, got a loop at 0"),
+        ("t # 0\nv 0 C\nv 1 C\ne 0 1 1\ne 1 0 2", "line 5: expected each edge once, got 0 1 again"),
+        ("t # 0\nv 0 C\ne -1 0 1", "line 3: expected a node number, got '-1'"),
+        ("t # 0\nt # 0", "names two graphs '0'"),
+    ],
+)
+def test_a_malformed_file_is_an_error_that_names_the_line(tmp_path, text, message):
+    path = file_of(tmp_path, text)
+
+    with pytest.raises(DataError) as caught:
+        read_graphs(path)
+
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_not_there_or_damaged_are_typed_errors(tmp_path):
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(GOOD.encode())[:-12])
+    (tmp_path / "plain.txt.gz").write_text(GOOD)
+    (tmp_path / "latin.txt").write_bytes(b"t # \xe9\n")
+
+    with pytest.raises(MissingDataError, match="there is no file"):
+        read_graphs(tmp_path / "none.txt")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_graphs(tmp_path / "cut.txt.gz")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_graphs(tmp_path / "plain.txt.gz")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_graphs(tmp_path / "latin.txt")
+    with pytest.raises(DataError, match="cannot be opened"):
+        read_graphs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("graph", "name", "message"),
+    [
+        (Graph(["a b"]), "x", "without white space, got 'a b'"),
+        (Graph([""]), "x", "without white space, got ''"),
+        (Graph([]), "-1", "which ends a file"),
+        (Graph([]), "", "without white space"),
+    ],
+)
+def test_words_that_cannot_be_read_back_are_not_written(tmp_path, graph, name, message):
+    with pytest.raises(ValueError, match=message):
+        write_graphs(tmp_path / "out.txt", GraphSet([graph], [name]))
+
+    assert not (tmp_path / "out.txt").exists()
+
+
+RING = [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_heavy_atoms_and_bond_orders_make_the_graph():
+    assert graph_from_smiles("CC(=O)C#N") == Graph(
+        ["C", "C", "O", "C", "N"], [(0, 1), (1, 2), (1, 3), (3, 4)], [1, 2, 1, 3]
+    )
+    assert graph_from_smiles("[H]O[H].[Na+]") == Graph(["O", "Na"])
+
+
+def test_aromatic_rings_alternate():
+    benzene = graph_from_smiles("c1ccccc1")
+
+    assert benzene.edges == tuple(RING)
+    assert sorted(benzene.edge_labels) == ["1", "1", "1", "2", "2", "2"]
+
+
+def test_what_has_no_accepted_valence_is_kept_as_it_stands():
+    assert graph_from_smiles("CN(C)(C)(C)C").n_edges == 5
+    assert graph_from_smiles("c1cccc1").edge_labels == ("4",) * 5
+
+
+@pytest.mark.parametrize("smiles", ["CC(=O)C#N", "C1CCCCC1", "[Na].[Cl]", "O=C1C=CC(=O)C=C1"])
+def test_a_graph_survives_its_smiles(smiles):
+    graph = graph_from_smiles(smiles)
+
+    again = graph_from_smiles(graph_to_smiles(graph))
+
+    assert sorted(again.node_labels) == sorted(graph.node_labels)
+    assert sorted(again.edge_labels) == sorted(graph.edge_labels)
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (Graph(["Xx"]), "expected the symbol of an element, got 'Xx'"),
+        (Graph("CC", [(0, 1)], ["9"]), "expected a bond of order 1, 2 or 3, got '9'"),
+    ],
+)
+def test_a_graph_that_is_no_molecule_has_no_smiles(graph, message):
+    with pytest.raises(ValueError, match=message):
+        graph_to_smiles(graph)
+
+
+def test_a_file_is_read_and_written_by_lines(tmp_path):
+    path = tmp_path / "some.smi"
+    path.write_text("CCO ethanol\n\nC=C\n")
+
+    found = read_smiles(path)
+    write_smiles(tmp_path / "again.smi", found)
+
+    assert found.names == ["ethanol", "3"]
+    assert found.graphs[0] == Graph("CCO", [(0, 1), (1, 2)])
+    assert [g.n_edges for g in read_smiles(tmp_path / "again.smi").graphs] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("C a\nC(C b", "line 2: expected SMILES"),
+        ("C a\nCC a", "line 2: expected a new name, got 'a' again"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
+    path = tmp_path / "bad.smi"
+    path.write_text(text)
+
+    with pytest.raises(DataError, match=message):
+        read_smiles(path)
+
+
+def test_a_missing_file_is_a_typed_error(tmp_path):
+    with pytest.raises(MissingDataError, match="there is no file"):
+        read_smiles(tmp_path / "none.smi")
+
+
+def test_an_empty_graph_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="graph 'x' has no nodes"):
+        write_smiles(tmp_path / "out.smi", GraphSet([Graph([])], ["x"]))
+
+
+def test_without_rdkit_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+
+    with pytest.raises(MissingExtraError, match=r"fedneighbors\[chem\]"):
+        graph_from_smiles("C")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import load
-from fedneighbors.datasets._graph_files import graph_from_smiles
-from fedneighbors.datasets._objects import parse_object, read_lines, read_objects
+from fedneighbors.datasets._files import read_lines
+from fedneighbors.datasets._graphs import graph_from_smiles
+from fedneighbors.datasets._objects import parse_object, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 
 PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"

@@ -8,7 +8,8 @@ import numpy as np
 
 from experiments.datasets.graphs import synthetic_graphs
 from fedneighbors.datasets._catalog import find_file
-from fedneighbors.datasets._objects import read_lines, read_objects
+from fedneighbors.datasets._files import read_lines
+from fedneighbors.datasets._objects import read_objects
 
 WINDOW = 1000
 """Bases of a piece of a genome."""

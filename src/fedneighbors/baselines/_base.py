@@ -21,7 +21,12 @@ from fedneighbors.baselines._dynamic_clients import (
     Owns,
     Vector,
 )
-from fedneighbors.methods.knnper._membership import Classifying, Owners, Served, needs_torch
+from fedneighbors.methods.knnper._base import (
+    ClientClassifier,
+    ClientEstimator,
+    Owners,
+    needs_torch,
+)
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.tabular._ownership import Holdings, one_thread, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels
@@ -61,8 +66,8 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
 @dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(
     DynamicClients,
-    Classifying,
-    Served,
+    ClientClassifier,
+    ClientEstimator,
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):

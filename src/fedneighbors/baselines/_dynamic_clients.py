@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Array, Floats
-from fedneighbors.methods.knnper._membership import Owners, refuse_lengths
+from fedneighbors.methods.knnper._base import Owners, refuse_lengths
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.tabular._ownership import (
     Holdings,

@@ -15,8 +15,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._base import ClientClassifier
 from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
-from fedneighbors.methods.knnper._membership import Classifying
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
@@ -117,7 +117,7 @@ class Agreement:
         ValueError
             If its rows or labels are others.
         """
-        if not isinstance(start, Classifying):
+        if not isinstance(start, ClientClassifier):
             raise TypeError(
                 "expected start as a fitted KNNPerClassifier or baseline, got "
                 f"{type(start).__name__}"

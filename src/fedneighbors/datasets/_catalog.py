@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
-from fedneighbors.datasets._table import Table, listed, word_column
+from fedneighbors.datasets._table import Table, listed, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
@@ -94,7 +95,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
         return _load_images(name, data_folder(name))
     table = load_columns(name)
     features = table.without([_LABEL])
-    empty = [column for column in features.names if _is_empty(features, column)]
+    empty = [name for name, column in features.columns.items() if missing_cells(column).all()]
     kept = table.without(empty) if empty else table
     encoder = TableEncoder.fit(kept.without([_LABEL]), keep_missing=keep_missing)
     loaded = dataset_from_table(kept, _LABEL, name=name, encoder=encoder)
@@ -236,10 +237,6 @@ def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.name.removesuffix(".csv.gz"), path
 
 
-def _is_empty(table: Table, name: str) -> bool:
-    return all(cell is None or cell != cell for cell in table.columns[name].tolist())
-
-
 def _measured(data: Dataset) -> Entry:
     return Entry(data.name, data.n_rows, data.n_features, data.n_classes, data.source)
 
@@ -248,14 +245,11 @@ def _scanned_table(name: str, path: Path) -> Entry:
     """Size of a table from its lines alone: the label stands last, no cell holds a line end."""
     labels: set[bytes] = set()
     n_rows = 0
-    try:
-        with gzip.open(path, "rb") as lines:
-            n_features = next(lines, b"").count(b",")
-            for line in lines:
-                labels.add(line.rstrip().rpartition(b",")[2])
-                n_rows += 1
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path} is not a complete gzip file: {error}") from error
+    with explain_errors(path), gzip.open(path, "rb") as lines:
+        n_features = next(lines, b"").count(b",")
+        for line in lines:
+            labels.add(line.rstrip().rpartition(b",")[2])
+            n_rows += 1
     return Entry(name, n_rows, n_features, len(labels), str(path))
 
 

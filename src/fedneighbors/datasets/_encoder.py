@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._table import Column, Table, listed
+from fedneighbors.datasets._table import Column, Table, listed, missing_cells
 from fedneighbors.errors import DataError
 
 MISSING_CATEGORY = "missing"
@@ -185,7 +185,7 @@ class TableEncoder:
         DataError
             If a column has only missing cells, or more categories than allowed.
         """
-        gone = [name for name, column in table.columns.items() if _missing(column).all()]
+        gone = [name for name, column in table.columns.items() if missing_cells(column).all()]
         if gone:
             raise DataError(
                 f"{table.source} has only missing cells in column {listed(gone)}; "
@@ -260,7 +260,7 @@ class TableEncoder:
         for rule in self.columns:
             column = table.columns[rule.name]
             if isinstance(rule, NumericColumn):
-                n_empty = int(_missing(column).sum())
+                n_empty = int(missing_cells(column).sum())
                 if n_empty and rule.median is not None:
                     found.append(
                         f"column {rule.name!r}: {n_empty} empty cells get the median of the "
@@ -334,12 +334,6 @@ def _rule(
 
 def _categories(column: Column) -> list[str]:
     return [MISSING_CATEGORY if cell is None else str(cell) for cell in column]
-
-
-def _missing(column: Column) -> npt.NDArray[np.bool_]:
-    if column.dtype == np.object_:
-        return np.array([cell is None for cell in column], dtype=np.bool_)
-    return np.isnan(column.astype(np.float64))
 
 
 def _rule_from(fields: Any) -> NumericColumn | NominalColumn:

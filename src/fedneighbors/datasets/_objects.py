@@ -1,12 +1,7 @@
 """Reads the objects that a search compares: vectors, places, strings, sets or graphs."""
 
-import bz2
-import gzip
-import lzma
 import math
-import os
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._catalog import find_file, load
-from fedneighbors.datasets._graph_files import graph_from_smiles, read_graphs, read_smiles
+from fedneighbors.datasets._files import read_lines
+from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns
 from fedneighbors.datasets._table import Table
-from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs"]
 
@@ -250,53 +246,3 @@ def _parsed(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
 
 def _numbered(n: int) -> tuple[str, ...]:
     return tuple(f"row {row}" for row in range(1, n + 1))
-
-
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".xz": lzma.decompress,
-    ".bz2": bz2.decompress,
-}
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Return the lines of a text file, line ends taken off, empty lines kept.
-
-    Parameters
-    ----------
-    path : str or path
-        UTF-8 text, packed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
-
-    Raises
-    ------
-    MissingDataError
-        If there is no such file.
-    DataError
-        If the file is empty or damaged, or a line is not UTF-8; the line is named.
-    """
-    file = Path(path)
-    raw = _content(file)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{file}, line {line}: expected UTF-8 text ({error.reason}); convert it, for example "
-            "with iconv -t utf-8"
-        ) from None
-    if not text:
-        raise DataError(f"{file} is empty; expected one string a line")
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()  # the last line's own end begins no further line
-    return [line.removesuffix("\r") for line in lines]
-
-
-def _content(file: Path) -> bytes:
-    try:
-        packed = file.read_bytes()
-        return _UNPACK.get(file.suffix, bytes)(packed)
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {file}; check the path") from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{file} cannot be read ({error}); is it damaged?") from error

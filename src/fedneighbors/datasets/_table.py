@@ -147,6 +147,13 @@ def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
     return column
 
 
+def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
+    """Return which cells of a column are missing: NaN among numbers, None among words."""
+    if column.dtype == np.object_:
+        return np.array([cell is None for cell in column], dtype=np.bool_)
+    return np.isnan(column.astype(np.float64))
+
+
 def listed(names: Iterable[str], *, most: int = 30) -> str:
     """Return names for a message, the first ``most`` of them.
 

@@ -1,19 +1,17 @@
 """Tables in text files: reading and writing of CSV, reading of ARFF; gzipped or not."""
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.datasets._table import (
     Column,
     Table,
@@ -21,7 +19,7 @@ from fedneighbors.datasets._table import (
     refuse_repeated,
     word_column,
 )
-from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.errors import DataError
 
 _BLOCK_ROWS = 512  # a block's cells stay in the processor's cache while they are transposed
 _ARFF_BLOCK_ROWS = 64  # rows of genes have ten thousand cells
@@ -68,7 +66,7 @@ def read_delimited(
     DataError
         If the file is empty, damaged, not UTF-8, ragged, or names a column twice.
     """
-    with _explain_errors(path):
+    with explain_errors(path):
         names = _header(path, delimiter)
         nominal = {position for position, name in enumerate(names) if name in words}
         every = set(range(len(names)))
@@ -113,7 +111,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
         If the file is damaged, not UTF-8, sparse, ragged, names a column twice, has a column of
         dates or of tables, or a cell that is not what its column holds.
     """
-    with _explain_errors(path), _open(path) as stream:
+    with explain_errors(path), open_text(path) as stream:
         lines = enumerate(stream, start=1)
         kinds = _arff_header(lines, path)
         gone = {*missing, "?"}
@@ -177,35 +175,9 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
     return {name: _cells(column) for name, column in table.columns.items()}
 
 
-@contextmanager
-def _explain_errors(path: Path) -> Iterator[None]:
-    """Raise errors of reading as errors that name the file."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise MissingDataError(f"there is no file {path}; check the name") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 text ({error.reason}); convert it, for example with "
-            "iconv -t utf-8"
-        ) from error
-    except csv.Error as error:
-        raise DataError(f"{path} cannot be read as delimited text: {error}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a complete gzip file: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be opened: {error.strerror or error}") from error
-
-
-def _open(path: Path, *, newline: str | None = None) -> TextIO:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
-    return path.open(encoding="utf-8-sig", newline=newline)
-
-
 def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
     """Header and rows, each as long as the header; blank lines may only end the file."""
-    with _open(path, newline="") as stream:
+    with open_text(path, newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
         width, blank = 0, False
         for row in reader:

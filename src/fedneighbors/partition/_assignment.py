@@ -1,7 +1,5 @@
 """Owns the step from counts and indices to one party name per row, and back."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -77,25 +75,9 @@ def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     return names, owner.astype(np.int64)
 
 
-def refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
-    """Raise if a cell of a column is None, NaN or empty text.
-
-    Parameters
-    ----------
-    column : array of shape (n_rows,)
-        Cells.
-    what : str
-        What the column holds, for the message.
-    error : type of exception
-        What to raise.
-    """
-    cells = column.tolist()
-    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
-    if gone:
-        raise error(
-            f"the {what} is missing in {len(gone)} rows, first in row {gone[0]}; "
-            "fill or remove these rows"
-        )
+def ranks(sizes: Integers) -> Integers:
+    """Return the place of each row in its group, for groups of these sizes in a row."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def checked_labels(y: npt.ArrayLike) -> Integers:

@@ -7,10 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Integers
-from fedneighbors.partition._assignment import (
-    generator,
-    numbered,
-)
+from fedneighbors.partition._assignment import generator, numbered, ranks
 
 
 def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
@@ -191,11 +188,10 @@ def row_roles(
         If a share is negative or no number, or nothing is left to train on.
     """
     _refuse_shares(validation, test)
-    names, owner = numbered(parties)
+    _, owner = numbered(parties)
+    sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
     shuffled = generator(seed).permutation(len(owner))
-    order = shuffled[np.argsort(owner[shuffled], kind="stable")]
-    sizes = np.bincount(owner, minlength=len(names))
-    rank = _ranks(owner, sizes, order)
+    rank[shuffled[np.argsort(owner[shuffled], kind="stable")]] = ranks(sizes)
     n_test, n_held = _counts(sizes, validation, test)
     tested = rank < n_test[owner]
     held = (rank < n_held[owner]) & ~tested
@@ -236,9 +232,9 @@ def ordered_roles(
     _refuse_shares(validation, test)
     if not (gap >= 0 and float(gap).is_integer()):
         raise ValueError(f"expected a gap of 0 rows or more, got {gap}")
-    names, owner = numbered(parties)
-    sizes = np.bincount(owner, minlength=len(names))
-    rank = _ranks(owner, sizes, np.argsort(owner, kind="stable"))
+    _, owner = numbered(parties)
+    sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
+    rank[np.argsort(owner, kind="stable")] = ranks(sizes)
     n_test, n_held = (counts[owner] for counts in _counts(sizes, validation, test))
     left = sizes[owner] - 1 - rank  # rows of the party that come after it
     tested, held = left < n_test, left < n_held
@@ -283,13 +279,6 @@ def _refuse_shares(validation: float, test: float) -> None:
             f"expected shares that leave rows to train on, got validation={validation} and "
             f"test={test}"
         )
-
-
-def _ranks(owner: Integers, sizes: Integers, order: Integers) -> Integers:
-    """Return the place of each row among those of its party, in an order that goes by party."""
-    rank = np.empty(len(owner), np.int64)
-    rank[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return rank
 
 
 def _counts(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:

@@ -12,6 +12,7 @@ from fedneighbors.partition._assignment import (
     checked_labels,
     generator,
     party_names,
+    ranks,
     refuse_too_few_rows,
 )
 
@@ -73,8 +74,7 @@ def dirichlet(
     """
     classes = checked_labels(y)
     refuse_too_few_rows(len(classes), n_parties, min_rows=min_rows)
-    if not 1e-9 <= alpha <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
-        raise ValueError(f"alpha must lie in [1e-9, 1e9], got {alpha!r}")
+    _refuse_extreme("alpha", alpha)
     if max_tries < 1:
         raise ValueError(f"max_tries must be at least 1, got {max_tries}")
     rng = generator(seed)
@@ -132,17 +132,10 @@ def pathological(
     .. [1] McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
        Data", AISTATS 2017, section 3.
     """
-    if classes_per_party < 1:
-        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
     classes = checked_labels(y)
-    refuse_too_few_rows(len(classes), n_parties, min_rows=classes_per_party)
     class_sizes = np.bincount(classes)
+    _refuse_few_places(len(classes), len(class_sizes), n_parties, classes_per_party)
     n_shards = n_parties * classes_per_party
-    if n_shards < len(class_sizes):
-        raise PartitionError(
-            f"{n_parties} parties with at most {classes_per_party} classes each cannot hold the "
-            f"{len(class_sizes)} classes; ask for more parties or more classes_per_party"
-        )
     rng = generator(seed)
     shards_of_class = _shards_per_class(class_sizes, n_shards)
     owner = np.empty(n_shards, dtype=np.int64)
@@ -191,15 +184,8 @@ def pathological_v2(
     """
     classes = checked_labels(y)
     sizes = np.bincount(classes)
-    if classes_per_party < 1:
-        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
     rng, classes_per_party = generator(seed), min(classes_per_party, len(sizes))
-    refuse_too_few_rows(len(classes), n_parties, min_rows=classes_per_party)
-    if n_parties * classes_per_party < len(sizes):
-        raise PartitionError(
-            f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
-            f"{len(sizes)} classes; ask for more parties or more classes_per_party"
-        )
+    _refuse_few_places(len(classes), len(sizes), n_parties, classes_per_party)
     holds = _held_classes(len(sizes), n_parties, classes_per_party, rng=rng)
     counts = np.zeros((len(sizes), n_parties), np.int64)
     for label, holders in enumerate(holds.T):
@@ -265,9 +251,8 @@ def pachinko(
     if len(above) != len(below):
         raise ValueError(f"expected two labels for each row, got {len(above)} and {len(below)}")
     refuse_too_few_rows(len(above), n_parties, min_rows=1)
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not 1e-9 <= value <= 1e9:
-            raise ValueError(f"{name} must lie in [1e-9, 1e9], got {value!r}")
+    _refuse_extreme("alpha", alpha)
+    _refuse_extreme("beta", beta)
     family = _family(above, below)
     rng = generator(seed)
     left = np.bincount(below)
@@ -277,6 +262,24 @@ def pachinko(
         counts[:, party] = _drawn(int(sizes[party]), left, family, alpha, beta, rng)
         left -= counts[:, party]
     return _deal(below, counts, rng=rng)
+
+
+def _refuse_few_places(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
+    """Raise if parties of few classes each cannot hold all classes, or have too few rows."""
+    if classes_per_party < 1:
+        raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
+    refuse_too_few_rows(n_rows, n_parties, min_rows=classes_per_party)
+    if n_parties * classes_per_party < n_classes:
+        raise PartitionError(
+            f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
+            f"{n_classes} classes; ask for more parties or more classes_per_party"
+        )
+
+
+def _refuse_extreme(name: str, value: float) -> None:
+    """Raise if the concentration of a Dirichlet law is out of range."""
+    if not 1e-9 <= value <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
+        raise ValueError(f"{name} must lie in [1e-9, 1e9], got {value!r}")
 
 
 def _held_classes(
@@ -301,12 +304,7 @@ def _dirichlet_counts(
     return np.diff(np.minimum(ends, class_sizes[:, None]), axis=1, prepend=0)
 
 
-def _deal(
-    classes: Integers,
-    counts: Integers,
-    *,
-    rng: np.random.Generator,
-) -> Parties:
+def _deal(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
     """Party of each row when the rows of each class are permuted and dealt by ``counts``."""
     shuffled = rng.permutation(len(classes))
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
@@ -331,8 +329,7 @@ def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
 def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
     """Rows of each shard, class after class; those of a class differ by at most one."""
     small, larger = np.divmod(class_sizes, shards)
-    place = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards, shards)
-    sizes: Integers = np.repeat(small, shards) + (place < np.repeat(larger, shards))
+    sizes: Integers = np.repeat(small, shards) + (ranks(shards) < np.repeat(larger, shards))
     return sizes
 
 

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from fedneighbors.partition._clients import RowRoles
 
 _FORMAT = 1
 _ROLES = ("train", "validation", "test")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -93,26 +92,15 @@ class Manifest:
                 f"{len(self.classes)} classes, but its lists do not add up to them; "
                 "describe the partition again"
             )
-        self._refuse_what_is_of_other_parties()
-
-    def _refuse_what_is_of_other_parties(self) -> None:
-        n_parties, roles = len(self.parties), self.role_counts
+        n_parties, roles, unseen = len(self.parties), self.role_counts, self.unseen or ()
         fits = {
             "roles": (roles is None) == (self.role_digest is None)
-            and (
-                roles is None
-                or (
-                    len(roles) == n_parties
-                    and all(
-                        len(row) == len(_ROLES) and sum(row) <= rows
-                        for row, rows in zip(roles, self.rows_per_party, strict=True)
-                    )
-                )
+            and len(roles or self.parties) == n_parties
+            and all(
+                len(row) == len(_ROLES) and sum(row) <= rows
+                for row, rows in zip(roles or (), self.rows_per_party, strict=False)
             ),
-            "unseen parties": self.unseen is None
-            or (
-                set(self.unseen) <= set(self.parties) and len(set(self.unseen)) == len(self.unseen)
-            ),
+            "unseen parties": len(set(unseen) & set(self.parties)) == len(unseen),
             "groups": self.groups is None or len(self.groups) == n_parties,
         }
         wrong = [what for what, fit in fits.items() if not fit]
@@ -152,8 +140,7 @@ class Manifest:
         try:
             content = json.loads(text)
             found = content["format"]
-            needed = {field.name for field in fields(cls) if field.default is MISSING}
-            missing = needed - content.keys()
+            missing = {f.name for f in fields(cls) if f.default is MISSING} - content.keys()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"the text is not a partition manifest ({error!r}); write it with Manifest.to_json"
@@ -162,7 +149,13 @@ class Manifest:
             raise DataError(f"the manifest has format {found!r}; this version reads {_FORMAT}")
         if missing:
             raise DataError(f"the manifest lacks {', '.join(sorted(missing))}; it is cut or edited")
-        return _restored(content)
+        hints = get_type_hints(cls)
+        try:
+            return cls(**{name: _typed(content.get(name), hint) for name, hint in hints.items()})
+        except (TypeError, AttributeError) as error:
+            raise DataError(
+                f"the manifest is damaged: {error}; describe the partition again"
+            ) from error
 
 
 def describe(
@@ -247,15 +240,19 @@ def _digest(words: Sequence[str]) -> str:
 
 
 def _role_names(roles: RowRoles) -> list[str]:
-    masks = [getattr(roles, role) for role in _ROLES]
-    return [str(role) for role in np.select(masks, _ROLES, default="nothing")]
+    names: list[str] = np.select(_masks(roles), _ROLES, default="nothing").tolist()
+    return names
+
+
+def _masks(roles: RowRoles) -> list[npt.NDArray[Any]]:
+    return [np.asarray(getattr(roles, role)) for role in _ROLES]
 
 
 def _role_counts(
     roles: RowRoles, owner: Integers, order: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Return for each party, in that order, its rows of each role."""
-    masks = [np.asarray(getattr(roles, role)) for role in _ROLES]
+    masks = _masks(roles)
     if any(mask.shape != owner.shape for mask in masks):
         raise ValueError(f"expected roles of {len(owner)} rows, got {masks[0].shape}")
     each = np.array([np.bincount(owner[mask], minlength=len(order)) for mask in masks])
@@ -275,60 +272,20 @@ def _group_of_each(
     return tuple(group[list(order)].tolist())
 
 
-def _only(kind: type[_T], value: object) -> _T:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"expected {kind.__name__}, found {value!r}")
-    return value
+_KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, str)}
 
 
-def _text(value: object) -> str:
-    return _only(str, value)
-
-
-def _count(value: object) -> int:
-    if _only(int, value) < 0:
+def _typed(value: Any, hint: Any) -> Any:
+    """Return a value of JSON as its declared type; a number that is no label counts from 0."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if type(None) in inner:
+        return None if value is None else _typed(value, inner[0])
+    if origin is tuple:
+        return tuple(_typed(part, inner[0]) for part in value)
+    if origin is Mapping:
+        return {_typed(name, inner[0]): _typed(part, inner[1]) for name, part in value.items()}
+    if type(value) not in _KINDS.get(hint, (hint,)):
+        raise TypeError(f"expected {getattr(hint, '__name__', hint)}, found {value!r}")
+    if hint is int and value < 0:
         raise TypeError(f"expected a number that is not negative, found {value!r}")
-    return _only(int, value)
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, float) else _only(int, value)
-
-
-def _label(value: object) -> int | str:
-    return value if isinstance(value, str) else _only(int, value)
-
-
-def _each(read: Callable[[Any], _T]) -> Callable[[Any], tuple[_T, ...]]:
-    return lambda values: tuple(read(value) for value in values)
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "kind": _text,
-    "parameters": lambda held: {_text(name): _number(value) for name, value in held.items()},
-    "seed": _count,
-    "n_rows": _count,
-    "parties": _each(_text),
-    "rows_per_party": _each(_count),
-    "classes": _each(_label),
-    "class_counts": _each(_each(_count)),
-    "digest": _text,
-    "role_counts": _each(_each(_count)),
-    "role_digest": _text,
-    "unseen": _each(_text),
-    "groups": _each(_count),
-}
-_OPTIONAL = ("seed", "role_counts", "role_digest", "unseen", "groups")
-
-
-def _restored(content: Mapping[str, Any]) -> Manifest:
-    try:
-        held: dict[str, Any] = {
-            name: None if name in _OPTIONAL and content.get(name) is None else read(content[name])
-            for name, read in _READERS.items()
-        }
-        return Manifest(**held)
-    except (TypeError, AttributeError) as error:
-        raise DataError(
-            f"the manifest is damaged: {error}; describe the partition again"
-        ) from error
+    return value

@@ -1,7 +1,6 @@
 """Splits that ignore labels: by size, by a given id or by time; and the choice by name."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedneighbors.partition._assignment import (
     Parties,
     generator,
     party_names,
-    refuse_missing,
     refuse_too_few_rows,
 )
 from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pathological_v2
@@ -119,7 +117,7 @@ def natural(ids: npt.ArrayLike) -> Parties:
     column: npt.NDArray[Any] = np.asarray(ids)
     if column.ndim != 1 or len(column) == 0:
         raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
-    refuse_missing(column, "id column", DataError)
+    _refuse_missing(column, "id column", DataError)
     cells = column.tolist()
     whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
     return np.array([str(cell) for cell in whole], dtype=np.str_)
@@ -152,7 +150,7 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     when = np.asarray(times)
     if when.ndim != 1:
         raise ValueError(f"expected a time for each row, got shape {when.shape}")
-    refuse_missing(when, "time", ValueError)
+    _refuse_missing(when, "time", ValueError)
     refuse_too_few_rows(len(when), n_parties, min_rows=1)
     try:
         order = np.argsort(when, kind="stable")
@@ -163,17 +161,13 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     return party_names(index)
 
 
-_BY_ROWS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
-    {"iid": iid, "quantity_skew": quantity_skew}
-)
-
-_BY_LABELS: Mapping[str, Callable[..., Parties]] = MappingProxyType(
-    {"dirichlet": dirichlet, "pathological": pathological, "pathological_v2": pathological_v2}
-)
-
-_PACHINKO = "pachinko"
-
-KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS, _PACHINKO]))
+_BY_ROWS: dict[str, Callable[..., Parties]] = {
+    split.__name__: split for split in (iid, quantity_skew)
+}
+_BY_LABELS: dict[str, Callable[..., Parties]] = {
+    split.__name__: split for split in (dirichlet, pathological, pathological_v2)
+}
+KINDS = tuple(sorted([*_BY_ROWS, *_BY_LABELS, "pachinko"]))
 
 
 def split(
@@ -229,7 +223,7 @@ def split(
     """
     if kind not in KINDS:
         raise ValueError(f"there is no split {kind!r}; choose one of {', '.join(KINDS)}")
-    if kind == _PACHINKO:
+    if kind == "pachinko":
         if coarse is None:
             raise ValueError("the split 'pachinko' needs the coarse label of each row, as coarse=")
         return pachinko(coarse, y, n_parties, seed=seed, **parameters)
@@ -238,6 +232,17 @@ def split(
     if kind in _BY_ROWS:
         return _BY_ROWS[kind](len(np.asarray(y)), n_parties, seed=seed, **parameters)
     return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
+
+
+def _refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
+    """Raise if a cell of a column is None, NaN or empty text."""
+    cells = column.tolist()
+    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
+    if gone:
+        raise error(
+            f"the {what} is missing in {len(gone)} rows, first in row {gone[0]}; "
+            "fill or remove these rows"
+        )
 
 
 def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:

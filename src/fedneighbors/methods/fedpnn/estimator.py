@@ -22,7 +22,7 @@ from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._network import DensityClassifier
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.algorithm import log_posteriors
-from fedneighbors.methods.fedpnn.private._model import MAGIC, PrivateFedPNNModel
+from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.privacy._policy import Privacy
@@ -379,7 +379,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         """
         raw = read_model_file(path)
         model: Any
-        if raw.startswith(MAGIC):
+        if raw.startswith(PrivateFedPNNModel.magic):
             model, classifier = PrivateFedPNNModel.from_bytes(raw, source=str(path)), cls()
         else:
             model = FedPNNModel.from_bytes(raw, source=str(path))

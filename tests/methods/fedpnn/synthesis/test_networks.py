@@ -82,7 +82,12 @@ def test_a_frozen_generator_gives_the_logits_of_the_running_normalization():
     wanted = inputs
     for layer, norm in generator._hidden:
         normed = functional.batch_norm(
-            layer(wanted)[None], norm.mean, norm.variance, norm.scale, norm.shift, eps=1e-5
+            layer(wanted)[None],
+            norm.running_mean,
+            norm.running_var,
+            norm.weight,
+            norm.bias,
+            eps=1e-5,
         )[0]
         wanted = torch.cat([torch.relu(normed), wanted])
 

@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     count_weight,
@@ -16,8 +15,7 @@ from fedneighbors.methods.fedpnn.private._release import (
     in_cube,
     origin_reach,
 )
-from fedneighbors.records._storage import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
+from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 CELL_SIGMA = 0.15
@@ -61,6 +59,24 @@ class Neurons:
     totals: Floats
     fewest: float
     sigma: float
+
+    def __post_init__(self) -> None:
+        n_neurons, n_classes = len(self.positions), len(self.totals)
+        expected = (
+            (self.positions, (n_neurons, *self.axes.shape[1:])),
+            (self.weights, (n_neurons, n_classes)),
+            (self.noise, (n_neurons,)),
+            (self.totals, (n_classes,)),
+        )
+        wrong = self.axes.ndim != 2 or not n_neurons or not n_classes
+        if wrong or any(part.shape != shape for part, shape in expected):
+            raise ValueError("its parts do not fit one another")
+        if not all(np.isfinite(part).all() for part in (self.axes, *(p for p, _ in expected))):
+            raise ValueError("a number is not finite")
+        if (self.noise < 0).any() or (self.totals <= 0).any():
+            raise ValueError("noise or totals are out of range")
+        if not (0 < self.sigma < np.inf and 0 <= self.fewest < np.inf):
+            raise ValueError("smoothing or floor are out of range")
 
     def log_densities(self, units: Floats) -> Floats:
         """Return the log density of each class at unit vectors, shape (n_rows, n_classes)."""
@@ -190,52 +206,8 @@ def _kernel(points: Floats, positions: Floats, sigma: float) -> Floats:
     return np.asarray(np.exp(-np.maximum(squared, 0) / (2 * sigma**2)))
 
 
-MAGIC = b"FNPNNDP1"
-"""How the files of these models begin."""
-
-
-@message
-class PrivateParts:
-    """The fields of a model as they stand in its file."""
-
-    classes: tuple[str | int | float | bool, ...]
-    feature_names: tuple[str, ...] | None
-    low: Floats
-    high: Floats
-    origin: Floats
-    axes: Floats
-    positions: Floats
-    weights: Floats
-    noise: Floats
-    totals: Floats
-    fewest: float
-    sigma: float
-    guarantee: str
-
-    def __post_init__(self) -> None:
-        n_features, n_axes = self.axes.shape if self.axes.ndim == 2 else (-1, -1)
-        n_neurons, n_classes = len(self.positions), len(self.classes)
-        expected = (
-            (self.low, (n_features,)),
-            (self.high, (n_features,)),
-            (self.origin, (n_features,)),
-            (self.positions, (n_neurons, n_axes)),
-            (self.weights, (n_neurons, n_classes)),
-            (self.noise, (n_neurons,)),
-            (self.totals, (n_classes,)),
-        )
-        if any(part.shape != shape for part, shape in expected) or not n_neurons or not n_classes:
-            raise ValueError("its parts do not fit one another")
-        if not all(np.isfinite(part).all() for part in (self.axes, *(p for p, _ in expected))):
-            raise ValueError("a number is not finite")
-        if (self.low > self.high).any() or (self.noise < 0).any() or (self.totals <= 0).any():
-            raise ValueError("bounds, noise or totals are out of range")
-        if not (0 < self.sigma < np.inf and 0 <= self.fewest < np.inf and self.guarantee):
-            raise ValueError("smoothing, floor or guarantee are missing")
-
-
 @dataclass(frozen=True)
-class PrivateFedPNNModel:
+class PrivateFedPNNModel(ModelFile):
     """Neurons and the way of a row to them; every number is public, noised or made of such.
 
     Parameters
@@ -254,6 +226,8 @@ class PrivateFedPNNModel:
         Names of the columns, where they have any.
     """
 
+    magic: ClassVar[bytes] = b"FNPNNDP2"
+
     classes: tuple[Label, ...]
     low: Floats
     high: Floats
@@ -261,6 +235,17 @@ class PrivateFedPNNModel:
     neurons: Neurons
     guarantee: str
     feature_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.low.shape
+        if self.low.ndim != 1 or self.high.shape != shape or self.origin.shape != shape:
+            raise ValueError("bounds and origin do not fit one another")
+        if (self.neurons.axes.shape[0], len(self.neurons.totals)) != (*shape, len(self.classes)):
+            raise ValueError("the neurons do not fit columns and classes")
+        if not all(np.isfinite(part).all() for part in (self.low, self.high, self.origin)):
+            raise ValueError("a number is not finite")
+        if (self.low > self.high).any() or not self.guarantee:
+            raise ValueError("bounds are out of range or the guarantee is missing")
 
     @property
     def n_features(self) -> int:
@@ -284,70 +269,3 @@ class PrivateFedPNNModel:
         """
         cube = in_cube(x, (self.low, self.high))
         return self.neurons.log_densities(directions(cube, self.origin))
-
-    def to_bytes(self) -> bytes:
-        """Return the model as the bytes of its file, the same for the same model."""
-        parts = PrivateParts(
-            classes=self.classes,
-            feature_names=self.feature_names,
-            low=self.low,
-            high=self.high,
-            origin=self.origin,
-            axes=self.neurons.axes,
-            positions=self.neurons.positions,
-            weights=self.neurons.weights,
-            noise=self.neurons.noise,
-            totals=self.neurons.totals,
-            fewest=self.neurons.fewest,
-            sigma=self.neurons.sigma,
-            guarantee=self.guarantee,
-        )
-        return sealed_model(MAGIC, parts)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "PrivateFedPNNModel":
-        """Return the model that :meth:`to_bytes` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If the bytes are truncated, altered, not a model or of another version.
-        """
-        with usable(source):
-            return cls._from_parts(open_model(MAGIC, raw, PrivateParts, source=source))
-
-    @classmethod
-    def _from_parts(cls, parts: PrivateParts) -> "PrivateFedPNNModel":
-        neurons = Neurons(
-            axes=parts.axes,
-            positions=parts.positions,
-            weights=parts.weights,
-            noise=parts.noise,
-            totals=parts.totals,
-            fewest=parts.fewest,
-            sigma=parts.sigma,
-        )
-        return cls(
-            classes=parts.classes,
-            low=parts.low,
-            high=parts.high,
-            origin=parts.origin,
-            neurons=neurons,
-            guarantee=parts.guarantee,
-            feature_names=parts.feature_names,
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write the model file; an interrupted write leaves nothing behind."""
-        replace_file(path, self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | Path) -> "PrivateFedPNNModel":
-        """Read a model file.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is missing, truncated, altered or of another version.
-        """
-        return cls.from_bytes(read_model_file(path), source=str(path))

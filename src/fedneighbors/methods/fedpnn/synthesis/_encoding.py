@@ -1,15 +1,15 @@
 """Encoding of a table as one matrix: mode-specific normalization and one-hot parts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Singles
-from fedneighbors.datasets._table import Column, Table
+from fedneighbors.datasets._table import Column, Table, missing_cells
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 
@@ -63,11 +63,6 @@ class NumericCoding:
         """Number of categories."""
         n_modes = 0 if self.modes is None else len(self.modes.means)
         return len(self.repeated) + n_modes + self.missing
-
-    @property
-    def scalar(self) -> bool:
-        """Whether there is a place in a mode to code."""
-        return self.modes is not None
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:
         """Category and place of each cell; the mode is drawn from its posterior.
@@ -138,6 +133,8 @@ class NominalCoding:
         Whether the last category is "missing".
     """
 
+    modes: ClassVar[None] = None
+
     name: str
     categories: tuple[str, ...]
     missing: bool
@@ -150,11 +147,6 @@ class NominalCoding:
     def width(self) -> int:
         """Number of categories, the missing one included."""
         return len(self.categories) + self.missing
-
-    @property
-    def scalar(self) -> bool:
-        """Words have no place in a mode."""
-        return False
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:  # noqa: ARG002
         """Category of each cell; the places are 0 and nothing is drawn.
@@ -264,7 +256,7 @@ class TableTransform:
         """Where each column lies in the matrix."""
         return Layout(
             widths=tuple(coding.width for coding in self.codings),
-            scalars=tuple(place for place, coding in enumerate(self.codings) if coding.scalar),
+            scalars=tuple(place for place, coding in enumerate(self.codings) if coding.modes),
         )
 
     def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
@@ -318,7 +310,7 @@ class TableTransform:
         for place, coding in enumerate(self.codings):
             start = layout.starts[place]
             codes = matrix[:, start : start + coding.width].argmax(axis=1)
-            scalar = matrix[:, layout.scalars.index(place)] if coding.scalar else none
+            scalar = matrix[:, layout.scalars.index(place)] if coding.modes else none
             columns[coding.name] = coding.decode(codes, scalar.astype(np.float64))
         return Table(columns, source)
 
@@ -354,14 +346,18 @@ def fit_transform(
     }
     spread = {name: values for name, (_, values) in split.items() if len(values)}
     modes = dict(zip(spread, fit_modes(list(spread.values()), max_modes=max_modes), strict=True))
-    return TableTransform(
-        tuple(
-            _numeric(name, column.astype(np.float64), split[name][0], modes.get(name))
-            if name in split
-            else _nominal(name, column)
-            for name, column in table.columns.items()
-        )
-    )
+    codings: list[Coding] = []
+    for name, column in table.columns.items():
+        missing = bool(missing_cells(column).any())
+        if name in split:
+            values = column[~missing_cells(column)].astype(np.float64)
+            whole = bool((values == np.round(values)).all())
+            whole &= np.abs(values).max(initial=0) < _MANY_DECIMALS
+            codings.append(NumericCoding(name, split[name][0], modes.get(name), missing, whole))
+        else:
+            words = sorted({word for word in column.tolist() if word is not None})
+            codings.append(NominalCoding(name, tuple(words), missing))
+    return TableTransform(tuple(codings))
 
 
 def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
@@ -377,16 +373,3 @@ def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floa
     often |= len(values) == 1
     repeated = values[often]
     return repeated, column[~gone & ~np.isin(column, repeated)]
-
-
-def _numeric(name: str, column: Floats, repeated: Floats, modes: Modes | None) -> NumericCoding:
-    gone = np.isnan(column)
-    values = column[~gone]
-    whole = (values == np.round(values)).all() and np.abs(values).max(initial=0) < _MANY_DECIMALS
-    return NumericCoding(name, repeated, modes, bool(gone.any()), bool(whole))
-
-
-def _nominal(name: str, column: Column) -> NominalCoding:
-    words: Sequence[str | None] = column.tolist()
-    present = sorted({word for word in words if word is not None})
-    return NominalCoding(name, tuple(present), any(word is None for word in words))

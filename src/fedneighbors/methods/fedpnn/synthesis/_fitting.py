@@ -1,6 +1,6 @@
 """Fitting of a synthesizer: training settings, the codings of each table, then its generator."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -11,14 +11,12 @@ from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.fedpnn.synthesis._encoding import (
     NominalCoding,
-    TableTransform,
     fit_transform,
 )
 from fedneighbors.methods.fedpnn.synthesis._generation import (
     NOISES,
     Noise,
     RowsByCategory,
-    TrainedGenerator,
 )
 from fedneighbors.methods.fedpnn.synthesis._model import TablePart
 
@@ -162,50 +160,34 @@ def fit_parts(
                 "more: a generator of a single row would repeat it. Leave the row out, or take "
                 "per_class=False"
             )
-    train = _trainer()
-    total, done, parts = sum(job.settings.epochs for job in jobs), 0, []
-    for place, job in enumerate(jobs):
-        transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)
-
-        def report(
-            epoch: int, _: int, what: str, *, before: int = done, name: str = job.name
-        ) -> None:
-            progress(before + epoch, total, f"{what}, {name}")
-
-        parts.append(_part(job, transform, train, seed=(seed, place), progress=report))
-        done += job.settings.epochs
-    return tuple(parts)
-
-
-def _part(
-    job: Job,
-    transform: TableTransform,
-    train: Callable[..., TrainedGenerator],
-    *,
-    seed: tuple[int, int],
-    progress: Progress,
-) -> TablePart:
-    codes, places = transform.codes(job.table, np.random.default_rng([*seed, 0]))
-    codings = transform.codings
-    nominal = [at for at, coding in enumerate(codings) if isinstance(coding, NominalCoding)]
-    rows = RowsByCategory.of(codes[:, nominal], [codings[at].width for at in nominal])
-    generator = train(
-        transform.matrix(codes, places),
-        rows,
-        transform.layout,
-        nominal,
-        job.settings,
-        seed=(*seed, 1),
-        progress=progress,
-    )
-    return TablePart(transform, generator, rows.conditions(), job.table.n_rows)
-
-
-def _trainer() -> Callable[..., TrainedGenerator]:
     try:
         from fedneighbors.methods.fedpnn.synthesis._training import train
     except ImportError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("torch", "torch") from None
-    return train
+    total, done, parts = sum(job.settings.epochs for job in jobs), 0, []
+    for place, job in enumerate(jobs):
+        transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)
+        codes, places = transform.codes(job.table, np.random.default_rng([seed, place, 0]))
+        nominal = [k for k, c in enumerate(transform.codings) if isinstance(c, NominalCoding)]
+        widths = [transform.codings[k].width for k in nominal]
+        rows = RowsByCategory.of(codes[:, nominal], widths)
+
+        def report(
+            epoch: int, _: int, what: str, *, before: int = done, name: str = job.name
+        ) -> None:
+            progress(before + epoch, total, f"{what}, {name}")
+
+        generator = train(
+            transform.matrix(codes, places),
+            rows,
+            transform.layout,
+            nominal,
+            job.settings,
+            seed=(seed, place, 1),
+            progress=report,
+        )
+        parts.append(TablePart(transform, generator, rows.conditions(), job.table.n_rows))
+        done += job.settings.epochs
+    return tuple(parts)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import digamma
 
 from fedneighbors._typing import Floats
@@ -103,8 +103,7 @@ def fit_modes(
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Groups:
+class _Groups(NamedTuple):
     """Condensed columns, each of shape (n_columns, n_groups): weight, mean, variance within."""
 
     weight: Floats
@@ -112,14 +111,13 @@ class _Groups:
     variance: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
+class _State(NamedTuple):
     """Posterior of all mixtures, arrays of shape (n_columns, n_modes); see [2]_ above.
 
-    ``count`` is N_k, ``mean`` m_k, ``shape`` and ``rate`` those of the Gamma law of the precision.
+    ``size`` is N_k, ``mean`` m_k, ``shape`` and ``rate`` those of the Gamma law of the precision.
     """
 
-    count: Floats
+    size: Floats
     mean: Floats
     shape: Floats
     rate: Floats
@@ -135,13 +133,11 @@ def _frame(column: Floats) -> tuple[float, float]:
 
 
 def _condensed(columns: Sequence[Floats]) -> _Groups:
-    parts = [_groups(column) for column in columns]
-    width = max(len(part[0]) for part in parts)
-    padded = [
-        np.array([np.pad(part[field], (0, width - len(part[field]))) for part in parts])
-        for field in range(3)
-    ]
-    return _Groups(*padded)
+    fields = [*zip(*map(_groups, columns), strict=True)]
+    width = max(map(len, fields[0]))
+    return _Groups(
+        *(np.array([np.pad(part, (0, width - len(part))) for part in parts]) for parts in fields)
+    )
 
 
 def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
@@ -171,12 +167,12 @@ def _infer(groups: _Groups, means: Floats) -> _State:
     state = _started(groups, means)
     moving = np.arange(len(means))
     for _ in range(_ROUNDS):
-        before = _rows(state, moving)
-        after = _updated(_group_rows(groups, moving), before)
-        for field in ("count", "mean", "shape", "rate"):
-            getattr(state, field)[moving] = getattr(after, field)
-        total = after.count.sum(axis=1, keepdims=True)
-        still = np.abs(after.count - before.count) > _SETTLED * total
+        before = _State(*(part[moving] for part in state))
+        after = _updated(_Groups(*(part[moving] for part in groups)), before)
+        for part, new in zip(state, after, strict=True):
+            part[moving] = new
+        total = after.size.sum(axis=1, keepdims=True)
+        still = np.abs(after.size - before.size) > _SETTLED * total
         moving = moving[still.any(axis=1)]
         if not len(moving):
             break
@@ -194,22 +190,14 @@ def _started(groups: _Groups, means: Floats) -> _State:
     return _State(count, filled, shape, shape * np.where(np.isnan(wide), 1.0, wide) ** 2)
 
 
-def _rows(state: _State, rows: npt.NDArray[np.int64]) -> _State:
-    return _State(state.count[rows], state.mean[rows], state.shape[rows], state.rate[rows])
-
-
-def _group_rows(groups: _Groups, rows: npt.NDArray[np.int64]) -> _Groups:
-    return _Groups(groups.weight[rows], groups.mean[rows], groups.variance[rows])
-
-
 def _updated(groups: _Groups, state: _State) -> _State:
     """One round of [2]_: responsibilities (10.46), then the laws of the modes (10.58-10.63)."""
-    concentration = _SPARSITY + state.count
+    concentration = _SPARSITY + state.size
     precision = state.shape / state.rate
     offset = (
         digamma(concentration)
         + 0.5 * (digamma(state.shape) - np.log(state.rate))
-        - 0.5 / np.maximum(state.count, _SPARSITY)
+        - 0.5 / np.maximum(state.size, _SPARSITY)
     )
     distance = groups.mean[:, :, None] - state.mean[:, None, :]
     distance *= distance
@@ -218,10 +206,6 @@ def _updated(groups: _Groups, state: _State) -> _State:
     )
     share = _softmax(logits)
     share *= groups.weight[:, :, None]
-    return _laws(groups, share)
-
-
-def _laws(groups: _Groups, share: Floats) -> _State:
     count = share.sum(axis=1)
     safe = np.maximum(count, 1e-10)
     mean = np.einsum("cgk,cg->ck", share, groups.mean) / safe
@@ -231,7 +215,7 @@ def _laws(groups: _Groups, share: Floats) -> _State:
 
 
 def _modes(state: _State, place: int, center: float, spread: float, min_weight: float) -> Modes:
-    weight = state.count[place] / state.count[place].sum()
+    weight = state.size[place] / state.size[place].sum()
     kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
     kept = kept[np.argsort(state.mean[place][kept], kind="stable")]
     deviation = np.sqrt(state.rate[place][kept] / state.shape[place][kept])

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedneighbors._typing import Singles
 from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
@@ -19,8 +18,6 @@ from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
 _TEMPERATURE = 0.2
 _SLOPE = 0.2
 _PENALTY = 10.0
-_MOMENTUM = 0.1
-_EPSILON = 1e-5
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -57,32 +54,6 @@ class Dense:
         return torch.addmm(self.bias[:, None], self.weight, state)
 
 
-@dataclass(frozen=True, eq=False)
-class _Norm:
-    """Batch normalization of a hidden layer: trained scale and shift, running mean and variance."""
-
-    scale: Tensor
-    shift: Tensor
-    mean: Tensor
-    variance: Tensor
-
-    @classmethod
-    def fresh(cls, n: int) -> "_Norm":
-        return cls(
-            torch.ones(n, requires_grad=True),
-            torch.zeros(n, requires_grad=True),
-            torch.zeros(n),
-            torch.ones(n),
-        )
-
-    def __call__(self, state: Tensor) -> Tensor:
-        normed = functional.batch_norm(
-            state[None], self.mean, self.variance, self.scale, self.shift,
-            training=True, momentum=_MOMENTUM, eps=_EPSILON,
-        )  # fmt: skip
-        return normed[0]
-
-
 class Generator:
     """Makes encoded rows from noise and conditional vectors.
 
@@ -106,10 +77,10 @@ class Generator:
         self, n_inputs: int, hidden: Sequence[int], layout: Layout, rng: np.random.Generator
     ) -> None:
         self.layout = layout
-        self._hidden: list[tuple[Dense, _Norm]] = []
+        self._hidden: list[tuple[Dense, torch.nn.BatchNorm1d]] = []
         for n_units in hidden:
             layer = Dense.drawn(n_inputs, n_units, rng, trains=True)
-            self._hidden.append((layer, _Norm.fresh(n_units)))
+            self._hidden.append((layer, torch.nn.BatchNorm1d(n_units)))
             n_inputs += n_units
         self._output = Dense.drawn(n_inputs, layout.width, rng, trains=True)
 
@@ -129,14 +100,14 @@ class Generator:
         """All that the optimizer trains."""
         found = [self._output.weight, self._output.bias]
         for layer, norm in self._hidden:
-            found += [layer.weight, layer.bias, norm.scale, norm.shift]
+            found += [layer.weight, layer.bias, norm.weight, norm.bias]
         return found
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Output before its activations, shape (layout.width, n_rows); updates running means."""
         state = inputs
         for layer, norm in self._hidden:
-            state = torch.cat([torch.relu(norm(layer(state))), state])
+            state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
         return self._output(state)
 
     def activated(self, logits: Tensor, spread: Tensor) -> Tensor:
@@ -163,8 +134,11 @@ class Generator:
         """Hidden layers with the running normalization folded in, and the output layer."""
         hidden = []
         for layer, norm in self._hidden:
-            factor = norm.scale / torch.sqrt(norm.variance + _EPSILON)
-            bias = (layer.bias - norm.mean) * factor + norm.shift
+            mean, variance = norm.running_mean, norm.running_var
+            assert mean is not None
+            assert variance is not None
+            factor = norm.weight / torch.sqrt(variance + norm.eps)
+            bias = (layer.bias - mean) * factor + norm.bias
             hidden.append(((layer.weight * factor[:, None]).numpy(), bias.numpy()))
         output = (self._output.weight.numpy().copy(), self._output.bias.numpy().copy())
         return tuple(hidden), output

@@ -1,11 +1,12 @@
 """Quality of synthetic rows: likeness by column, pair and row, and utility for a classifier."""
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import ks_2samp
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -69,26 +70,19 @@ def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
     {'x0': 0.5}
     """
     known, made = tables(real, synthetic)
-    return {
-        name: 1.0 - _largest_gap(_present(column), _present(made.columns[name]))
-        for name, column in known.columns.items()
-        if column.dtype != np.object_
-    }
+    scores = {}
+    for name, column in known.columns.items():
+        if column.dtype != np.object_:
+            a, b = _present(column), _present(made.columns[name])
+            both = len(a) and len(b)
+            gap = ks_2samp(a, b, method="asymp").statistic if both else len(a) != len(b)
+            scores[name] = 1.0 - float(gap)
+    return scores
 
 
 def _present(column: Column) -> Floats:
     values = column.astype(np.float64)
     return np.sort(values[~np.isnan(values)])
-
-
-def _largest_gap(a: Floats, b: Floats) -> float:
-    """Supremum of the difference of two empirical distribution functions; arguments are sorted."""
-    if not len(a) or not len(b):
-        return float(len(a) != len(b))
-    points = np.concatenate([a, b])
-    low = np.searchsorted(a, points, side="right") / len(a)
-    high = np.searchsorted(b, points, side="right") / len(b)
-    return float(np.abs(low - high).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,11 +233,11 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     if known.n_rows < 2:
         raise DataError("expected two real rows or more, got 1; distances between them are asked")
     places, asked = _places(known, known), _places(made, known)
-    own, their = _row_counts(places), _row_counts(asked)
+    own, their = (Counter(row.tobytes() for row in rows) for rows in (places, asked))
     search = NearestNeighbors(algorithm="brute").fit(places)
     return NearestRecords(
-        synthetic=_first(search.kneighbors(asked, n_neighbors=1)[0]),
-        real=_first(search.kneighbors(n_neighbors=1)[0]),
+        synthetic=search.kneighbors(asked, n_neighbors=1)[0][:, 0],
+        real=search.kneighbors(n_neighbors=1)[0][:, 0],
         copies=sum(n for row, n in their.items() if row in own) / made.n_rows,
         duplicates=sum(n for n in own.values() if n > 1) / known.n_rows,
     )
@@ -271,18 +265,6 @@ def _ranks(values: Floats, real: Floats) -> list[Floats]:
     middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
     share = middle / (2.0 * max(len(real), 1))
     return [np.where(gone, 0.5, share), gone.astype(np.float64)]
-
-
-def _row_counts(points: Floats) -> Mapping[bytes, int]:
-    counts: dict[bytes, int] = {}
-    for row in np.ascontiguousarray(points):
-        counts[row.tobytes()] = counts.get(row.tobytes(), 0) + 1
-    return counts
-
-
-def _first(distances: Any) -> Floats:
-    found: Floats = np.asarray(distances, np.float64)[:, 0]
-    return found
 
 
 Codes = npt.NDArray[np.int64]

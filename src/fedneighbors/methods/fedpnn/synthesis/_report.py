@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors.datasets._table import Table as Rows
+from fedneighbors.datasets._table import missing_cells
 from fedneighbors.methods.fedpnn.synthesis._quality import (
     Correlations,
     NearestRecords,
@@ -175,7 +175,9 @@ def _columns(
     alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
     rows = []
     for name in sorted(known.names, key=alike.__getitem__):
-        sides = (round(_missing(table.columns[name]), 4) for table in (known, made))
+        sides = (
+            round(float(missing_cells(table.columns[name]).mean()), 4) for table in (known, made)
+        )
         rows.append((name, "KS" if name in scores else "coverage", alike[name], *sides))
     heads = ("column", "measure", "score", "missing_real", "missing_synthetic")
     return Table(
@@ -186,10 +188,6 @@ def _columns(
         caption="KS: KS complement of numbers (Eq 6). Coverage: share of a column's words that "
         "occur. Missing: share of cells.",
     )
-
-
-def _missing(column: npt.NDArray[Any]) -> float:
-    return float(np.mean([cell is None or cell != cell for cell in column.tolist()]))
 
 
 def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:

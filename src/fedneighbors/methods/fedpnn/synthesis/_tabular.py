@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_array
 
-from fedneighbors.datasets._table import Column, Table
+from fedneighbors.datasets._table import Column, Table, word_column
 from fedneighbors.errors import MissingExtraError
 
 Kind = Literal["table", "frame", "numbers", "objects"]
@@ -50,18 +50,21 @@ class Form:
             If a data frame is wanted and pandas is not installed.
         """
         columns = {
-            name: _numbers_of(column) if name in self.coded else column
+            name: np.array([np.nan if word is None else float(word) for word in column])
+            if name in self.coded
+            else column
             for name, column in table.columns.items()
         }
         if self.kind == "table":
             return Table(columns, table.source)
         if self.kind == "frame":
-            return _frame(columns)
+            try:
+                import pandas as pd
+            except ImportError:
+                raise MissingExtraError("pandas", "data") from None
+            return pd.DataFrame(columns)
         dtype = np.float64 if self.kind == "numbers" else np.object_
-        made = np.empty((table.n_rows, len(columns)), dtype)
-        for place, column in enumerate(columns.values()):
-            made[:, place] = column
-        return made
+        return np.stack([column.astype(dtype) for column in columns.values()], axis=1)
 
 
 def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
@@ -94,7 +97,9 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
     named = _named(categorical or (), table)
     coded = tuple(name for name in named if table.columns[name].dtype != np.object_)
     columns = {
-        name: _words_of(column) if name in coded else column
+        name: word_column(None if cell != cell else repr(cell) for cell in column.tolist())
+        if name in coded
+        else column
         for name, column in table.columns.items()
     }
     return Table(columns, table.source), Form(kind, coded)
@@ -119,9 +124,7 @@ def _mixed(cells: npt.NDArray[Any]) -> Column:
         return np.array(
             [np.nan if lost else cell for cell, lost in zip(listed, gone, strict=True)], np.float64
         )
-    words = np.empty(len(listed), np.object_)
-    words[:] = [None if lost else str(cell) for cell, lost in zip(listed, gone, strict=True)]
-    return words
+    return word_column(None if lost else str(cell) for cell, lost in zip(listed, gone, strict=True))
 
 
 def _named(categorical: Names, table: Table) -> tuple[str, ...]:
@@ -136,21 +139,3 @@ def _named(categorical: Names, table: Table) -> tuple[str, ...]:
         else:
             raise ValueError(f"there is no column {name!r} among {list(table.names)[:30]}")
     return tuple(names)
-
-
-def _words_of(column: Column) -> Column:
-    words = np.empty(len(column), np.object_)
-    words[:] = [None if cell != cell else repr(cell) for cell in column.tolist()]
-    return words
-
-
-def _numbers_of(column: Column) -> Column:
-    return np.array([np.nan if word is None else float(word) for word in column], np.float64)
-
-
-def _frame(columns: dict[str, Column]) -> Any:
-    try:
-        import pandas as pd
-    except ImportError:
-        raise MissingExtraError("pandas", "data") from None
-    return pd.DataFrame(columns)

@@ -1,7 +1,7 @@
 """The training of one generator: WGAN-GP with packs, conditions and training by sampling."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from fedneighbors._typing import Progress, Singles, silent
 from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
 from fedneighbors.methods.fedpnn.synthesis._fitting import TrainingSettings
 from fedneighbors.methods.fedpnn.synthesis._generation import (
-    Conditions,
     Picks,
     RowsByCategory,
     TrainedGenerator,
@@ -21,17 +20,6 @@ from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator
 from fedneighbors.tabular._ownership import one_thread
 
 _BETAS = (0.5, 0.9)
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The encoded rows, which of them meet a condition, and where a category is in a row."""
-
-    matrix: Tensor
-    by_category: RowsByCategory
-    conditions: Conditions
-    layout: Layout
-    nominal: tuple[int, ...]
 
 
 def train(
@@ -75,11 +63,10 @@ def train(
     ----------
     .. [1] Xu et al., "Modeling Tabular Data using Conditional GAN", NeurIPS 2019, section 4.
     """
-    rows = _Table(
-        torch.from_numpy(matrix), by_category, by_category.conditions(), layout, tuple(nominal)
-    )
     with one_thread():
-        loop = _Loop(rows, settings, np.random.default_rng(seed))
+        loop = _Loop(
+            torch.from_numpy(matrix), by_category, layout, nominal, settings=settings, seed=seed
+        )
         for epoch in range(settings.epochs):
             loop.epoch()
             progress(epoch + 1, settings.epochs, "training a generator")
@@ -94,34 +81,42 @@ def train(
 class _Loop:
     """Networks and optimizers, one step after the other."""
 
-    def __init__(self, rows: _Table, settings: TrainingSettings, rng: np.random.Generator) -> None:
-        self._rows = rows
+    def __init__(
+        self,
+        matrix: Tensor,
+        by_category: RowsByCategory,
+        layout: Layout,
+        nominal: Sequence[int],
+        *,
+        settings: TrainingSettings,
+        seed: Sequence[int],
+    ) -> None:
+        self._matrix, self._by_category = matrix, by_category
+        self._layout, self._nominal = layout, nominal
+        self._conditions = by_category.conditions()
         self._settings = settings
-        self._rng = rng
-        self._batch = settings.batch_of(len(rows.matrix))
-        extra = rows.conditions.width
-        self.generator = Generator(settings.embedding + extra, settings.generator, rows.layout, rng)
+        self._rng = rng = np.random.default_rng(seed)
+        self._batch = settings.batch_of(len(matrix))
+        extra = self._conditions.width
+        self.generator = Generator(settings.embedding + extra, settings.generator, layout, rng)
         if settings.informed:
-            counts = rows.matrix[:, len(rows.layout.scalars) :].sum(0)
-            self.generator.inform((counts + 0.5) / (len(rows.matrix) + 0.5))
-        self._critic = Critic(
-            settings.pac * (rows.layout.width + extra),
-            settings.critic,
-            rng,
-            dropout=settings.dropout,
-        )
-        self._generator_adam = _adam(self.generator.parameters, settings.learning_rate)
-        self._critic_adam = _adam(self._critic.parameters, settings.learning_rate)
+            counts = matrix[:, len(layout.scalars) :].sum(0)
+            self.generator.inform((counts + 0.5) / (len(matrix) + 0.5))
+        n_inputs = settings.pac * (layout.width + extra)
+        self._critic = Critic(n_inputs, settings.critic, rng, dropout=settings.dropout)
+        adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_BETAS, fused=True)
+        self._generator_adam = adam(self.generator.parameters)
+        self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
         """Go as many steps as batches fit into the rows."""
-        for _ in range(max(len(self._rows.matrix) // self._batch, 1)):
+        for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
             self._generator_step()
 
     def _critic_step(self) -> None:
-        picks, condition = self._conditions()
+        picks, condition = self._drawn_conditions()
         with torch.no_grad():
             _, fake = self._generated(condition)
         real = self._real(picks).T
@@ -135,11 +130,11 @@ class _Loop:
         self._critic_adam.step()
 
     def _generator_step(self) -> None:
-        picks, condition = self._conditions()
+        picks, condition = self._drawn_conditions()
         logits, fake = self._generated(condition)
         with torch.no_grad():
             pull = -self._critic.input_gradient(self._packed(fake, condition))
-        pull = pull.view(-1, self._batch)[: self._rows.layout.width]
+        pull = pull.view(-1, self._batch)[: self._layout.width]
         loss = (fake * pull).sum()  # its gradient is that of the mean score
         if picks is not None:
             loss = loss + self._condition_loss(logits, picks)
@@ -147,16 +142,15 @@ class _Loop:
         loss.backward()  # type: ignore[no-untyped-call]
         self._generator_adam.step()
 
-    def _conditions(self) -> tuple[Picks | None, Tensor | None]:
-        conditions = self._rows.conditions
-        if not conditions.width:
+    def _drawn_conditions(self) -> tuple[Picks | None, Tensor | None]:
+        if not self._conditions.width:
             return None, None
-        picks = conditions.draw(self._batch, self._rng, damped=True)
-        return picks, torch.from_numpy(conditions.vectors(picks)).T
+        picks = self._conditions.draw(self._batch, self._rng, damped=True)
+        return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
     def _generated(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits and activated rows for fresh noise, feature-major."""
-        layout, settings = self._rows.layout, self._settings
+        layout, settings = self._layout, self._settings
         drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
         inputs = torch.from_numpy(drawn)
         if condition is not None:
@@ -168,10 +162,10 @@ class _Loop:
 
     def _real(self, picks: Picks | None) -> Tensor:
         if picks is None:
-            at = self._rng.integers(len(self._rows.matrix), size=self._batch)
+            at = self._rng.integers(len(self._matrix), size=self._batch)
         else:
-            at = self._rows.by_category.draw(picks, self._rng)
-        return self._rows.matrix.index_select(0, torch.from_numpy(at))
+            at = self._by_category.draw(picks, self._rng)
+        return self._matrix.index_select(0, torch.from_numpy(at))
 
     def _packed(self, rows: Tensor, condition: Tensor | None) -> Tensor:
         """Packs of rows with their conditions, one a column: a view of feature-major rows."""
@@ -180,16 +174,12 @@ class _Loop:
 
     def _condition_loss(self, logits: Tensor, picks: Picks) -> Tensor:
         """Mean cross-entropy between each condition and what was generated for its column."""
-        layout = self._rows.layout
+        layout = self._layout
         losses = []
-        for place, column in enumerate(self._rows.nominal):
+        for place, column in enumerate(self._nominal):
             mine = torch.from_numpy(np.flatnonzero(picks.columns == place))
             start = layout.starts[column]
             part = logits[start : start + layout.widths[column]][:, mine].T
             wanted = torch.from_numpy(picks.categories)[mine]
             losses.append(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
         return torch.stack(losses).sum() / self._batch
-
-
-def _adam(parameters: list[Tensor], learning_rate: float) -> torch.optim.Adam:
-    return torch.optim.Adam(parameters, lr=learning_rate, betas=_BETAS, fused=True)
