@@ -190,6 +190,8 @@ class FineTuning(WarmStart):
 
     Parameters
     ----------
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
     tuning_epochs : int
         Passes of a client over its rows.
     tuning_rate : float
