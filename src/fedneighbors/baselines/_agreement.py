@@ -14,7 +14,7 @@ from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._base import ClientClassifier, ClientEstimator
-from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
+from fedneighbors.methods.knnper._client import as_tensor, refuse_unsuited, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network

@@ -23,8 +23,7 @@ from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._messages import Message, decode, encode, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
