@@ -16,7 +16,7 @@ from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._base import ClientClassifier
-from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
+from fedneighbors.methods.knnper._client import as_tensor, refuse_unsuited, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared

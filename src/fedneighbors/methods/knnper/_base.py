@@ -52,7 +52,7 @@ class ClientEstimator:
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, with_rows
+        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)

@@ -12,8 +12,7 @@ from fedneighbors.federation._loop import Delivery, Outcome, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
-from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._tasks import Kind
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
@@ -88,7 +87,7 @@ class Cohort:
             some = names[first : first + CHUNK]
             tasks = [self._task(name, requests[name]) for name in some]
             for name, state in zip(
-                some, trainer.train(tasks, regime_of(requests[some[0]])), strict=True
+                some, trainer.train(tasks, requests[some[0]].regime), strict=True
             ):
                 party = self.parties[name]
                 try:

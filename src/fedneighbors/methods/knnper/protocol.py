@@ -6,7 +6,7 @@ mixtures never leave a client.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
     Agreed,
     Label,
@@ -137,6 +138,11 @@ class TrainRequest:
     weights: Weights
 
     reply: ClassVar[type] = UpdateReply
+
+    @property
+    def regime(self) -> Regime:
+        """Steps of the round."""
+        return Regime(**{each.name: getattr(self, each.name) for each in fields(Regime)})
 
 
 @message
@@ -384,15 +390,10 @@ class _Averaging:
             request = TrainRequest(
                 number=number,
                 held_out=stage.held_out,
-                learning_rate=rounds.learning_rate(number),
-                epochs=rounds.regime.epochs,
-                batch_size=rounds.regime.batch_size,
-                momentum=rounds.regime.momentum,
-                weight_decay=rounds.regime.weight_decay,
-                proximal=rounds.regime.proximal,
                 seed=rounds.seed,
                 bits=bits,
                 weights=stage.weights,
+                **vars(replace(rounds.regime, learning_rate=rounds.learning_rate(number))),
             )
             replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
             change = replies.summed(f"the changes of round {number + 1}").change
