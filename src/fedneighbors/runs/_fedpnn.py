@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._tabular import BASELINES
-from fedneighbors.methods.fedpnn._centers import Exposure
+from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, RunRecord, Table, environment

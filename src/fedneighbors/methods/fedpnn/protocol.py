@@ -20,11 +20,13 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn._model import FedPNNModel, supervised_metric
+from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (
+    QUANTA,
     ConstantsRequest,
     Frame,
+    MomentsReply,
     MomentsRequest,
     frame_bytes,
     make_frame,
@@ -88,7 +90,7 @@ class FedPNNSettings:
     factor : float
         Of the threshold, up to which a ball is stretched.
     ridge, boost : float
-        Of the metric, see :func:`~._scaling.supervised_metric`.
+        Of the metric, see :func:`supervised_metric`.
     means : bool
         Parties send the means of their clusters' records, not where the centers came to lie.
     n_knots : int
@@ -369,6 +371,60 @@ class _Plan:
                     f"server_threshold{advice}; None keeps every center", UserWarning, stacklevel=2
                 )
         return merged
+
+
+def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
+    """Return the means of the classes that have rows, and the covariance within classes.
+
+    Parameters
+    ----------
+    moments : MomentsReply
+        Of at least one row.
+
+    Returns
+    -------
+    means : float64 array of shape (n_present, n_coordinates)
+        In the order of the classes.
+    within : float64 array of shape (n_coordinates, n_coordinates)
+        Symmetric.
+    """
+    counts = moments.counts
+    present = counts > 0
+    means = moments.sums[present] / (counts[present, None] * float(QUANTA))
+    between = (means * counts[present, None]).T @ means
+    within = (moments.products / float(QUANTA) ** 2 - between) / int(counts.sum())
+    return means, (within + within.T) / 2
+
+
+def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
+    """Return a linear map after which Euclidean distance tells classes apart.
+
+    Coordinates are whitened by the covariance within classes; the directions between the means of
+    the classes are then stretched.
+
+    Parameters
+    ----------
+    moments : MomentsReply
+        Of all parties.
+    ridge : float
+        Added to every variance within classes, in units of the mean variance.
+    boost : float
+        Factor of the directions between class means; 1 for none.
+
+    Returns
+    -------
+    float64 array of shape (n_coordinates, n_coordinates)
+        To multiply points with from the right.
+    """
+    means, within = covariance_within(moments)
+    spread, directions = np.linalg.eigh(within)
+    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
+    whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
+    apart = (means - means.mean(axis=0)) @ whiten
+    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
+    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
+    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
+    return stretched
 
 
 def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:
