@@ -52,15 +52,16 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "metric": ("supervised", None),
     "activation": ("gaussian", "logistic", "cauchy"),
 }
-_LEFT_OPEN: Mapping[str, tuple[Any, ...]] = {
-    "client_threshold": (None,),
-    "server_threshold": (None,),
-    "sigma": ("loo",),
+_LEFT_OPEN: Mapping[str, Any] = {
+    "client_threshold": None,
+    "server_threshold": None,
+    "sigma": "loo",
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,12 @@ class FedPNNSettings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"expected {name} among {choices}, got {getattr(self, name)!r}")
-        for name in ("client_threshold", "server_threshold", "sigma"):
+        for name, left_open in _LEFT_OPEN.items():
             value = getattr(self, name)
-            if value not in _LEFT_OPEN[name] and not (_is_number(value) and 0 < value < math.inf):
-                raise ValueError(
-                    f"expected {name} above 0 or {_LEFT_OPEN[name][0]!r}, got {value!r}"
-                )
+            if value != left_open and not _is_positive(value):
+                raise ValueError(f"expected {name} above 0 or {left_open!r}, got {value!r}")
         for name in ("factor", "ridge", "boost"):
-            if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
+            if not _is_positive(getattr(self, name)):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
         for name in ("client_threshold", "server_threshold"):
             value = getattr(self, name)
@@ -140,7 +139,7 @@ class FedPNNSettings:
             value = getattr(self, name)
             if name == "n_features_to_select" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            if not isinstance(value, Integral) or not _is_positive(value):
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
