@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FEDPNN = b"FNPNN"  # of exact and of private models
 _KNNPER = b"FNKNPER"
 _KNNPER_NUMBERS = b"FNKNNUM"
-_RIVAL = b"FNKNRIV"
+_BASELINE = b"FNKNRIV"
 _SYNTHESIZER = b"FNSYNTH"
 
 
@@ -86,7 +86,7 @@ def _load(path: Path) -> "Model":
         return KNNPerClassifier.load(path)
     if raw.startswith(_KNNPER_NUMBERS):
         return KNNPerRegressor.load(path)
-    if raw.startswith(_RIVAL):
+    if raw.startswith(_BASELINE):
         return _baseline(path)
     return FlyNNClassifier.load(path)
 

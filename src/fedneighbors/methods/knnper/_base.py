@@ -90,7 +90,7 @@ class ClientEstimator:
         return self
 
     def _kind(self) -> Any:
-        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
+        """Return the learning task; needs torch."""
         from fedneighbors.methods.knnper._tasks import CLASSES
 
         return CLASSES

@@ -1,4 +1,4 @@
-"""One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
+"""A client of a kNN-Per federation: rows as its network takes them, training, mixture."""
 
 import math
 from dataclasses import replace

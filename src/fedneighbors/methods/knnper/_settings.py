@@ -1,4 +1,4 @@
-"""What a kNN-Per training is told, checked before any client is asked."""
+"""Settings of kNN-Per's rounds and memories, checked before any client is asked."""
 
 import math
 from collections import Counter
@@ -138,8 +138,8 @@ class MemorySettings:
     n_discriminants : int
         How many of these are discriminants; the last ones.
     codec : ProductCodec, optional
-        What product codes of all clients share; see :mod:`~.compressing`. None: each memory learns
-        a book of its own.
+        What product codes of all clients share; as ``share_codebook`` learns it. None: each memory
+        learns a book of its own.
     """
 
     n_neighbors: int | tuple[int, ...] = 10

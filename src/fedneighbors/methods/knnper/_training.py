@@ -1,4 +1,4 @@
-"""One training over clients of this process, from a table and who owns its rows."""
+"""Training over clients of this process: their transport, and the fit of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -24,14 +24,17 @@ from fedneighbors.tabular._schema import Label
 
 
 class Cohort:
-    """Transport to clients whose rows lie in one table.
+    """Transport to clients of this process, which train side by side.
+
+    Nothing is packed, and sums are formed as their parts come, so that memory does not grow with
+    the number of clients.
 
     Parameters
     ----------
     parties : sequence of KNNPerParty
         The clients; they train on the device of the first.
     method : {"auto", "stacked", "reuse"}
-        As :class:`~.training.trainer.Trainer` takes it.
+        As :class:`~fedneighbors.neural._trainer.Trainer` takes it.
     """
 
     def __init__(

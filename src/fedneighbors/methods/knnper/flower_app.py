@@ -70,7 +70,7 @@ class OpeningRequest:
 class PlanRequest:
     """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
 
-    ``network`` are the words of a :class:`~.networks.blueprint.Blueprint`.
+    ``network`` are the words of a :class:`~fedneighbors.neural._blueprint.Blueprint`.
     """
 
     network: str

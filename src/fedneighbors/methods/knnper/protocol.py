@@ -16,7 +16,6 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, Stage
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
@@ -39,7 +38,8 @@ from fedneighbors.tabular._schema import (
     mean_and_deviation,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import this module, or torch
+    from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._tasks import Kind
     from fedneighbors.neural._network import Network
 
@@ -275,6 +275,33 @@ class Shared:
     seen: Discriminants | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """How far a training has come, so that it can go on from there.
+
+    Parameters
+    ----------
+    number : int
+        Rounds that are done. The first stage leaves held-out rows out, the second does not.
+    weights : float array of shape (n_weights,)
+        Of the network after them.
+    chosen_on : float array of shape (n_weights,) or None
+        Weights on which mixtures are chosen, once they are there: those of the first stage.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts, once they are chosen.
+    """
+
+    number: int
+    weights: Weights
+    chosen_on: Weights | None = None
+    pool: npt.NDArray[np.float64] | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out rows are left out."""
+        return self.chosen_on is None
+
+
 def coordinate(
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -283,7 +310,7 @@ def coordinate(
     *,
     standardize: bool = False,
     reserved: tuple[Label, ...] = (),
-    checkpoint: Checkpoint | None = None,
+    checkpoint: "Checkpoint | None" = None,
     opening: Message | None = None,
 ) -> Coordinator[Shared]:
     """Train a shared model, choose mixtures on held-out rows, and train it again on all rows.
@@ -376,7 +403,7 @@ class _Averaging:
 
     rounds: RoundSettings
     names: tuple[str, ...]
-    checkpoint: Checkpoint | None
+    checkpoint: "Checkpoint | None"
 
     def keep(self, stage: Stage) -> None:
         """Write a stage to the checkpoint, where there is one."""
