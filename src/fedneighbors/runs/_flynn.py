@@ -20,7 +20,7 @@ from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
-from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+from fedneighbors.runs._figures import held_out_rows, holdings, reliability_curves, traffic
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and what is going on."""
@@ -69,14 +69,14 @@ def demo(
     progress(3, 5, "training each party alone")
     alone = _each_alone(federated, x, y, parties, x_test, y_test)
     progress(4, 5, "comparing with nearest neighbours on pooled data")
-    rivals = {
+    baselines = {
         "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
         "1NN, pooled": _neighbors(1).fit(x, y),
     }
-    summary = _summary(federated, pooled, alone, rivals, x_test, y_test)
+    summary = _summary(federated, pooled, alone, baselines, x_test, y_test)
     probabilities = {
         "FlyNN, federated": federated.predict_proba(x_test),
-        "kNN, pooled": rivals["kNN, pooled (k = 5)"].predict_proba(x_test),
+        "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
     chapters = [
         holdings(y, parties),
@@ -131,7 +131,7 @@ def _summary(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
     alone: Mapping[str, float],
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x_test: npt.NDArray[Any],
     y_test: Labels,
 ) -> Table:
@@ -147,7 +147,7 @@ def _summary(
         sent = per_party if model is federated else None
         rounds = len(run.rounds) if model is federated else None
         rows.append((method, score, needs, sent, rounds, run.seconds))
-    for method, model in rivals.items():
+    for method, model in baselines.items():
         score = accuracy(y_test, model.predict(x_test))
         rows.append((method, score, "pooled rows", None, None, None))
     mean = float(np.mean(list(alone.values())))
@@ -280,7 +280,7 @@ def run(
         ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = _split(y, test_size, seed)
+    rows, held_out = held_out_rows(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **(parameters or {})}
     progress(0, 2, "training over all parties")
     if search:
@@ -288,15 +288,15 @@ def run(
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
-    rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
-    rivals = {"kNN, pooled (k = 5)": rival}
+    baseline = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
+    baselines = {"kNN, pooled (k = 5)": baseline}
     if model.privacy is not None:
         exact = clone(model).set_params(privacy=None)
-        rivals["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
-    summary = _run_summary(model, rivals, x, y, held_out)
+        baselines["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
+    summary = _run_summary(model, baselines, x, y, held_out)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
-        "kNN, pooled": rival.predict_proba(x[held_out]),
+        "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
     chapters = [
         holdings(y[rows], parties[rows]),
@@ -322,15 +322,6 @@ def run(
     )
 
 
-def _split(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
-    _, counts = np.unique(y, return_counts=True)
-    stratify = y if counts.min() > 1 else None
-    rows, held_out = train_test_split(
-        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
-    )
-    return rows, held_out
-
-
 def _searched(
     x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -341,14 +332,14 @@ def _searched(
 
 def _run_summary(
     model: FlyNNClassifier,
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
 ) -> Table:
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
-    guesses |= {name: rival.predict(x[held_out]) for name, rival in rivals.items()}
+    guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
     guesses["most frequent class"] = np.full(len(truth), _most_frequent(y))
     theirs = guesses["kNN, pooled (k = 5)"]
     rows = tuple(

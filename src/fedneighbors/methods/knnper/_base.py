@@ -52,7 +52,7 @@ class ClientEstimator:
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, with_rows
+        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -90,7 +90,7 @@ class ClientEstimator:
         return self
 
     def _kind(self) -> Any:
-        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
+        """Return the learning task; needs torch."""
         from fedneighbors.methods.knnper._tasks import CLASSES
 
         return CLASSES

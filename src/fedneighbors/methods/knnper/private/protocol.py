@@ -7,7 +7,7 @@ would have to be paid for a second time, which costs more than a fifth of the ro
 
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,14 +126,8 @@ def check_payable(privacy: Privacy) -> None:
             "private steps add Gaussian noise, which needs a delta above 0, well below one over "
             "the rows of a client, such as 1e-5"
         )
-    idle = [
-        entry.name
-        for entry in fields(Privacy)
-        if entry.name in _IDLE and getattr(privacy, entry.name) != entry.default
-    ]
-    idle += [f"public={fact!r}" for fact in privacy.public if fact != "classes"]
-    if idle:
-        raise ValueError(f"{', '.join(idle)} mean nothing to kNN-Per; leave them out of Privacy")
+    others = tuple(f"public={fact!r}" for fact in privacy.public if fact != "classes")
+    privacy.refuse_idle("kNN-Per", _IDLE, others)
     privacy.require_classes()
 
 
