@@ -15,6 +15,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
 from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
 from fedneighbors.tabular._ownership import party_name
@@ -109,9 +110,9 @@ def read_baseline(cls: type[R], path: str | Path, model: Any) -> R:
             "the load of that class, or with baselines.load"
         )
     kept = parts.model
-    if kept.of_numbers or kept.clients:
+    if kept.task is not CLASSES or kept.clients:
         raise ModelFileError(f"{source} holds no usable model: that for all is none of a baseline")
-    network, _ = kept_network(kept, model, source=source)
+    network = kept_network(kept, model, source=source)
     with usable(source):
         found: Any = cls(**_parameters(cls, kept, parts, model))
         found._check_all()

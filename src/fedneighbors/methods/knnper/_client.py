@@ -1,7 +1,6 @@
 """One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from fedneighbors.methods.knnper._inputs import (
     flat_rows,
     shared_log_shares,
     tokens,
-    with_rows,
+    view_of,
 )
 from fedneighbors.methods.knnper._messages import (
     CountsRequest,
@@ -34,15 +33,14 @@ from fedneighbors.methods.knnper._messages import (
     UpdateReply,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Chosen, Kind, Values
+from fedneighbors.methods.knnper._tasks import CLASSES, Task, Values
 from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
 from fedneighbors.methods.knnper.personal._discriminants import (
     RandomFeatures,
     Scatter,
     triangle,
 )
-from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
@@ -79,7 +77,7 @@ class KNNPerParty:
         Of its memory.
     feature_names : tuple of str, optional
         Column names, where rows are those of a table.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
     device : {"cpu", "cuda", "auto"}
         Where its network is computed.
@@ -112,7 +110,7 @@ class KNNPerParty:
         *,
         settings: MemorySettings | None = None,
         feature_names: tuple[str, ...] | None = None,
-        kind: Kind = CLASSES,
+        kind: Task = CLASSES,
         device: Device = "cpu",
     ) -> None:
         if len(x) != len(y):
@@ -134,7 +132,7 @@ class KNNPerParty:
         self._y = np.asarray(y)
         self._feature_names = feature_names
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
-        self._found: Chosen | None = None
+        self._found: HeldOut | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -233,23 +231,20 @@ class KNNPerParty:
         )
         if not np.isfinite(keys).all():
             raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
-        keys, settings = with_rows(keys, self.x, self.settings, request.seen)
+        view = view_of(keys, self.x, self.settings, request.seen)
         if not request.final:
-            self._found = self.kind.chosen(
-                keys, said, self._labels, self.held_out, request.overall, settings
+            self._found = HeldOut.of(
+                view, said, self._labels, self.held_out, request.overall, self.settings
             )
             return
-        weight = 0.0
-        if self._found is not None:  # what stands beside keys is told by the rows of now
-            weight, of = self._found.weight, self._found.settings
-            settings = replace(settings, n_neighbors=of.n_neighbors, metric=of.metric)
-        self.personal = self.kind.personalized(
-            keys,
+        found = self._found
+        self.personal = OwnPart.of(
+            view,
             self._labels,
-            weight=weight,
+            weight=0.0 if found is None else found.weight,
             overall=request.overall,
             pool=request.pool if len(request.pool) else None,
-            settings=settings,
+            settings=self.settings if found is None else found.settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:

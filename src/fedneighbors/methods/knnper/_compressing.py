@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors.methods.knnper._membership import Personalized
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
-from fedneighbors.methods.knnper.personal._client_state import in_metric
+from fedneighbors.methods.knnper.personal._view import in_metric
 
 
 class Compressing(Personalized):

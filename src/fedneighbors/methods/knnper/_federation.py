@@ -12,7 +12,7 @@ from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._simulation import Cohort
-from fedneighbors.methods.knnper._tasks import CLASSES, Kind
+from fedneighbors.methods.knnper._tasks import CLASSES, Task
 from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Network
@@ -28,7 +28,7 @@ def federated(
     rounds: RoundSettings,
     settings: MemorySettings,
     reserved: tuple[Label, ...] = (),
-    kind: Kind = CLASSES,
+    kind: Task = CLASSES,
 ) -> Trained:
     """Train what an estimator asks for.
 
@@ -45,7 +45,7 @@ def federated(
         Of the clients' memories.
     reserved : tuple of labels
         Classes that may come later.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
 
     Returns
@@ -89,7 +89,7 @@ def federated(
 
 
 def _network(
-    asked: Any, holdings: Holdings, rounds: RoundSettings, reserved: tuple[Label, ...], kind: Kind
+    asked: Any, holdings: Holdings, rounds: RoundSettings, reserved: tuple[Label, ...], kind: Task
 ) -> Network:
     """Return the network that is asked for, if it suits the rows."""
     shape, n_outputs = holdings.x.shape[1:], kind.n_outputs(holdings.y, reserved)
@@ -99,7 +99,7 @@ def _network(
 
 
 def _members(
-    asked: Any, holdings: Holdings, network: Network, settings: MemorySettings, kind: Kind
+    asked: Any, holdings: Holdings, network: Network, settings: MemorySettings, kind: Task
 ) -> list[KNNPerParty]:
     """Return the clients, each with the rows that it owns."""
     return [
@@ -132,7 +132,7 @@ def _keeper(
     holdings: Holdings,
     rounds: RoundSettings,
     settings: MemorySettings,
-    learned: tuple[Kind, tuple[Label, ...]],
+    learned: tuple[Task, tuple[Label, ...]],
 ) -> Checkpoint:
     """Return the training's place on disk, which tells it from all others."""
     if asked.random_state is None:

@@ -1,7 +1,6 @@
 """One fit of an estimator that keeps memories: its settings, its training, what it keeps of it."""
 
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,19 +57,13 @@ def fit_clients(
         rounds,
         settings,
         reserved,
-        estimator._kind(),
+        estimator._task,
     )
-    shared, experts = outcome.result, estimator._kind().experts
+    shared, experts = outcome.result, estimator._task.experts
     estimator._shared, estimator._row_shape = shared, x.shape[1:]
     estimator._network = network
     estimator._memory_settings = settings
     estimator._blueprint = Blueprint.of(estimator, x.shape[1:], shared.overall.shape[-1])
-    if beside := [member.personal.settings for member in members if member.personal]:
-        estimator._memory_settings = replace(
-            settings,
-            n_beside=beside[0].n_beside,
-            n_discriminants=beside[0].n_discriminants,
-        )
     estimator.clients_ = {member.name: member.personal for member in members}
     estimator.weights_, estimator.overall_ = shared.weights, shared.overall
     weights = () if shared.pool is None else np.asarray(shared.pool).tolist()

@@ -1,7 +1,6 @@
-"""What is seen of rows: as a network takes them, its embeddings, and what stands beside these."""
+"""Conversion of rows to network inputs, embeddings and views."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,17 @@ from torch import Tensor
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Kind
+from fedneighbors.methods.knnper._tasks import CLASSES, Task
 from fedneighbors.methods.knnper.personal._discriminants import Discriminants
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.neural._network import Device, Network
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
-def with_rows(
-    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
-) -> tuple[Floats, MemorySettings]:
-    """Return keys with rows and their discriminants beside them, and settings that say so.
+def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None) -> View:
+    """Return embeddings with the further features that the heads of a pool use.
 
-    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
-    stay away.
+    A pool with exact memories has them. Tokens are no coordinates and are left out.
 
     Parameters
     ----------
@@ -38,15 +35,10 @@ def with_rows(
         Of rows.
     """
     if not (settings.looks_at_rows and x.is_floating_point()):
-        return keys, settings
+        return View(keys)
     rows = flat_rows(x)
-    if seen is None:
-        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
     with one_blas_thread():  # products of several round otherwise
-        last = seen.of(rows)
-    n_last = last.shape[1]
-    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
-    return np.hstack([keys, rows, last]), beside
+        return View(keys, rows, None if seen is None else seen.of(rows))
 
 
 def flat_rows(x: Tensor) -> Floats:
@@ -108,7 +100,7 @@ def shared_log_shares(
     weights: npt.NDArray[Any],
     x: Tensor,
     *,
-    kind: Kind = CLASSES,
+    kind: Task = CLASSES,
     device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
     """Return embeddings and logarithms of the shared model's shares, as float64 arrays.

@@ -2,8 +2,8 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper._tasks import CLASSES, Task
+from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import party_name, row_names, rows_by_party
 from fedneighbors.tabular._schema import label_index
@@ -37,6 +38,7 @@ class Served:
     classes_: npt.NDArray[Any]
     feature_names_in_: npt.NDArray[Any]
     _row_shape: tuple[int, ...]
+    _task: ClassVar[Task] = CLASSES
     _shared: Any
     _network: Any
 
@@ -46,13 +48,18 @@ class Served:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings; for a pool the rows themselves, as the network takes them, and their
-            discriminants stand beside them.
+            Embeddings; for a pool followed by the rows themselves, as the network takes them, and
+            their discriminants.
         scores : float64 array of shape (n_rows, n_outputs)
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, with_rows
+        view, said = self._view(X)
+        return view.table(), said
+
+    def _view(self, X: Any) -> tuple[View, Floats]:
+        """Return views of rows, and the network's answers."""
+        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, view_of
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -62,7 +69,7 @@ class Served:
             self._network,
             shared.weights,
             tensor,
-            kind=self._kind(),
+            kind=self._task,
             device=self.device,
         )
         if not np.isfinite(keys).all():
@@ -71,9 +78,9 @@ class Served:
                 "far outside those it was trained on"
             )
         settings = getattr(self, "_memory_settings", None)
-        if settings is not None:
-            keys, _ = with_rows(keys, tensor, settings, shared.seen)
-        return keys, said
+        if settings is None:
+            return View(keys), said
+        return view_of(keys, tensor, settings, shared.seen), said
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Give the columns names, which tables with names are then checked against.
@@ -88,12 +95,6 @@ class Served:
             raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
         self.feature_names_in_ = np.array(list(names), dtype=object)
         return self
-
-    def _kind(self) -> Any:
-        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
-        from fedneighbors.methods.knnper._tasks import CLASSES
-
-        return CLASSES
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
@@ -201,12 +202,6 @@ class Personalized(Served):
         """Return labels or targets as memories keep them."""
         return self._positions(y)
 
-    def _joined(self, *told: Any, **options: Any) -> OwnPart:
-        """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
-        kind = self._kind()
-        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
-        return own
-
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Take in a client that did not take part in training, by one pass over its rows.
 
@@ -234,15 +229,15 @@ class Personalized(Served):
         check_is_fitted(self)
         name, ids = party_name(name), _listed(ids)
         self._refuse_known([name])
-        (keys, scores), labels = self.embed(X), self._values(y)
-        refuse_lengths(keys, labels)
+        (view, said), values = self._view(X), self._values(y)
+        refuse_lengths(view, values)
         with self._network.alone():
             self._refuse_known([name])
-            self.clients_[name] = self._joined(
+            self.clients_[name] = joined(
                 name,
-                keys,
-                scores,
-                labels,
+                view,
+                said,
+                values,
                 overall=self._shared.overall,
                 pool=self._shared.pool,
                 settings=self._memory_settings,
@@ -268,11 +263,10 @@ class Personalized(Served):
             If ``ids`` is a single name and no list.
         """
         ids = _listed(ids)
-        keys, _ = self.embed(X)
-        labels = self._values(y)
-        refuse_lengths(keys, labels)
+        (view, _), values = self._view(X), self._values(y)
+        refuse_lengths(view, values)
         with self._network.alone():
-            self.clients_[self._known(name)].add(keys, labels, ids)
+            self.clients_[self._known(name)].add(view, values, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -307,7 +301,7 @@ def _listed(ids: Iterable[object] | None) -> list[str] | None:
     return None if ids is None else row_names(ids)
 
 
-def refuse_lengths(rows: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
+def refuse_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
     """Raise ValueError unless there is one label for each row."""
     if len(rows) != len(labels):
         raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

@@ -75,9 +75,6 @@ class PlanRequest:
 
 Scalar = str | int | float | bool | None
 
-LEFT_OUT = {("n_discriminants", 0)}
-"""Said by no plan, since most have none."""
-
 
 def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     """Return the settings of memories by name.
@@ -96,7 +93,7 @@ def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     parts = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in vars(settings).items()
-        if name != "codec" and (name, value) not in LEFT_OUT
+        if name != "codec"
     }
     foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
     if foreign:

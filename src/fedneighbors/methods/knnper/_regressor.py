@@ -16,7 +16,8 @@ from fedneighbors.methods.knnper._fitting import fit_clients
 from fedneighbors.methods.knnper._membership import Owners
 from fedneighbors.methods.knnper._saving import Saved
 from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.personal._regression import PersonalNumbers, refuse_of_classes
+from fedneighbors.methods.knnper._tasks import NUMBERS
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.records import RunRecord
 
 
@@ -75,7 +76,7 @@ class KNNPerRegressor(
 
     Attributes
     ----------
-    clients_ : dict of str to PersonalNumbers
+    clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
         Of the network.
@@ -106,9 +107,9 @@ class KNNPerRegressor(
     [0.0, 5.0]
     """
 
-    clients_: dict[str, PersonalNumbers]
+    clients_: dict[str, OwnPart]
     run_record_: RunRecord
-    _of_numbers = True
+    _task = NUMBERS
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class KNNPerRegressor(
         AggregationError
             If there are too few clients for masked sums.
         """
-        refuse_of_classes(self.strategy, self.memory)
+        self._task.check_settings(self)
         x, y = validate_data(
             self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
         )
@@ -212,11 +213,11 @@ class KNNPerRegressor(
             Which client asks for each row. A client that is not known, and None where there are
             several, get what the shared network says, with a warning.
         """
-        keys, found = self.embed(X)
-        said = found.copy()
+        view, said = self._view(X)
+        found = said.copy()
         with self._network.alone():
-            for name, rows in self._askers(parties, len(keys), frames=3).items():
-                found[rows] = self.clients_[name].predict(keys[rows], said[rows])
+            for name, rows in self._askers(parties, len(view), frames=3).items():
+                found[rows] = self.clients_[name].predict(view[rows], said[rows])
         center, scale = self.overall_
         numbers = center + scale * found
         return np.asarray(numbers[:, 0] if self._is_flat else numbers)
@@ -227,11 +228,6 @@ class KNNPerRegressor(
 
     def _take(self, kept: Any) -> None:
         self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
-
-    def _kind(self) -> Any:
-        from fedneighbors.methods.knnper._tasks import NUMBERS
-
-        return NUMBERS
 
     def _values(self, y: Any) -> Floats:
         """Return targets in standard units."""

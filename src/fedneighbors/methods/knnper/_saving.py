@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._membership import needs_torch
+from fedneighbors.methods.knnper._tasks import Task
 
 
 class Saved:
@@ -22,8 +23,7 @@ class Saved:
     _row_shape: tuple[int, ...]
     _blueprint: Any
     _read: tuple[Any, str] = (None, "")
-    _of_numbers: ClassVar[bool] = False
-    _kind: Any
+    _task: ClassVar[Task]
     _known: Any
     _names: Any
 
@@ -107,21 +107,17 @@ class Saved:
 
         kept = KNNPerModel.load(path)
         cls._refuse_kind(kept, path)
-        network, settings = kept_network(kept, model, source=str(path))
+        network = kept_network(kept, model, source=str(path))
         found = cls(**_parameters(kept, cls, model))
         with usable(str(path)):
-            found._become(replace(kept, settings=settings), network)
+            found._become(kept, network)
         return found
 
     @classmethod
     def _refuse_kind(cls, kept: Any, path: str | Path) -> None:
         """Refuse a model of numbers where classes are told apart, and the other way."""
-        if kept.of_numbers != cls._of_numbers:
-            what, reader = (
-                ("predicts numbers", "KNNPerRegressor")
-                if kept.of_numbers
-                else ("tells classes apart", "KNNPerClassifier")
-            )
+        if kept.task is not cls._task:
+            what, reader = kept.task.reader
             raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
 
     def _become(self, kept: Any, network: Any) -> None:
@@ -134,7 +130,7 @@ class Saved:
         self._take(kept)
         self.weights_, self.overall_ = shared.weights, shared.overall
         weights = () if shared.pool is None else shared.pool.tolist()
-        self.pool_ = dict(zip(self._kind().experts, weights, strict=False))
+        self.pool_ = dict(zip(self._task.experts, weights, strict=False))
         self.n_features_in_ = kept.blueprint.shape[0]
         if shared.agreed.feature_names is not None:
             self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)

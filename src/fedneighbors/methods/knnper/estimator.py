@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper._fitting import fit_clients
 from fedneighbors.methods.knnper._membership import Classifying, Owners
 from fedneighbors.methods.knnper._saving import Saved
 from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.personal._mixtures import Personal
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar
@@ -109,7 +109,7 @@ class KNNPerClassifier(
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
-    clients_ : dict of str to Personal
+    clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
         Of the network.
@@ -138,7 +138,7 @@ class KNNPerClassifier(
     """
 
     classes_: npt.NDArray[Any]
-    clients_: dict[str, Personal]
+    clients_: dict[str, OwnPart]
     run_record_: RunRecord
 
     def __init__(
@@ -249,11 +249,11 @@ class KNNPerClassifier(
             Which client asks for each row. A client that is not known, and None where there are
             several, get what the shared network says, with a warning.
         """
-        keys, scores = self.embed(X)
+        view, scores = self._view(X)
         shares = np.exp(scores)
         with self._network.alone():
-            for name, rows in self._askers(parties, len(keys)).items():
-                shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
+            for name, rows in self._askers(parties, len(view)).items():
+                shares[rows] = self.clients_[name].predict(view[rows], scores[rows])
         return shares
 
 

@@ -26,7 +26,7 @@ from fedneighbors.methods.knnper._messages import (
     TrainRequest,
 )
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Kind
+from fedneighbors.methods.knnper._tasks import CLASSES, Task
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
@@ -197,7 +197,7 @@ def coordinate(
     combine: str = "paper",
     standardize: bool = False,
     discriminate: bool = False,
-    kind: Kind = CLASSES,
+    kind: Task = CLASSES,
     reserved: tuple[Label, ...] = (),
     resumed: Stage | None = None,
     keep: Keep = lambda _stage: None,
@@ -221,7 +221,7 @@ def coordinate(
         Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums.
     discriminate : bool
         Find what tells classes apart at every client, for a pool that looks at rows.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
     reserved : tuple of labels
         Classes that may come later.
@@ -330,7 +330,7 @@ def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies.complete("the model")
 
 
-def _pool_weights(kind: Kind) -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
+def _pool_weights(kind: Task) -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
     """Find the weights of the experts, by sums of gradients and Hessians alone."""
     steps = kind.pool_steps()
     weights = next(steps)

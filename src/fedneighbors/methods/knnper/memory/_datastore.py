@@ -73,8 +73,10 @@ class RowWindow:
     there are. What leaves is overwritten.
     """
 
-    def __init__(self, keys: Array, labels: Array, ids: Sequence[str] = ()) -> None:
-        self._keys, self._labels = keys.copy(), labels.copy()
+    def __init__(
+        self, keys: Array, labels: Array, ids: Sequence[str] = (), extras: Sequence[Array] = ()
+    ) -> None:
+        self._tables = [table.copy() for table in (keys, labels, *extras)]
         self._start, self._stop = 0, len(keys)
         self._ids, self._known = deque(ids), set(ids)
 
@@ -87,27 +89,35 @@ class RowWindow:
     @property
     def keys(self) -> Array:
         """Keys, oldest first; a view."""
-        return self._keys[self._start : self._stop]
+        return self._tables[0][self._start : self._stop]
 
     @property
     def labels(self) -> Array:
         """Labels, oldest first; a view."""
-        return self._labels[self._start : self._stop]
+        return self._tables[1][self._start : self._stop]
+
+    @property
+    def extras(self) -> tuple[Array, ...]:
+        """Further features, oldest first; views."""
+        return tuple(table[self._start : self._stop] for table in self._tables[2:])
 
     @property
     def ids(self) -> list[str]:
         """Names, oldest first."""
         return list(self._ids)
 
-    def append(self, keys: Array, labels: Array, ids: Sequence[str]) -> None:
+    def append(
+        self, keys: Array, labels: Array, ids: Sequence[str], extras: Sequence[Array] = ()
+    ) -> None:
         """Add rows behind the last; labels take the type that holds old and new ones."""
-        kind = np.result_type(self._labels, labels) if len(self) else labels.dtype
-        if kind != self._labels.dtype:
-            self._labels = self._labels.astype(kind)
-        if self._stop + len(keys) > len(self._keys):
+        kind = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
+        if kind != self._tables[1].dtype:
+            self._tables[1] = self._tables[1].astype(kind)
+        if self._stop + len(keys) > len(self._tables[0]):
             self._move(len(self) + len(keys))
         stop = self._stop + len(keys)
-        self._keys[self._stop : stop], self._labels[self._stop : stop] = keys, labels
+        for table, new in zip(self._tables, (keys, labels, *extras), strict=True):
+            table[self._stop : stop] = new
         self._stop = stop
         self._ids.extend(ids)
         self._known.update(ids)
@@ -115,7 +125,8 @@ class RowWindow:
     def drop_first(self, n: int) -> None:
         """Delete the n oldest rows."""
         start = self._start + min(n, len(self))
-        self._keys[self._start : start], self._labels[self._start : start] = 0, 0
+        for table in self._tables:
+            table[self._start : start] = 0
         for _ in range(start - self._start):
             self._known.discard(self._ids.popleft())
         self._start = start
@@ -124,9 +135,9 @@ class RowWindow:
         """Delete the rows at ``places``; the last rows move there, so that no order stays."""
         for place in sorted(places, reverse=True):
             self._stop -= 1
-            gone, last = self._start + place, self._stop
-            self._keys[gone], self._labels[gone] = self._keys[last], self._labels[last]
-            self._keys[last], self._labels[last] = 0, 0
+            for table in self._tables:
+                table[self._start + place] = table[self._stop]
+                table[self._stop] = 0
             self._known.discard(self._ids[place])
             self._ids[place] = self._ids[-1]
             self._ids.pop()
@@ -136,18 +147,18 @@ class RowWindow:
         chosen = np.asarray(places, np.int64)
         names = self.ids
         ids = [names[place] for place in chosen]
-        self._keys, self._labels = self.keys[chosen], self.labels[chosen]
+        self._tables = [table[self._start + chosen] for table in self._tables]
         self._start, self._stop = 0, len(chosen)
         self._ids, self._known = deque(ids), set(ids)
 
     def _move(self, n_rows: int) -> None:
         """Make room for so many rows, and half as many again."""
-        room = n_rows + n_rows // 2
-        keys = np.zeros((room, *self._keys.shape[1:]), self._keys.dtype)
-        labels = np.zeros((room, *self._labels.shape[1:]), self._labels.dtype)
-        keys[: len(self)], labels[: len(self)] = self.keys, self.labels
-        self._keys, self._labels = keys, labels
-        self._start, self._stop = 0, len(self)
+        room, n = n_rows + n_rows // 2, len(self)
+        for place, table in enumerate(self._tables):
+            moved = np.zeros((room, *table.shape[1:]), table.dtype)
+            moved[:n] = table[self._start : self._stop]
+            self._tables[place] = moved
+        self._start, self._stop = 0, n
 
 
 @dataclass
@@ -171,8 +182,6 @@ class Datastore:
         Of the reservoir.
     n_classes : int, optional
         Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
-    n_beside : int
-        Columns at the end of a key that are kept with it, and that no distance looks at.
 
     Attributes
     ----------
@@ -204,7 +213,6 @@ class Datastore:
     strategy: Strategy = "concatenate"
     random_state: int = 0
     n_classes: int | None = None
-    n_beside: int = 0
     n_evictions: int = field(init=False, default=0)
     n_reweighings: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
@@ -239,9 +247,15 @@ class Datastore:
         return self.labels[self._n_past :]
 
     @property
+    def extras(self) -> tuple[Floats, ...]:
+        """Further features of each key, which no distance uses; read only."""
+        return tuple(map(_read_only, self._rows.extras))
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of keys and labels; not of names, which deletion alone needs, or of spare room."""
-        return int(self._rows.keys.nbytes + self._rows.labels.nbytes)
+        """Bytes of keys, labels and extras; not of names or of spare room."""
+        tables = (self._rows.keys, self._rows.labels, *self._rows.extras)
+        return sum(table.nbytes for table in tables)
 
     @property
     def ids(self) -> list[str]:
@@ -249,7 +263,12 @@ class Datastore:
         return self._rows.ids
 
     def add(
-        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None = None
+        self,
+        keys: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        ids: Iterable[object] | None = None,
+        *,
+        extras: Sequence[Floats] = (),
     ) -> "Datastore":
         """Let new keys in, as far as capacity and strategy allow.
 
@@ -262,6 +281,8 @@ class Datastore:
         ids : iterable of str or int, optional
             Names by which they can be forgotten, kept as text; by default ``"0"``, ``"1"`` and so
             on in the order in which rows came, without those that are taken.
+        extras : sequence of float64 arrays of shape (n, n_columns)
+            Further features, as many and as wide in each call, which no distance uses.
 
         Raises
         ------
@@ -273,13 +294,15 @@ class Datastore:
             If a key is not finite. Nothing was added then.
         """
         rows, values, names = self._checked(keys, labels, ids)
+        _check_extras(extras, len(rows), self.extras if self._n_seen else extras)
         if self._n_seen == 0:
-            self._rows = self._emptied(values)
+            self._rows = self._emptied(values, extras)
         if self.strategy == "drift":
             self._follow_drift(rows, values)
         taken = self._admitted(len(rows))
         held = self._held(rows[taken])
-        self._rows.append(held, values[taken], [names[i] for i in taken])
+        kept = [extra[taken] for extra in extras]
+        self._rows.append(held, values[taken], [names[i] for i in taken], kept)
         self._n_seen += len(rows)
         if ids is None and names:
             self._n_named = int(names[-1]) + 1
@@ -318,7 +341,13 @@ class Datastore:
         }
 
     def restore(
-        self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+        self,
+        keys: Floats,
+        labels: npt.NDArray[Any],
+        ids: Sequence[str],
+        state: dict[str, Any],
+        *,
+        extras: Sequence[Floats] = (),
     ) -> "Datastore":
         """Become the memory of these parts; what comes later then does the same to both.
 
@@ -328,6 +357,8 @@ class Datastore:
             Its :attr:`keys`, :attr:`labels` and :attr:`ids`.
         state : dict
             As :meth:`state` gave it.
+        extras : sequence of float64 arrays
+            Its :attr:`extras`.
 
         Raises
         ------
@@ -335,7 +366,8 @@ class Datastore:
             If they are no parts of a memory.
         """
         rows, values, names = self._checked(keys, labels, ids)
-        self._rows = RowWindow(self._held(rows), values, names)
+        _check_extras(extras, len(rows), extras)
+        self._rows = RowWindow(self._held(rows), values, names, extras)
         self._go_on_from(state)
         return self
 
@@ -358,11 +390,11 @@ class Datastore:
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query as :func:`~.algorithm.nearest` does."""
-        keys, asked = self._compared(self._rows.keys), self._compared(queries)
+        keys = self._rows.keys
         if len(keys) >= FAISS_FROM:
             with suppress(MissingExtraError):
-                return nearest_by_faiss(keys, asked, k, own=own)
-        return nearest(keys, asked, k, own=own)
+                return nearest_by_faiss(keys, queries, k, own=own)
+        return nearest(keys, queries, k, own=own)
 
     def votes(
         self,
@@ -392,13 +424,10 @@ class Datastore:
             return votes
         return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
-    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
-        """Return a place for rows with labels like these."""
-        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0])
-
-    def _compared(self, keys: Floats) -> Floats:
-        """Return the columns of keys that distances look at."""
-        return np.ascontiguousarray(keys[:, : -self.n_beside]) if self.n_beside else keys
+    def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+        """Return a place for rows with labels and extras like these."""
+        empty = [extra[:0] for extra in extras]
+        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
     def _held(self, rows: Floats) -> npt.NDArray[Any]:
         """Return keys as they are kept."""
@@ -427,8 +456,7 @@ class Datastore:
 
     def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
         """Delete keys that say what is no longer true of such rows, or have all weighed anew."""
-        near, new = self._compared(self.keys), self._compared(rows)
-        change = self._watch.change(near, self.labels, self._n_past, new, values)
+        change = self._watch.change(self.keys, self.labels, self._n_past, rows, values)
         if change is None:
             return
         if change.of_meaning:
@@ -471,3 +499,12 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _check_extras(extras: Sequence[Floats], n_rows: int, before: Sequence[Floats]) -> None:
+    """Raise unless there is a finite row of extras for each key, as wide as before."""
+    widths = [extra.shape[1:] for extra in before]
+    if [extra.shape for extra in extras] != [(n_rows, *width) for width in widths]:
+        raise ValueError(f"expected extras of {n_rows} rows and of widths {widths}")
+    if not all(np.isfinite(extra).all() for extra in extras):
+        raise DataError("some rows are not finite; embed rows whose cells are all finite")
