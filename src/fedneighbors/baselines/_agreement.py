@@ -13,8 +13,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._trainer import Bench, Vector, head_places
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._base import ClientClassifier, ClientEstimator
 from fedneighbors.methods.knnper._inputs import as_tensor, refuse_unsuited, shared_log_shares
-from fedneighbors.methods.knnper._membership import Classifying, Served
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
@@ -98,7 +98,7 @@ class Ground:
         ValueError
             If it was trained on rows of another shape, or does not know all labels.
         """
-        if not (isinstance(start, Classifying) and isinstance(start, Served)):
+        if not (isinstance(start, ClientClassifier) and isinstance(start, ClientEstimator)):
             raise TypeError(
                 "expected start as a fitted KNNPerClassifier or baseline, got "
                 f"{type(start).__name__}"

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._own_rows import OwnRows
-from fedneighbors.methods.knnper._membership import (
-    Classifying,
+from fedneighbors.methods.knnper._base import (
+    ClientClassifier,
+    ClientEstimator,
     Owners,
-    Served,
     needs_torch,
     refuse_lengths,
 )
@@ -71,7 +71,7 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Baseline(ClientClassifier, ClientEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the methods that kNN-Per is compared with.
 
     A method says what is trained, what of it is for all and what for each client

@@ -27,8 +27,7 @@ from fedneighbors.cli._splits import (
     SplitKind,
     TestOption,
     keep_manifest,
-    read_data,
-    split_data,
+    play,
 )
 
 if TYPE_CHECKING:
@@ -92,17 +91,15 @@ def fedpnn(
     from fedneighbors.cli._results import keep_model
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 
-    if party_column == label:
-        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     privacy = _promise(epsilon, delta, mechanism, public, bounds)
-    kind = SplitKind.NATURAL if party_column else partition
-    table = read_data(data, label=label, party_column=party_column, keep_missing=True)
-    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    played = play(data, label=label, party_column=party_column, split=split, keep_missing=True)
+    table = played.table
     with progress_bar() as progress:
         model, record = run_fedpnn(
             table.x,
             table.y,
-            owners,
+            played.owners,
             feature_names=table.feature_names,
             test_size=test_size,
             seed=seed,
@@ -115,19 +112,18 @@ def fedpnn(
             },
             progress=progress,
         )
-    source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
     has_words = table.encoder is not None and bool(table.encoder.nominal_names)
     keep_model(
         model,
         record,
         table,
         out / "model.fnp",
-        source=source,
+        source=played.source,
         shown=["summary", "exposure", "columns"],
         encoded=_ENCODED if has_words else "",
     )
     if privacy is None:  # exact counts of rows beside a private model would void its promise
-        keep_manifest(dealt, out / "manifest.json")
+        keep_manifest(played.manifest, out / "manifest.json")
 
 
 def _promise(

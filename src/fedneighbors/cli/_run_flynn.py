@@ -27,8 +27,7 @@ from fedneighbors.cli._splits import (
     SplitKind,
     TestOption,
     keep_manifest,
-    read_data,
-    split_data,
+    play,
 )
 
 _ENCODED = (
@@ -71,14 +70,12 @@ def flynn(
     from fedneighbors.cli._results import keep_model
     from fedneighbors.runs._flynn import run as run_flynn
 
-    if party_column == label:
-        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     privacy = privacy_of(epsilon, delta, mechanism, public)
     if privacy is not None and search:
         raise typer.BadParameter("--search adds up exact hits and would void --epsilon; drop one")
-    kind = SplitKind.NATURAL if party_column else partition
-    table = read_data(data, label=label, party_column=party_column)
-    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    played = play(data, label=label, party_column=party_column, split=split)
+    table = played.table
     given = {
         "n_units": n_units,
         "n_inputs": n_inputs,
@@ -90,7 +87,7 @@ def flynn(
         model, record = run_flynn(
             table.x,
             table.y,
-            owners,
+            played.owners,
             feature_names=table.feature_names,
             test_size=test_size,
             seed=seed,
@@ -98,15 +95,14 @@ def flynn(
             parameters={name: value for name, value in given.items() if value is not None},
             progress=progress,
         )
-    source = {"data": Path(data).name, "label": label, "parties by": party_column or kind.value}
     keep_model(
         model,
         record,
         table,
         out / "model.fnn",
-        source=source,
+        source=played.source,
         shown=["summary"],
         encoded="" if table.encoder is None else _ENCODED,
     )
     if privacy is None:  # exact counts of rows beside a private model would void its promise
-        keep_manifest(dealt, out / "manifest.json")
+        keep_manifest(played.manifest, out / "manifest.json")

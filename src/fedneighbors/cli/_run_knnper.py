@@ -21,8 +21,7 @@ from fedneighbors.cli._splits import (
     SplitKind,
     TestOption,
     keep_manifest,
-    read_data,
-    split_data,
+    play,
 )
 
 _ENCODED = (
@@ -89,16 +88,14 @@ def knnper(
     from fedneighbors.partition import describe
     from fedneighbors.runs._knnper import run as run_knnper
 
-    if party_column == label:
-        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
-    kind = SplitKind.NATURAL if party_column else partition
-    table = read_data(data, label=label, party_column=party_column)
-    owners, dealt = split_data(table, Split(kind, parties, alpha, factor, classes_per_party, seed))
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    played = play(data, label=label, party_column=party_column, split=split)
+    table = played.table
     with progress_bar() as progress:
         model, record, roles = run_knnper(
             table.x,
             table.y,
-            owners,
+            played.owners,
             feature_names=table.feature_names,
             test_size=test_size,
             seed=seed,
@@ -119,12 +116,13 @@ def knnper(
         record,
         table,
         out / "model.fnk",
-        source={"data": Path(data).name, "label": label, "parties by": party_column or kind.value},
+        source=played.source,
         shown=["summary", "clients"],
         encoded=_ENCODED if has_words else "",
     )
+    dealt = played.manifest
     manifest = describe(
-        owners,
+        played.owners,
         table.y,
         kind=dealt.kind,
         seed=dealt.seed,

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._tabular import BASELINES
@@ -17,7 +16,7 @@ from fedneighbors.methods.fedpnn._centers import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, RunRecord, Table, environment
-from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+from fedneighbors.runs._figures import held_out_rows, holdings, reliability_curves, traffic
 
 Labels = npt.NDArray[Any]
 
@@ -77,7 +76,7 @@ def run(
         ``exposure``: the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = _held_out(y, test_size, seed)
+    rows, held_out = held_out_rows(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
     if given.get("privacy") is None:
@@ -133,15 +132,6 @@ def _baseline_shares(
         baseline = BASELINES[name]().fit(x[rows], y[rows], parties=parties[rows])
         shares[name] = baseline.predict_proba(x[held_out])
     return shares
-
-
-def _held_out(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
-    _, counts = np.unique(y, return_counts=True)
-    stratify = y if counts.min() > 1 else None
-    rows, held_out = train_test_split(
-        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
-    )
-    return rows, held_out
 
 
 def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels) -> Table:

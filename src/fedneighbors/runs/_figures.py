@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.model_selection import train_test_split
 
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, Round, Table
@@ -35,6 +36,18 @@ _STEPS = {
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
+
+
+def held_out_rows(
+    y: npt.NDArray[Any], test_size: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the rows to train on and those held out, by class where each has two rows."""
+    _, counts = np.unique(y, return_counts=True)
+    stratify = y if counts.min() > 1 else None
+    rows, held_out = train_test_split(
+        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
+    )
+    return rows, held_out
 
 
 def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:

@@ -20,7 +20,7 @@ from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
-from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+from fedneighbors.runs._figures import held_out_rows, holdings, reliability_curves, traffic
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and what is going on."""
@@ -280,7 +280,7 @@ def run(
         ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = _split(y, test_size, seed)
+    rows, held_out = held_out_rows(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **(parameters or {})}
     progress(0, 2, "training over all parties")
     if search:
@@ -320,15 +320,6 @@ def run(
         seconds=time.perf_counter() - clock,
         environment=environment(),
     )
-
-
-def _split(y: Labels, test_size: float, seed: int) -> tuple[Labels, Labels]:
-    _, counts = np.unique(y, return_counts=True)
-    stratify = y if counts.min() > 1 else None
-    rows, held_out = train_test_split(
-        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
-    )
-    return rows, held_out
 
 
 def _searched(

@@ -1,4 +1,4 @@
-"""A training on disk: where it is, so that one that was killed goes on from its last round."""
+"""Checkpoints of a training, from which one that was killed goes on after its last round."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,11 +11,39 @@ import numpy.typing as npt
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 
 MAGIC = b"FNKC\x03"
+
+Weights = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """How far a training has come, so that it can go on from there.
+
+    Parameters
+    ----------
+    number : int
+        Rounds that are done. The first stage leaves held-out rows out, the second does not.
+    weights : float array of shape (n_weights,)
+        Of the network after them.
+    chosen_on : float array of shape (n_weights,) or None
+        Weights on which mixtures are chosen, once they are there: those of the first stage.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts, once they are chosen.
+    """
+
+    number: int
+    weights: Weights
+    chosen_on: Weights | None = None
+    pool: npt.NDArray[np.float64] | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out rows are left out."""
+        return self.chosen_on is None
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,17 @@ from fedneighbors.methods.knnper._inputs import (
     tokens,
     view_of,
 )
-from fedneighbors.methods.knnper._messages import (
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES, Task, Values
+from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
+from fedneighbors.methods.knnper.personal._discriminants import (
+    RandomFeatures,
+    Scatter,
+    triangle,
+)
+from fedneighbors.methods.knnper.protocol import (
+    FIXED_POINT,
     CountsRequest,
     MomentsRequest,
     PoolReply,
@@ -32,22 +42,10 @@ from fedneighbors.methods.knnper._messages import (
     UnitsRequest,
     UpdateReply,
 )
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Task, Values
-from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
-from fedneighbors.methods.knnper.personal._discriminants import (
-    RandomFeatures,
-    Scatter,
-    triangle,
-)
 from fedneighbors.neural._network import Device, Network, chosen_device
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
 from fedneighbors.tabular._schema import Label, Receipt, column_moments
-
-FIXED_POINT = 32
-"""Binary places of the terms of a pool."""
 
 REQUESTS = (
     SchemaRequest,

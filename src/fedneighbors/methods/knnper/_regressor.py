@@ -1,8 +1,7 @@
 """kNN-Per as a scikit-learn regressor over the clients that own the rows."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +10,14 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import validate_data
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._compressing import Compressing
-from fedneighbors.methods.knnper._fitting import fit_clients
-from fedneighbors.methods.knnper._membership import Owners
-from fedneighbors.methods.knnper._saving import Saved
-from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper._tasks import NUMBERS
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.records import RunRecord
+from fedneighbors.methods.knnper._base import Owners
+from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
+from fedneighbors.methods.knnper._tasks import NUMBERS, Task
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KNNPerRegressor(
-    Compressing,
-    Saved,
+    PersonalizedEstimator,
     MultiOutputMixin,  # type: ignore[misc]
     RegressorMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -86,6 +80,8 @@ class KNNPerRegressor(
         Weights of the pool's experts; empty for the paper's mixture.
     n_outputs_ : int
         Outputs.
+    guarantee_ : str
+        Privacy of the shared network in words; empty, since it is exact.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds.
 
@@ -107,66 +103,10 @@ class KNNPerRegressor(
     [0.0, 5.0]
     """
 
-    clients_: dict[str, OwnPart]
-    run_record_: RunRecord
-    _task = NUMBERS
+    _task: ClassVar[Task] = NUMBERS
 
-    def __init__(
-        self,
-        model: Any = None,
-        *,
-        embedding: str = "body",
-        head: str | tuple[str, ...] = "head",
-        hidden: tuple[int, ...] = (256, 128),
-        n_neighbors: int | Sequence[int] = 10,
-        metric: Metric | Sequence[Metric] = "euclidean",
-        sigma: float = 1.0,
-        kernel: Literal["paper", "gaussian", "uniform"] = "paper",
-        combine: Literal["paper", "pool"] = "paper",
-        capacity: int | None = None,
-        strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate",
-        memory: Literal["exact", "8-bit", "product"] = "exact",
-        n_rounds: int = 50,
-        participation: float = 1.0,
-        local_epochs: int = 1,
-        batch_size: int = 32,
-        learning_rate: float = 0.02,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        validation: float = 0.2,
-        standardize: bool = True,
-        trainer: Literal["auto", "stacked", "reuse"] = "auto",
-        device: Literal["auto", "cpu", "cuda"] = "cpu",
-        sums: Literal["plain", "masked"] = "plain",
-        checkpoint: str | Path | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.model = model
-        self.embedding = embedding
-        self.head = head
-        self.hidden = hidden
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.sigma = sigma
-        self.kernel = kernel
-        self.combine = combine
-        self.capacity = capacity
-        self.strategy = strategy
-        self.memory = memory
-        self.n_rounds = n_rounds
-        self.participation = participation
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.standardize = standardize
-        self.trainer = trainer
-        self.device = device
-        self.sums = sums
-        self.checkpoint = checkpoint
-        self.random_state = random_state
+    strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate"
+    memory: Literal["exact", "8-bit", "product"] = "exact"
 
     def fit(self, X: Any, y: Any, parties: Owners = None) -> Self:
         """Train the network over all clients, and build each client's memory.
@@ -199,7 +139,7 @@ class KNNPerRegressor(
         self._is_flat = y.ndim == 1
         targets = _columns(y)
         self.n_outputs_ = targets.shape[1]
-        fit_clients(self, x, targets, parties)
+        self._fit(x, targets, parties)
         return self
 
     def predict(self, X: Any, parties: Owners = None) -> Floats:

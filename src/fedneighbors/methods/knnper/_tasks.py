@@ -12,13 +12,6 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Ask, Refuse, Replies, gather, total
-from fedneighbors.methods.knnper._messages import (
-    CountsReply,
-    CountsRequest,
-    ScatterRequest,
-    TargetsRequest,
-    UnitsRequest,
-)
 from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
@@ -41,6 +34,13 @@ from fedneighbors.methods.knnper.personal._pool import (
     pool_terms,
     pooled,
     softened,
+)
+from fedneighbors.methods.knnper.protocol import (
+    CountsReply,
+    CountsRequest,
+    ScatterRequest,
+    TargetsRequest,
+    UnitsRequest,
 )
 from fedneighbors.tabular._schema import (
     Agreed,

@@ -1,33 +1,25 @@
 """kNN-Per as a scikit-learn classifier over the clients that own the rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._compressing import Compressing
-from fedneighbors.methods.knnper._fitting import fit_clients
-from fedneighbors.methods.knnper._membership import Classifying, Owners
-from fedneighbors.methods.knnper._saving import Saved
-from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, exact
+from fedneighbors.methods.knnper._base import ClientClassifier, Owners
+from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
+from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records import RunRecord, Scalar
+from fedneighbors.records import Scalar
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
-NOT_COVERED = "memories, and what a client predicts from its own"
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class KNNPerClassifier(
-    Compressing,
-    Saved,
-    Classifying,
+    PersonalizedEstimator,
+    ClientClassifier,
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
@@ -92,6 +84,11 @@ class KNNPerClassifier(
     sums : {"plain", "masked"}
         ``"masked"`` forms all sums over clients by secure aggregation, to the same bits as
         ``trainer="reuse"`` without. Needs three clients, two under ``privacy``.
+    checkpoint : path, optional
+        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
+        ``random_state`` that is not None: no other training has the same seed.
+    random_state : int, RandomState or None
+        Of first weights, orders of rows, who takes part, and what is held out. Public.
     privacy : Privacy, optional
         Train the network under differential privacy, see :mod:`~.private`. What a client predicts
         from its own memory is **not** private.
@@ -99,11 +96,6 @@ class KNNPerClassifier(
         Largest length of a row's gradient under ``privacy``.
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
-    checkpoint : path, optional
-        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
-        ``random_state`` that is not None: no other training has the same seed.
-    random_state : int, RandomState or None
-        Of first weights, orders of rows, who takes part, and what is held out. Public.
 
     Attributes
     ----------
@@ -119,6 +111,9 @@ class KNNPerClassifier(
         Weights of the pool's experts; empty for the paper's mixture.
     spent_ : dict of str to Guarantee
         What each client's ledger has charged; empty without ``privacy``.
+    guarantee_ : str
+        Privacy of the shared network in words; empty where it is exact. Memories are no part of it:
+        they are the clients' own rows.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -137,72 +132,9 @@ class KNNPerClassifier(
     True
     """
 
-    classes_: npt.NDArray[Any]
-    clients_: dict[str, OwnPart]
-    run_record_: RunRecord
-
-    def __init__(
-        self,
-        model: Any = None,
-        *,
-        embedding: str = "body",
-        head: str | tuple[str, ...] = "head",
-        hidden: tuple[int, ...] = (256, 128),
-        n_neighbors: int | Sequence[int] = 10,
-        metric: Metric | Sequence[Metric] = "euclidean",
-        sigma: float = 1.0,
-        kernel: Literal["paper", "gaussian", "uniform"] = "paper",
-        combine: Literal["paper", "pool"] = "paper",
-        capacity: int | None = None,
-        strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate",
-        memory: Literal["exact", "8-bit", "product", "centers"] = "exact",
-        n_rounds: int = 50,
-        participation: float = 1.0,
-        local_epochs: int = 1,
-        batch_size: int = 32,
-        learning_rate: float = 0.02,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        validation: float = 0.2,
-        standardize: bool = True,
-        trainer: Literal["auto", "stacked", "reuse"] = "auto",
-        device: Literal["auto", "cpu", "cuda"] = "cpu",
-        sums: Literal["plain", "masked"] = "plain",
-        privacy: Privacy | None = None,
-        max_grad_norm: float = 1.0,
-        classes: Sequence[Any] | None = None,
-        checkpoint: str | Path | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.model = model
-        self.embedding = embedding
-        self.head = head
-        self.hidden = hidden
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.sigma = sigma
-        self.kernel = kernel
-        self.combine = combine
-        self.capacity = capacity
-        self.strategy = strategy
-        self.memory = memory
-        self.n_rounds = n_rounds
-        self.participation = participation
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.standardize = standardize
-        self.trainer = trainer
-        self.device = device
-        self.sums = sums
-        self.privacy = privacy
-        self.max_grad_norm = max_grad_norm
-        self.classes = classes
-        self.checkpoint = checkpoint
-        self.random_state = random_state
+    privacy: Privacy | None = None
+    max_grad_norm: float = 1.0
+    classes: Sequence[Any] | None = None
 
     def fit(self, X: Any, y: Any, parties: Owners = None) -> Self:
         """Train the network over all clients, and build each client's memory.
@@ -231,11 +163,13 @@ class KNNPerClassifier(
         """
         x, labels = self._validated(X, y)
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
-        members = fit_clients(self, x, labels, parties, reserved=reserved)
+        members = self._fit(x, labels, parties, reserved)
         self.classes_ = label_array(self._shared.classes, like=labels)
-        self.spent_ = spent_by(members)
-        spent = spending(self.privacy, members)
-        self.run_record_ = replace(self.run_record_, privacy=spent)
+        self.spent_: dict[str, Guarantee] = {}
+        if self.privacy is not None:
+            self.spent_ = {member.name: member.spent for member in members}
+            spent = _spending(self.privacy, members)
+            self.run_record_ = replace(self.run_record_, privacy=spent)
         return self
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
@@ -257,26 +191,10 @@ class KNNPerClassifier(
         return shares
 
 
-def spent_by(members: Iterable[Any]) -> dict[str, Guarantee]:
-    """Return what each client's ledger has charged; nothing where there is no budget."""
-    return {member.name: member.spent for member in members if hasattr(member, "spent")}
-
-
-def spending(privacy: Privacy | None, members: Iterable[Any]) -> Mapping[str, Scalar]:
-    """Return the privacy of a run as its record says it; empty where none was asked for.
-
-    Parameters
-    ----------
-    privacy : Privacy or None
-        What was asked for.
-    members : iterable of clients
-        After their training.
-    """
-    if privacy is None:
-        return {}
-    listed = list(members)
-    spent = [each for each in spent_by(listed).values() if isinstance(each, ApproxDP)]
-    plans = [member.plan for member in listed]
+def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
+    """Return the privacy that trained clients have spent, for the record of the run."""
+    spent = [float(member.spent.epsilon) for member in members]
+    noise = [member.plan.noise_multiplier for member in members]
     return {
         "epsilon": float(exact(privacy.epsilon, "epsilon")),
         "delta": float(exact(privacy.delta, "delta")),
@@ -287,8 +205,8 @@ def spending(privacy: Privacy | None, members: Iterable[Any]) -> Mapping[str, Sc
             "steps by the Renyi accountant of Opacus"
         ),
         "public": ", ".join(privacy.public) or "nothing",
-        "largest epsilon spent": max(float(each.epsilon) for each in spent),
-        "smallest noise multiplier": min(plan.noise_multiplier for plan in plans),
-        "largest noise multiplier": max(plan.noise_multiplier for plan in plans),
-        "not covered": NOT_COVERED,
+        "largest epsilon spent": max(spent),
+        "smallest noise multiplier": min(noise),
+        "largest noise multiplier": max(noise),
+        "not covered": "memories, and what a client predicts from its own",
     }

@@ -337,7 +337,7 @@ class Datastore:
         return {
             **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()},
             "random": self._random.bit_generator.state,
-            "surprises": self._watch.seen if self.strategy == "drift" else [],
+            "surprises": list(self._watch.seen) if self.strategy == "drift" else [],
         }
 
     def restore(

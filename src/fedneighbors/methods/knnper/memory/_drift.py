@@ -11,6 +11,7 @@ of 1 as long as nothing has changed: by Markov's inequality it is beyond ``c`` i
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,19 @@ def weighed_anew(votes: Floats, weights: Floats) -> Floats:
 
 NEIGHBORS = 10
 
+FALSE_ALARMS = 0.005
+"""How many steps of those at which nothing has changed may be told as a change, at most.
+
+Each of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / FALSE_ALARMS``. After a change
+that has been told, this holds no longer exactly: what stays was chosen.
+"""
+
+MISTAKEN = 0.05
+"""How many changes of shares alone may be taken for one of meaning when they are told.
+
+Errors must be ``1 / MISTAKEN`` times likelier under a rate of their own.
+"""
+
 
 def label_evidence(before: Integers, since: Integers) -> float:
     """Return how much likelier two shares of each kind make two samples than one share does.
@@ -122,17 +136,10 @@ def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> flo
 def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
     """Return how much likelier errors are under two rates than under one, if they have risen.
 
-    Parameters
-    ----------
-    before, since : tuple of two int
-        Errors of the memory's votes, and rows: on its own rows, each left out in turn, and on the
-        rows that came since.
-
-    Returns
-    -------
-    float
-        As :func:`label_evidence` of errors and rows without one; minus infinity where errors have
-        not become more frequent, which is no reason to forget anything.
+    ``before`` and ``since`` are errors of the memory's votes, and rows: on its own rows, each left
+    out in turn, and on the rows that came since. The evidence is :func:`label_evidence` of errors
+    and rows without one, and minus infinity where errors have not become more frequent, which is no
+    reason to forget anything.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -145,20 +152,9 @@ def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
 def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
     """Return how much likelier errors are under a higher rate of their own than under one before.
 
-    Rates follow a Beta law that weighs as much as one row.
-
-    Parameters
-    ----------
-    before : tuple of two float
-        Errors and rows, which may be weighed.
-    since : tuple of two int
-        Errors and rows.
-
-    Returns
-    -------
-    float
-        Logarithm of the Bayes factor, in nats; minus infinity where errors have not become more
-        frequent.
+    Rates follow a Beta law that weighs as much as one row. ``before`` and ``since`` are errors and
+    rows, which may be weighed before. The logarithm of the Bayes factor is returned, in nats, and
+    minus infinity where errors have not become more frequent.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -171,38 +167,18 @@ def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
     return float(betaln(a + wrong, b + rows - wrong) - betaln(a, b))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What is kept of rows that came.
-
-    Parameters
-    ----------
-    counts : tuple of int
-        Rows of each class.
-    n_wrong : int
-        How many of them the memory, before they entered it, voted wrongly on.
-    """
+class Batch(NamedTuple):
+    """Rows of each class that came, and how many the memory, without them, voted wrongly on."""
 
     counts: tuple[int, ...]
     n_wrong: int
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of the batch."""
-        return sum(self.counts)
 
+class Change(NamedTuple):
+    """Since when something has changed.
 
-@dataclass(frozen=True)
-class Change:
-    """What has changed, and since when.
-
-    Parameters
-    ----------
-    n_before : int
-        Rows of the memory that came before it; the oldest ones.
-    of_meaning : bool
-        Whether these say what is no longer true. Otherwise the shares of the classes alone have
-        changed.
+    ``n_before`` of the oldest rows came before. ``of_meaning``: these say what is no longer true;
+    otherwise the shares of the classes alone have changed.
     """
 
     n_before: int
@@ -223,35 +199,21 @@ class DriftWatch:
     ----------
     n_classes : int
         Classes.
-    false_alarms : float
-        How many steps of those at which nothing has changed may be told as a change, at most: each
-        of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / false_alarms``. After a change
-        that has been told, this holds no longer exactly: what stays was chosen.
     window : int
         Batches at whose beginnings the change may have been.
-    mistaken : float
-        How many changes of shares alone may be taken for one of meaning when they are told: errors
-        must be ``1 / mistaken`` times likelier under a rate of their own.
     """
 
     n_classes: int
-    false_alarms: float = 0.005
     window: int = 5
-    mistaken: float = 0.05
-    _seen: deque[Batch] = field(init=False, repr=False)
+    seen: deque[Batch] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.window < 1 or not (0 < self.false_alarms < 1 and 0 < self.mistaken < 1):
-            raise ValueError(
-                "expected a window of 1 or more, and false_alarms and mistaken between 0 and 1, "
-                f"got {self.window}, {self.false_alarms} and {self.mistaken}"
-            )
-        self._seen = deque(maxlen=self.window)
+        self.seen = deque(maxlen=self.window)
 
     @property
     def threshold(self) -> float:
         """Evidence beyond which something has changed, in nats."""
-        return float(np.log((2 * self.window + 1) / self.false_alarms))
+        return float(np.log((2 * self.window + 1) / FALSE_ALARMS))
 
     def change(
         self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
@@ -278,7 +240,7 @@ class DriftWatch:
         weights = class_weights(labels, labels[recent], self.n_classes)
         wrong = _votes_wrong(keys, labels, *new, weights)
         counts = np.bincount(new_labels, minlength=self.n_classes)
-        self._seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
+        self.seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
         own = _votes_wrong(keys, labels, keys[recent], labels[recent], weights, own=recent)
         change = None
         if n_past and self._doubt(n_past, keys, labels, new) > self.threshold:
@@ -288,9 +250,9 @@ class DriftWatch:
             if evidence > self.threshold:
                 n_before += n_past
                 doubt = self._doubt(n_before, keys, labels, new)
-                change = Change(n_before, of_meaning=doubt > -np.log(self.mistaken))
+                change = Change(n_before, of_meaning=doubt > -np.log(MISTAKEN))
         if change is not None:
-            self._seen.clear()
+            self.seen.clear()
         return change
 
     def _most_evidence(
@@ -299,9 +261,9 @@ class DriftWatch:
         """Return the most evidence of any moment, and how many keys are from before it."""
         best, found = -np.inf, 0
         counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
-        for batch in reversed(self._seen):
+        for batch in reversed(self.seen):
             counts, errors = counts + np.array(batch.counts), errors + batch.n_wrong
-            rows += batch.n_rows
+            rows += sum(batch.counts)
             n_before = len(labels) - (rows - n_new)
             if n_before < 2:
                 break
@@ -335,11 +297,6 @@ class DriftWatch:
         expected = rows * float(often[own].sum() / often.sum())
         return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
 
-    @property
-    def seen(self) -> list[tuple[list[int], int]]:
-        """What is kept of the last batches, as plain numbers."""
-        return [(list(batch.counts), batch.n_wrong) for batch in self._seen]
-
     def restore(self, seen: Sequence[tuple[Sequence[int], int]]) -> None:
         """Go on from what :attr:`seen` gave.
 
@@ -348,14 +305,14 @@ class DriftWatch:
         TypeError, ValueError
             If it is something else.
         """
-        self._seen.clear()
+        self.seen.clear()
         for counts, n_wrong in seen:
             if len(counts) != self.n_classes:
                 raise ValueError(f"expected counts of {self.n_classes} classes, got {len(counts)}")
             batch = Batch(tuple(map(int, counts)), int(n_wrong))
-            if min(batch.counts) < 0 or not 0 <= batch.n_wrong <= batch.n_rows:
+            if min(batch.counts) < 0 or not 0 <= batch.n_wrong <= sum(batch.counts):
                 raise ValueError(f"expected counts of rows and of errors among them, got {batch}")
-            self._seen.append(batch)
+            self.seen.append(batch)
 
 
 def _votes_wrong(

@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,6 @@ from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._inputs import as_tensor
-from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -28,6 +27,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -53,16 +53,6 @@ _REQUESTS = (
 _KEY_BYTES = 32
 _FARTHEST = 2.0**32
 _FREE = PureDP(Fraction(0))
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A training that is paid for."""
-
-    run: str
-    digest: str
-    plan: StepPlan
-    request: BeginRequest
 
 
 class PrivateKNNPerParty(KNNPerParty):
@@ -140,12 +130,8 @@ class PrivateKNNPerParty(KNNPerParty):
         self._remember = remember
         self._bits = bits
         self._announced = 0
-        self._begun: _Begun | None = None
-
-    @property
-    def plan(self) -> StepPlan | None:
-        """Its steps, once they are paid for."""
-        return None if self._begun is None else self._begun.plan
+        self._begun: BeginRequest | None = None
+        self.plan: StepPlan | None = None
 
     @property
     def spent(self) -> Guarantee:
@@ -222,7 +208,6 @@ class PrivateKNNPerParty(KNNPerParty):
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
             raise Refuse("the announced steps make no sense")
-        digest = self._gate.digest(request)
         plan = plan_of(
             max(1, round(self._announced * (1 - self.settings.validation))),
             request.batch_size,
@@ -231,7 +216,7 @@ class PrivateKNNPerParty(KNNPerParty):
             allowed=self._budget.steps,
         )
         key = self._gate.release_bytes(
-            f"{request.run} {digest} steps",
+            f"{request.run} {self._gate.digest(request)} steps",
             cost=plan.cost,
             draw=lambda: secrets.token_bytes(_KEY_BYTES),
             purpose=f"{plan.n_steps * plan.n_rounds} private steps",
@@ -239,16 +224,16 @@ class PrivateKNNPerParty(KNNPerParty):
         # Each row by a coin of its own: one row more must not change who else is held out.
         coins = np.random.default_rng(int.from_bytes(key)).random(self.n_rows)
         self.held_out = coins < self.settings.validation
-        self._begun = _Begun(request.run, digest, plan, request)
+        self._begun, self.plan = request, plan
         return Receipt()
 
     def _round(self, request: PrivateTrainRequest) -> UpdateReply:
-        begun = self._begun
-        if begun is None or begun.run != request.run:
+        begun, plan = self._begun, self.plan
+        if begun is None or plan is None or begun.run != request.run:
             raise Refuse("no steps of this training were announced")
-        if request.number not in begun.request.numbers:
+        if request.number not in begun.numbers:
             raise Refuse("this round was not among those that were announced")
-        after = self._kept_round(request, begun)
+        after = self._kept_round(request, begun, plan)
         try:
             change = weighted_change(
                 request.weights, after, n_rows=self._announced, bits=request.bits
@@ -258,17 +243,17 @@ class PrivateKNNPerParty(KNNPerParty):
         return UpdateReply(change)
 
     def _kept_round(
-        self, request: PrivateTrainRequest, begun: _Begun
+        self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
         """Return the weights after a round: those in the ledger where it was asked for before."""
         mark, made = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
-            made.append(self._stepped(request, begun))
+            made.append(self._stepped(request, begun, plan))
             return mark + (made[0].tobytes() if self._remember else b"")
 
         kept = self._gate.release_bytes(
-            f"{begun.run} {begun.digest} round {request.number}",
+            f"{begun.run} {self._gate.digest(begun)} round {request.number}",
             cost=_FREE,
             draw=draw,
             purpose=f"round {request.number + 1}, paid for with the steps",
@@ -280,7 +265,7 @@ class PrivateKNNPerParty(KNNPerParty):
         return np.frombuffer(kept[len(mark) :], request.weights.dtype)
 
     def _stepped(
-        self, request: PrivateTrainRequest, begun: _Begun
+        self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
         rows = torch.from_numpy(self.rows(held_out=True))
         regime = Regime(
@@ -294,9 +279,9 @@ class PrivateKNNPerParty(KNNPerParty):
             start,
             self.x[rows],
             self.targets[rows],
-            plan=begun.plan,
+            plan=plan,
             regime=regime,
-            bound=begun.request.bound,
+            bound=begun.bound,
         )
         if self.counted is None:
             self.counted = counted

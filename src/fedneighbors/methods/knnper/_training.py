@@ -1,21 +1,27 @@
-"""Transport to kNN-Per clients of one process, which train side by side.
-
-Nothing is packed, and sums are formed as their parts come, so that memory does not grow with the
-number of clients.
-"""
+"""One training over clients of this process, from a table and who owns its rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._loop import Delivery
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import Delivery, Outcome, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse, Replies, add_up
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
-from fedneighbors.methods.knnper._messages import TrainRequest
+from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._tasks import Task
+from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
+from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._network import Network
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.tabular._ownership import Holdings, one_thread
+from fedneighbors.tabular._schema import Label
 
 
 class Cohort:
@@ -119,3 +125,111 @@ def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
     for name, reply in each:
         total = reply if total is None else add_up({f"before {name}": total, name: reply})
     return total
+
+
+Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
+
+
+def federated(
+    asked: Any,
+    holdings: Holdings,
+    rounds: RoundSettings,
+    settings: MemorySettings,
+    reserved: tuple[Label, ...],
+    kind: Task,
+) -> Trained:
+    """Train over the owners of a table, and return outcome, network and clients.
+
+    Parameters
+    ----------
+    asked : estimator
+        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``,
+        ``device``, ``sums`` and ``checkpoint`` are read.
+    holdings : Holdings
+        The table and its owners.
+    rounds : RoundSettings
+        Of the shared network.
+    settings : MemorySettings
+        Of the clients' memories.
+    reserved : tuple of labels
+        Classes that may come later.
+    kind : Task
+        What is learned: classes or numbers.
+    """
+    if getattr(asked, "privacy", None) is not None:
+        from fedneighbors.methods.knnper.private._training import federated_privately
+
+        return federated_privately(asked, holdings, rounds, settings, reserved)
+    if asked.sums == "masked" and asked.trainer == "stacked":
+        raise ValueError(
+            "clients whose sums are masked train by themselves, one after another; take "
+            "trainer='auto' or 'reuse'"
+        )
+    x = holdings.x
+    n_outputs = kind.n_outputs(holdings.y, reserved)
+    network = chosen_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
+    refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
+    members = [
+        KNNPerParty(
+            name,
+            x[rows],
+            holdings.y[rows],
+            network,
+            settings=settings,
+            feature_names=holdings.feature_names,
+            kind=kind,
+            device=asked.device,
+        )
+        for name, rows in holdings.owned.items()
+    ]
+    checkpoint = None
+    if asked.checkpoint is not None:
+        checkpoint = _checkpoint(asked, network, holdings, (rounds, settings), kind, reserved)
+    coordinator = coordinate(
+        rounds,
+        settings,
+        network,
+        kind,
+        standardize=bool(asked.standardize) and x.ndim == 2,
+        reserved=reserved,
+        checkpoint=checkpoint,
+    )
+    with one_thread():
+        if asked.sums == "plain":
+            outcome = run_rounds(coordinator, Cohort(members, method=asked.trainer))
+        else:
+            outcome = run(coordinator, members, sums=asked.sums)
+    if checkpoint is not None:
+        checkpoint.done()
+    return outcome, network, members
+
+
+def _checkpoint(
+    asked: Any,
+    network: Network,
+    holdings: Holdings,
+    settings: tuple[RoundSettings, MemorySettings],
+    kind: Task,
+    reserved: tuple[Label, ...],
+) -> Checkpoint:
+    """Return the training's place on disk, which tells it from all others."""
+    if asked.random_state is None:
+        raise ValueError(
+            "a training whose seed is drawn anew is never the one on disk; give random_state a "
+            "number, or leave checkpoint out"
+        )
+    x, labels = holdings.x, tuple(map(str, holdings.y.tolist()))
+    owned = {name: np.arange(len(labels))[rows] for name, rows in holdings.owned.items()}
+    mark = fingerprint(
+        network.digest,
+        network.embedding,
+        network.head,
+        *settings,
+        tuple(owned),
+        labels,
+        type(kind).__name__,
+        reserved,
+        bool(asked.standardize),
+        arrays=(network.initial, x, *owned.values()),
+    )
+    return Checkpoint(asked.checkpoint, mark, probe(network, x.shape[1:], kind=x.dtype.kind))
