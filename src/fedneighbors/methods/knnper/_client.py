@@ -19,7 +19,8 @@ from fedneighbors.methods.knnper._inputs import (
     view_of,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Task, Values
+from fedneighbors.methods.knnper._task import Task, Values
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
 from fedneighbors.methods.knnper.personal._discriminants import (

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Task
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.methods.knnper.personal._discriminants import Discriminants
 from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.neural._network import Device, Network

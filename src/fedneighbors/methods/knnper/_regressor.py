@@ -12,7 +12,8 @@ from sklearn.utils.validation import validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._base import Owners
 from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
-from fedneighbors.methods.knnper._tasks import NUMBERS, Task
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import NUMBERS
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

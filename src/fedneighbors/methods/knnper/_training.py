@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
 from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._tasks import Task
+from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Network

@@ -39,7 +39,7 @@ from fedneighbors.tabular._schema import (
 )
 
 if TYPE_CHECKING:
-    from fedneighbors.methods.knnper._tasks import Task
+    from fedneighbors.methods.knnper._task import Task
     from fedneighbors.neural._network import Network
 
 Weights = npt.NDArray[np.floating[Any]]
