@@ -107,7 +107,7 @@ def knnper(
                 "checkpoint": checkpoint,
                 "device": device.value,
             },
-            with_rivals=rivals,
+            with_baselines=rivals,
             progress=progress,
         )
     has_words = table.encoder is not None and bool(table.encoder.nominal_names)

@@ -69,14 +69,14 @@ def demo(
     progress(3, 5, "training each party alone")
     alone = _each_alone(federated, x, y, parties, x_test, y_test)
     progress(4, 5, "comparing with nearest neighbours on pooled data")
-    rivals = {
+    baselines = {
         "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
         "1NN, pooled": _neighbors(1).fit(x, y),
     }
-    summary = _summary(federated, pooled, alone, rivals, x_test, y_test)
+    summary = _summary(federated, pooled, alone, baselines, x_test, y_test)
     probabilities = {
         "FlyNN, federated": federated.predict_proba(x_test),
-        "kNN, pooled": rivals["kNN, pooled (k = 5)"].predict_proba(x_test),
+        "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
     chapters = [
         holdings(y, parties),
@@ -131,7 +131,7 @@ def _summary(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
     alone: Mapping[str, float],
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x_test: npt.NDArray[Any],
     y_test: Labels,
 ) -> Table:
@@ -147,7 +147,7 @@ def _summary(
         sent = per_party if model is federated else None
         rounds = len(run.rounds) if model is federated else None
         rows.append((method, score, needs, sent, rounds, run.seconds))
-    for method, model in rivals.items():
+    for method, model in baselines.items():
         score = accuracy(y_test, model.predict(x_test))
         rows.append((method, score, "pooled rows", None, None, None))
     mean = float(np.mean(list(alone.values())))
@@ -288,15 +288,15 @@ def run(
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
-    rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
-    rivals = {"kNN, pooled (k = 5)": rival}
+    baseline = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
+    baselines = {"kNN, pooled (k = 5)": baseline}
     if model.privacy is not None:
         exact = clone(model).set_params(privacy=None)
-        rivals["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
-    summary = _run_summary(model, rivals, x, y, held_out)
+        baselines["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
+    summary = _run_summary(model, baselines, x, y, held_out)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
-        "kNN, pooled": rival.predict_proba(x[held_out]),
+        "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
     chapters = [
         holdings(y[rows], parties[rows]),
@@ -332,14 +332,14 @@ def _searched(
 
 def _run_summary(
     model: FlyNNClassifier,
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
 ) -> Table:
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
-    guesses |= {name: rival.predict(x[held_out]) for name, rival in rivals.items()}
+    guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
     guesses["most frequent class"] = np.full(len(truth), _most_frequent(y))
     theirs = guesses["kNN, pooled (k = 5)"]
     rows = tuple(

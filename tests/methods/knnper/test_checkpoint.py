@@ -15,8 +15,9 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, Stage, fingerprint
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import members, training
 
 KILLED = """

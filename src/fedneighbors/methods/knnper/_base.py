@@ -61,7 +61,7 @@ class ClientEstimator:
 
     def _view(self, X: Any) -> tuple[View, Floats]:
         """Return views of rows, and the network's answers."""
-        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, view_of
+        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, view_of
 
         check_is_fitted(self)
         x = self._rows(X)

@@ -11,39 +11,11 @@ import numpy.typing as npt
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
+from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 
 MAGIC = b"FNKC\x03"
-
-Weights = npt.NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """How far a training has come, so that it can go on from there.
-
-    Parameters
-    ----------
-    number : int
-        Rounds that are done. The first stage leaves held-out rows out, the second does not.
-    weights : float array of shape (n_weights,)
-        Of the network after them.
-    chosen_on : float array of shape (n_weights,) or None
-        Weights on which mixtures are chosen, once they are there: those of the first stage.
-    pool : float64 array of shape (n_experts,) or None
-        Weights of the experts, once they are chosen.
-    """
-
-    number: int
-    weights: Weights
-    chosen_on: Weights | None = None
-    pool: npt.NDArray[np.float64] | None = None
-
-    @property
-    def held_out(self) -> bool:
-        """Whether held-out rows are left out."""
-        return self.chosen_on is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +48,13 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
     return hashlib.sha256(encode(Told(tuple(map(repr, words)), arrays))).hexdigest()
 
 
+def check_folder(path: str | Path) -> None:
+    """Raise ValueError if there is no folder for a checkpoint."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
+
+
 class Checkpoint:
     """One file that holds the last stage of a training; a reader sees a whole one or none.
 
@@ -97,11 +76,9 @@ class Checkpoint:
     def __init__(
         self, path: str | Path, mark: str, probe: npt.NDArray[np.float64] | None = None
     ) -> None:
+        check_folder(path)
         self._path, self._mark = Path(path), mark
         self._probe = np.empty(0) if probe is None else probe
-        folder = self._path.absolute().parent
-        if not folder.is_dir():
-            raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
 
     def keep(self, stage: Stage) -> None:
         """Write a stage over the one before."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._inputs import as_tensor, view_of
+from fedneighbors.methods.knnper._client import as_tensor, view_of
 from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_part
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Task

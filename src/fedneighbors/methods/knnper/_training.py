@@ -1,4 +1,4 @@
-"""One training over clients of this process, from a table and who owns its rows."""
+"""Training over clients of this process: their transport, and the fit of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -12,8 +12,7 @@ from fedneighbors.federation._loop import Delivery, Outcome, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, regime_of
-from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
@@ -25,14 +24,17 @@ from fedneighbors.tabular._schema import Label
 
 
 class Cohort:
-    """Transport to clients whose rows lie in one table.
+    """Transport to clients of this process, which train side by side.
+
+    Nothing is packed, and sums are formed as their parts come, so that memory does not grow with
+    the number of clients.
 
     Parameters
     ----------
     parties : sequence of KNNPerParty
         The clients; they train on the device of the first.
     method : {"auto", "stacked", "reuse"}
-        As :class:`~.training.trainer.Trainer` takes it.
+        As :class:`~fedneighbors.neural._trainer.Trainer` takes it.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Cohort:
             some = names[first : first + CHUNK]
             tasks = [self._task(name, requests[name]) for name in some]
             for name, state in zip(
-                some, trainer.train(tasks, regime_of(requests[some[0]])), strict=True
+                some, trainer.train(tasks, requests[some[0]].regime), strict=True
             ):
                 party = self.parties[name]
                 try:

@@ -11,8 +11,9 @@ import importlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -20,11 +21,10 @@ import numpy.typing as npt
 
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.federation._messages import Message, decode, encode, message
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, check_folder, fingerprint
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
@@ -42,7 +42,6 @@ from fedneighbors.methods.knnper.protocol import (
 )
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
-from fedneighbors.neural._schedule import Regime
 from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._app_config import (
     check_model_path,
@@ -57,6 +56,8 @@ from fedneighbors.tabular._model_file import open_model, read_model_file, sealed
 from fedneighbors.tabular._ownership import one_thread
 from fedneighbors.tabular._schema import Agreed, Schema, agree, describe
 
+log = logging.getLogger(__name__)
+
 
 @message
 class OpeningRequest:
@@ -69,7 +70,7 @@ class OpeningRequest:
 class PlanRequest:
     """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
 
-    ``network`` are the words of a :class:`~.networks.blueprint.Blueprint`.
+    ``network`` are the words of a :class:`~fedneighbors.neural._blueprint.Blueprint`.
     """
 
     network: str
@@ -144,18 +145,35 @@ def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
     return MemorySettings(**told)
 
 
-MAGIC = b"FNKNODE1"
+MAGIC = b"FNKNODE2"
 
 
-@message
+@dataclass(frozen=True, eq=False)
 class Told:
-    """Frames of the requests that a client is told again."""
+    """Requests that a node repeats to the client that it builds for each message."""
 
-    frames: tuple[bytes, ...]
+    plan: PlanRequest
+    counts: CountsRequest | None = None
+    release: ReleaseRequest | None = None
+
+    def before(self, request: Message) -> list[Message]:
+        """Return the requests that must precede another, in the order of a training."""
+        if isinstance(request, MomentsRequest | CountsRequest):
+            return []
+        trains = isinstance(request, TrainRequest | ScatterRequest)
+        needed = [self.counts] if trains else [self.counts, self.release]
+        found = [each for each in needed if each is not None]
+        if not found:
+            raise Refuse("no classes have come yet")
+        return found
 
 
 class NodeParty:
     """A client whose rows, memory and lambda stay on its node.
+
+    It is built for each message. Between messages a file beside the model holds the requests that
+    the client still needs: the plan, the classes, and the model on which it chooses its mixture.
+    Repeated, they lead to the same state. The file is deleted once the client has its own part.
 
     Parameters
     ----------
@@ -210,21 +228,21 @@ class NodeParty:
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
             return describe(self._x, self._y, self._feature_names, self._label_name)
-        told = (request,) if isinstance(request, PlanRequest) else self._told()
-        plan = told[0]
+        told = Told(request) if isinstance(request, PlanRequest) else self._told()
         with one_thread():
-            member = self._member(plan)
+            member = self._member(told.plan)
             if isinstance(request, PlanRequest):
                 self._remember(told)
                 return member.answer(SchemaRequest(request.layout))
-            for earlier in _needed(told[1:], request):
+            for earlier in told.before(request):
                 member.answer(earlier)
             reply = member.answer(request)
-        if isinstance(request, ReleaseRequest) and request.final:
-            self._keep(plan, member, told, request)
-        elif isinstance(request, CountsRequest | ReleaseRequest):
-            others = [earlier for earlier in told if type(earlier) is not type(request)]
-            self._remember((*others, request))
+        if isinstance(request, CountsRequest):
+            self._remember(replace(told, counts=request))
+        elif isinstance(request, ReleaseRequest) and request.final:
+            self._keep(told, member, request)
+        elif isinstance(request, ReleaseRequest):
+            self._remember(replace(told, release=request))
         return reply
 
     def _member(self, plan: PlanRequest) -> KNNPerParty:
@@ -250,21 +268,18 @@ class NodeParty:
             raise Refuse("a key is not set in the configuration of the node", "model")
         return blueprint.network(self._own() if blueprint.model == OWN and self._own else None)
 
-    def _told(self) -> tuple[Any, ...]:
+    def _told(self) -> Told:
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
-        kept = open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
-        kinds = (PlanRequest, CountsRequest, ReleaseRequest)
-        return tuple(decode(frame, kinds) for frame in kept.frames)
+        return open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
 
-    def _remember(self, told: tuple[Any, ...]) -> None:
-        replace_file(self._pending, sealed_model(MAGIC, Told(tuple(map(encode, told)))))
+    def _remember(self, told: Told) -> None:
+        replace_file(self._pending, sealed_model(MAGIC, told))
 
-    def _keep(
-        self, plan: PlanRequest, member: KNNPerParty, told: tuple[Any, ...], final: ReleaseRequest
-    ) -> None:
-        """Write the client's own part, and forget what it was told."""
-        counts = next(each for each in told if isinstance(each, CountsRequest))
+    def _keep(self, told: Told, member: KNNPerParty, final: ReleaseRequest) -> None:
+        """Write the client's own part, and delete the requests."""
+        plan, counts = told.plan, told.counts
+        assert counts is not None  # no model without classes
         assert member.personal is not None  # the final model has just come
         KNNPerModel(
             blueprint=plan.blueprint,
@@ -285,24 +300,6 @@ class NodeParty:
         self._pending.unlink(missing_ok=True)
 
 
-def _needed(told: tuple[Any, ...], request: Message) -> list[Any]:
-    """Return what a client must have been told to answer a request, in the order of a training."""
-    if isinstance(request, MomentsRequest | CountsRequest):
-        return []
-    kinds = (
-        (CountsRequest,)
-        if isinstance(request, TrainRequest | ScatterRequest)
-        else (CountsRequest, ReleaseRequest)
-    )
-    needed = [each for kind in kinds for each in told if isinstance(each, kind)]
-    if not needed:
-        raise Refuse("no classes have come yet")
-    return needed
-
-
-log = logging.getLogger(__name__)
-
-
 def rounds_from(config: Config) -> RoundSettings:
     """Return how the shared network is trained, as the configuration of a run describes it.
 
@@ -317,19 +314,17 @@ def rounds_from(config: Config) -> RoundSettings:
     ValueError
         If a value is of another type than its setting, or out of range.
     """
-    regime = Regime(
-        epochs=typed(config, "local-epochs", int),
-        batch_size=typed(config, "batch-size", int),
-        learning_rate=typed(config, "learning-rate", float),
-        momentum=typed(config, "momentum", float),
-        weight_decay=typed(config, "weight-decay", float),
+    asked = _typed_settings(
+        config,
+        n_rounds=int,
+        participation=float,
+        local_epochs=int,
+        batch_size=int,
+        learning_rate=float,
+        momentum=float,
+        weight_decay=float,
     )
-    return RoundSettings(
-        n_rounds=typed(config, "n-rounds", int),
-        participation=typed(config, "participation", float),
-        regime=regime,
-        seed=typed(config, "seed", int),
-    )
+    return RoundSettings.asked_by(SimpleNamespace(**asked), typed(config, "seed", int))
 
 
 def memories_from(config: Config) -> MemorySettings:
@@ -349,15 +344,23 @@ def memories_from(config: Config) -> MemorySettings:
     return MemorySettings(
         n_neighbors=_candidates(typed(config, "n-neighbors", int, str), int),
         metric=_candidates(typed(config, "metric", str), str),
-        kernel=typed(config, "kernel", str),
-        sigma=typed(config, "sigma", float),
         capacity=unless(config, "capacity", "none", int),
-        strategy=typed(config, "strategy", str),
-        memory=typed(config, "memory", str),
-        combine=typed(config, "combine", str),
-        validation=typed(config, "validation", float),
-        seed=typed(config, "seed", int),
+        **_typed_settings(
+            config,
+            kernel=str,
+            sigma=float,
+            strategy=str,
+            memory=str,
+            combine=str,
+            validation=float,
+            seed=int,
+        ),
     )
+
+
+def _typed_settings(config: Config, **kinds: type) -> dict[str, Any]:
+    """Return settings by name, whose keys have ``-`` for ``_``."""
+    return {name: typed(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
 
 
 def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
@@ -432,10 +435,10 @@ def _sizes(config: Config, key: str) -> tuple[int, ...]:
 
 def _checkpoint_path(config: Config) -> Path | None:
     text = typed(config, "checkpoint", str)
-    path = Path(text).absolute() if text else None
-    if path is not None and not path.parent.is_dir():
-        raise ValueError(f"checkpoint points into {path.parent}, which is not a folder; create it")
-    return path
+    if not text:
+        return None
+    check_folder(text)
+    return Path(text).absolute()
 
 
 def _imported(words: str) -> Any:

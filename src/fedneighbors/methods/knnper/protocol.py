@@ -6,7 +6,7 @@ mixtures never leave a client.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,6 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, Stage
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
@@ -29,6 +28,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
     Agreed,
     Label,
@@ -38,7 +38,8 @@ from fedneighbors.tabular._schema import (
     mean_and_deviation,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import this module, or torch
+    from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._task import Task
     from fedneighbors.neural._network import Network
 
@@ -137,6 +138,11 @@ class TrainRequest:
     weights: Weights
 
     reply: ClassVar[type] = UpdateReply
+
+    @property
+    def regime(self) -> Regime:
+        """Steps of the round."""
+        return Regime(**{each.name: getattr(self, each.name) for each in fields(Regime)})
 
 
 @message
@@ -269,6 +275,33 @@ class Shared:
     seen: Discriminants | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """How far a training has come, so that it can go on from there.
+
+    Parameters
+    ----------
+    number : int
+        Rounds that are done. The first stage leaves held-out rows out, the second does not.
+    weights : float array of shape (n_weights,)
+        Of the network after them.
+    chosen_on : float array of shape (n_weights,) or None
+        Weights on which mixtures are chosen, once they are there: those of the first stage.
+    pool : float64 array of shape (n_experts,) or None
+        Weights of the experts, once they are chosen.
+    """
+
+    number: int
+    weights: Weights
+    chosen_on: Weights | None = None
+    pool: npt.NDArray[np.float64] | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out rows are left out."""
+        return self.chosen_on is None
+
+
 def coordinate(
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -277,7 +310,7 @@ def coordinate(
     *,
     standardize: bool = False,
     reserved: tuple[Label, ...] = (),
-    checkpoint: Checkpoint | None = None,
+    checkpoint: "Checkpoint | None" = None,
     opening: Message | None = None,
 ) -> Coordinator[Shared]:
     """Train a shared model, choose mixtures on held-out rows, and train it again on all rows.
@@ -370,7 +403,7 @@ class _Averaging:
 
     rounds: RoundSettings
     names: tuple[str, ...]
-    checkpoint: Checkpoint | None
+    checkpoint: "Checkpoint | None"
 
     def keep(self, stage: Stage) -> None:
         """Write a stage to the checkpoint, where there is one."""
@@ -384,15 +417,10 @@ class _Averaging:
             request = TrainRequest(
                 number=number,
                 held_out=stage.held_out,
-                learning_rate=rounds.learning_rate(number),
-                epochs=rounds.regime.epochs,
-                batch_size=rounds.regime.batch_size,
-                momentum=rounds.regime.momentum,
-                weight_decay=rounds.regime.weight_decay,
-                proximal=rounds.regime.proximal,
                 seed=rounds.seed,
                 bits=bits,
                 weights=stage.weights,
+                **vars(replace(rounds.regime, learning_rate=rounds.learning_rate(number))),
             )
             replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
             change = replies.summed(f"the changes of round {number + 1}").change

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._rows import RowWindow
 
 
 def filled(strategy, capacity, batches, seed=0):

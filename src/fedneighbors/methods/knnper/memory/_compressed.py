@@ -24,7 +24,8 @@ from fedneighbors.methods.knnper.memory._codes import (
     ProductCodec,
     refuse_wide,
 )
-from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow, checked_rows
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._rows import RowWindow, checked_rows
 
 MOST_ROWS = 1 << 22
 """So many rows no summary stands for: each took a search among a ninth of them when it was made.

@@ -10,7 +10,7 @@ import torch
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._inputs import refuse_unsuited
+from fedneighbors.methods.knnper._client import refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (
