@@ -30,7 +30,8 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
-from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.records import Figure, Table
 
 SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
@@ -190,14 +191,14 @@ def _capable(here: Scene, seed: int, spread: float) -> Right:
             continue
         personal = joined(
             name,
-            here.keys(known),
+            View(here.keys(known)),
             here.scores[known],
             here.bank.labels[known],
             overall=overall,
             pool=None,
             settings=settings,
         )
-        shares = personal.predict_proba(here.keys(asked), here.scores[asked])
+        shares = personal.predict(View(here.keys(asked)), here.scores[asked])
         right[name] = here.right(name, shares)
     return right
 

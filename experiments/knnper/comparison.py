@@ -14,7 +14,7 @@ from fedneighbors import baselines
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper.personal._client_state import joined
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
@@ -180,14 +180,14 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
 
 def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
     """Ask all clients by the paper's mixture, which shares network and memories with the pool."""
-    keys, logs = model.embed(people.x)
+    view, logs = model._view(people.x)
     found = Scores({}, {})
     for name in people.names:
         known, asked = people.rows(name, test=False), people.rows(name, test=True)
         if name in people.unseen and len(known):
             personal = joined(
                 name,
-                keys[known],
+                view[known],
                 logs[known],
                 people.y[known],
                 overall=model.overall_,
@@ -198,6 +198,6 @@ def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
             personal = replace(model.clients_[name], pool=None)
         for right, rows in ((found.test, asked), (found.own, known)):
             if len(rows) and len(known):
-                guess = personal.predict_proba(keys[rows], logs[rows]).argmax(axis=1)
+                guess = personal.predict(view[rows], logs[rows]).argmax(axis=1)
                 right[name] = (int((guess == people.y[rows]).sum()), len(rows))
     return found

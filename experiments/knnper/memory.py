@@ -20,7 +20,8 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed, nearest
-from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.records import Figure, Scalar, Table
 
 Chosen = tuple[str, int, float]
@@ -106,7 +107,7 @@ def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
             rows = known[: max(1, round(share * len(known)))]
             personal = joined(
                 name,
-                here.keys(rows),
+                View(here.keys(rows)),
                 here.scores[rows],
                 here.bank.labels[rows],
                 overall=overall,

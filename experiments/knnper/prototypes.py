@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.algorithm import refuse_infinite
 from fedneighbors.methods.knnper.memory._clusters import clustered
 from fedneighbors.methods.knnper.memory._codes import refuse_wide
 from fedneighbors.methods.knnper.memory._compressed import dealt
-from fedneighbors.methods.knnper.memory._datastore import checked_rows
+from fedneighbors.methods.knnper.memory._rows import checked_rows
 
 Narrow = npt.NDArray[np.float32]
 

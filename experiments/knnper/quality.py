@@ -17,6 +17,7 @@ from experiments.knnper.federations import Scope, crowd
 from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Scalar, Table
 
@@ -28,12 +29,12 @@ PARTS = ("network", "memory", "mixture")
 def _answers(here: Scene, name: str) -> dict[str, Any]:
     """Return what network, memory and their mixture say of a client's test rows."""
     asked = here.split(name)[1]
-    keys, scores = here.keys(asked), here.scores[asked]
+    view, scores = View(here.keys(asked)), here.scores[asked]
     personal = here.model.clients_[name]
     return {
         "network": np.exp(scores),
-        "memory": personal.votes(keys, np.exp(scores)),
-        "mixture": personal.predict_proba(keys, scores),
+        "memory": personal.votes(view, np.exp(scores)),
+        "mixture": personal.predict(view, scores),
     }
 
 

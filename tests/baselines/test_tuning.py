@@ -6,7 +6,7 @@ import pytest
 from fedneighbors import baselines
 from fedneighbors.baselines._tuning import average_starts, tuned
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.methods.knnper.personal._client_state import held_out_rows
 from tests.baselines.clients import NAMES, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 

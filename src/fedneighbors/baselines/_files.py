@@ -15,6 +15,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
 from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.tabular._model_file import ModelFile, usable
 from fedneighbors.tabular._ownership import party_name
 
@@ -78,7 +79,7 @@ class BaselineFile(ModelFile):
     networks: tuple[npt.NDArray[np.floating[Any]], ...]
 
     def __post_init__(self) -> None:
-        if self.model.of_numbers or self.model.clients:
+        if self.model.task is not CLASSES or self.model.clients:
             raise ValueError("that for all is none of a baseline")
         shape = self.model.shared.weights.shape
         if any(each.shape != shape or not np.isfinite(each).all() for each in self.networks):
@@ -158,7 +159,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
             f"{path} holds a model of {file.method!r:.40}, not of {cls.__name__}; read it with "
             "the load of that class, or with baselines.load"
         )
-    network, _ = kept_network(file.model, model, source=str(path))
+    network = kept_network(file.model, model, source=str(path))
     with usable(str(path)):
         return file.baseline(cls, network, model)
 

@@ -13,7 +13,7 @@ from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper._base import Owners
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.methods.knnper.personal._client_state import held_out_rows
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 LARGEST_GRID = 4

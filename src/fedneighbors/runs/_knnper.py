@@ -127,13 +127,13 @@ def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
     """Return what the parts of the mixture say by themselves."""
-    keys, scores = model.embed(x[test])
+    view, scores = model._view(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
     for name, personal in model.clients_.items():
         rows = parties[test] == name
         if rows.any():
-            memory[rows] = personal.votes(keys[rows], shared[rows])
+            memory[rows] = personal.votes(view[rows], shared[rows])
             prior = local_prior(personal.memory.labels, overall)
             corrected[rows] = shared[rows] * prior / overall
     corrected /= corrected.sum(axis=1, keepdims=True)

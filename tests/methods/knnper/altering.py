@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from fedneighbors.methods.knnper._model import MAGIC, NUMBERS_MAGIC, KNNPerModel
+from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.tabular._model_file import sealed_model
 
 
@@ -33,5 +33,4 @@ def _with(record, path, value):
 def resealed(raw, changes, *, magic=None):
     """Return the bytes of a model with some fields changed."""
     kept = KNNPerModel.from_bytes(raw)
-    usual = NUMBERS_MAGIC if kept.of_numbers else MAGIC
-    return sealed_model(magic or usual, altered(kept, changes))
+    return sealed_model(magic or kept.task.magic, altered(kept, changes))

@@ -16,6 +16,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.methods.knnper.protocol import SchemaRequest
 from tests.methods.knnper.federations import members, network, training
 
@@ -81,9 +82,9 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
 
     assert found.weights.tobytes() == expected.weights.tobytes()
     assert len(none.personal.memory) == 0
-    keys = np.zeros((2, 8 + none.personal.settings.n_beside))
+    view = View(np.zeros((2, 8)), np.zeros((2, 64)), np.zeros((2, 9)))
     scores = np.log(np.full((2, 10), 0.1))
-    assert np.isfinite(none.personal.predict_proba(keys, scores)).all()
+    assert np.isfinite(none.personal.predict(view, scores)).all()
 
 
 def test_clients_without_any_rows_are_told_to_bring_some():
@@ -328,7 +329,7 @@ sys.meta_path.insert(0, Blocked())
 def test_all_that_comes_after_the_embeddings_loads_without_torch():
     names = (
         "estimator",
-        "personal._mixtures",
+        "personal._client_state",
         "personal._pool",
         "algorithm",
         "_settings",

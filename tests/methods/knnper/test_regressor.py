@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper.personal._regression import NUMBER_EXPERTS
+from fedneighbors.methods.knnper._tasks import NUMBERS
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -249,7 +249,7 @@ def test_a_full_memory_of_codes_lets_targets_go_with_their_keys(strategy):
 def test_a_pool_reads_keys_of_codes():
     found = KNNPerRegressor(**QUICK, memory="8-bit", combine="pool").fit(X, BOTH, parties=CLINIC)
 
-    assert set(found.pool_) == set(NUMBER_EXPERTS)
+    assert set(found.pool_) == set(NUMBERS.experts)
     assert found.score(X, BOTH, parties=CLINIC) > 0.3
 
 

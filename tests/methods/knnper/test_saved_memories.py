@@ -245,9 +245,12 @@ def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
     assert memory_bytes(found) == sealed_model(b"M", record)
 
 
-def test_rows_beside_codes_are_refused(records):
-    with pytest.raises(ValueError, match="rows stand beside its codes"):
-        read_memory(records["8-bit"], MemorySettings(memory="8-bit", n_beside=1), OVERALL)
+def test_features_of_rows_with_codes_are_refused(records):
+    record = records["8-bit"]
+    wide = altered(record, {"extras": (np.zeros((len(record.keys), 1)),)})
+
+    with pytest.raises(ValueError, match="belong to codes"):
+        read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
 
 
 def test_counts_of_a_watch_that_cannot_be_are_refused(records):

@@ -56,7 +56,9 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
     north = "clients__north__memory__"
     rewritten(path, **{north + "n_dimensions": 9, north + "keys": np.zeros((118, 9))})
 
-    with pytest.raises(ModelFileError, match="'north' has 9 columns, 0 of them beside keys"):
+    with pytest.raises(
+        ModelFileError, match=r"'north' has .* of widths \[9\]; its network gives \[8\]"
+    ):
         KNNPerClassifier.load(path)
 
 
@@ -101,32 +103,35 @@ def test_words_that_are_nested_too_deeply_are_refused():
 def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
-    # as a coordinator writes it
-    rewritten(tmp_path / "m", settings__n_beside=0, settings__n_discriminants=0)
 
     found = KNNPerClassifier.load(tmp_path / "m")
 
     for each in (kept, found):
         each.add_client("east", X[::3], Y[::3])
     east = ["east"] * len(X)
-    assert found.clients_["east"].settings.n_beside == 13 + 2
+    memory = found.clients_["east"].memory
+    assert [extra.shape[1] for extra in memory.extras] == [13, 2]
     assert found.predict_proba(X, east).tobytes() == kept.predict_proba(X, east).tobytes()
 
 
-@pytest.mark.parametrize("value", [-3, 16, 1, 0])
-def test_a_memory_of_other_discriminants_is_refused(value, tmp_path):
+@pytest.mark.parametrize("widths", [(13,), (12, 2), (13, 3), (13, 1), (2, 13), (13, 2, 1), ()])
+def test_a_memory_of_other_features_is_refused(widths, tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
-    rewritten(tmp_path / "m", clients__north__settings__n_discriminants=value)
+    extras = tuple(np.zeros((len(kept.clients_["north"].memory), width)) for width in widths)
+    rewritten(tmp_path / "m", clients__north__memory__extras=extras)
 
-    with pytest.raises(ModelFileError):
+    with pytest.raises(ModelFileError, match="has embeddings and further features of widths"):
         KNNPerClassifier.load(tmp_path / "m")
 
 
-def test_a_memory_with_other_columns_beside_its_keys_is_refused(tmp_path):
+@pytest.mark.parametrize("cell", [np.nan, np.inf])
+def test_a_memory_of_features_that_are_not_finite_is_refused(cell, tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
-    rewritten(tmp_path / "m", clients__north__settings__n_beside=12)
+    rows, last = kept.clients_["north"].memory.extras
+    extras = np.full_like(rows, cell), last
+    rewritten(tmp_path / "m", clients__north__memory__extras=extras)
 
-    with pytest.raises(ModelFileError, match="has 23 columns, 12 of them beside keys"):
+    with pytest.raises(ModelFileError, match="not finite"):
         KNNPerClassifier.load(tmp_path / "m")

@@ -10,8 +10,8 @@ from sklearn.datasets import load_diabetes
 
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._model import MAGIC, NUMBERS_MAGIC, KNNPerModel
-from fedneighbors.methods.knnper.personal._regression import NUMBER_EXPERTS
+from fedneighbors.methods.knnper._model import KNNPerModel
+from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS
 from fedneighbors.tabular._model_file import sealed_model
 from tests.methods.knnper.altering import resealed
 
@@ -110,7 +110,7 @@ def test_parameters_and_attributes_that_predict_come_back(fitted, path):
         assert getattr(found, name) == getattr(fitted, name)
     assert found.overall_.tolist() == fitted.overall_.tolist()
     assert found.pool_ == fitted.pool_
-    assert list(found.pool_) == list(NUMBER_EXPERTS)
+    assert list(found.pool_) == list(NUMBERS.experts)
     assert (found.n_outputs_, found.n_features_in_) == (2, 10)
     assert not hasattr(found, "classes_")
     assert found.guarantee_ == ""
@@ -171,8 +171,8 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (resealed(raw, {}, magic=MAGIC), "holds no usable model: it has no classes"),
-        (sealed_model(NUMBERS_MAGIC, KNNPerModel.from_bytes(raw).shared), "holds no usable model"),
+        (resealed(raw, {}, magic=CLASSES.magic), "holds no usable model: it has no classes"),
+        (sealed_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "holds no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -182,7 +182,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
 def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
     KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
-    path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS_MAGIC))
+    path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS.magic))
 
     with pytest.raises(ModelFileError, match="has classes, in a file of a model of numbers"):
         KNNPerRegressor.load(path)
@@ -198,16 +198,20 @@ def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
         {"memory.labels": np.zeros(80)},
         {"memory.labels": np.zeros((80, 2), np.int64)},
         {"memory.labels": np.zeros((80, 2), np.float32)},
-        {"memory.keys": np.full((80, 18), np.nan)},
-        {"memory.keys": np.zeros((80, 19))},
-        {"memory.keys": np.zeros((81, 18))},
+        {"memory.keys": np.full((80, 8), np.nan)},
+        {"memory.keys": np.zeros((80, 9))},
+        {"memory.keys": np.zeros((81, 8))},
+        {"memory.extras": (np.full((80, 10), np.nan),)},
+        {"memory.extras": (np.zeros((79, 10)),)},
+        {"memory.extras": (np.zeros((80, 9)),)},
+        {"memory.extras": (np.zeros((80, 10), np.int64),)},
+        {"memory.extras": ()},
         {"weight": 1.5},
         {"memory.ids": '["a"]'},
         {"memory.ids": "[" * 100_000},
         {"memory.state": "{}"},
         {"settings.strategy": "drift"},
         {"settings.memory": "centers"},
-        {"settings.n_beside": 2},
         {"settings.n_neighbors": 0},
     ],
     ids=lambda changed: next(iter(changed)),
@@ -282,12 +286,12 @@ def small(tmp_path_factory):
 )
 def test_a_file_that_is_altered_and_sealed_anew_predicts_or_is_refused(small, changes):
     folder, raw = small
-    frame = bytearray(raw[len(NUMBERS_MAGIC) + 32 :])
+    frame = bytearray(raw[len(NUMBERS.magic) + 32 :])
     for where, what in changes:
         first = int(where * len(frame))
         frame[first : first + len(what)] = what
 
-    (folder / "altered").write_bytes(NUMBERS_MAGIC + hashlib.sha256(frame).digest() + bytes(frame))
+    (folder / "altered").write_bytes(NUMBERS.magic + hashlib.sha256(frame).digest() + bytes(frame))
 
     try:
         found = KNNPerRegressor.load(folder / "altered")

@@ -9,8 +9,9 @@ from torch import nn
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._model import MAGIC, KNNPerModel
+from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._policy import Privacy
@@ -138,7 +139,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (sealed_model(MAGIC, MemorySettings()), "holds no usable model"),
+        (sealed_model(CLASSES.magic, MemorySettings()), "holds no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -204,7 +205,7 @@ def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
 
 
 def test_a_file_of_another_version_is_refused(path):
-    path.write_bytes(MAGIC[:-1] + b"1" + path.read_bytes()[len(MAGIC) :])
+    path.write_bytes(CLASSES.magic[:-1] + b"1" + path.read_bytes()[len(CLASSES.magic) :])
 
     with pytest.raises(ModelFileError, match=r"has format version b'1', this release reads b'2'"):
         KNNPerClassifier.load(path)

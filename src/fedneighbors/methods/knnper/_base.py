@@ -2,8 +2,8 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
@@ -36,6 +39,7 @@ class ClientEstimator:
     feature_names_in_: npt.NDArray[Any]
     n_features_in_: int
     _row_shape: tuple[int, ...]
+    _task: ClassVar[Task] = CLASSES
     _shared: Any
     _network: Any
     _blueprint: Any
@@ -46,13 +50,18 @@ class ClientEstimator:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings; for a pool the rows themselves, as the network takes them, and their
-            discriminants stand beside them.
+            Embeddings; for a pool followed by the rows themselves, as the network takes them, and
+            their discriminants.
         scores : float64 array of shape (n_rows, n_outputs)
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, with_rows
+        view, said = self._view(X)
+        return view.table(), said
+
+    def _view(self, X: Any) -> tuple[View, Floats]:
+        """Return views of rows, and the network's answers."""
+        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, view_of
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -62,7 +71,7 @@ class ClientEstimator:
             self._network,
             shared.weights,
             tensor,
-            kind=self._kind(),
+            kind=self._task,
             device=self.device,
         )
         if not np.isfinite(keys).all():
@@ -71,9 +80,9 @@ class ClientEstimator:
                 "far outside those it was trained on"
             )
         settings = getattr(self, "_memory_settings", None)
-        if settings is not None:
-            keys, _ = with_rows(keys, tensor, settings, shared.seen)
-        return keys, said
+        if settings is None:
+            return View(keys), said
+        return view_of(keys, tensor, settings, shared.seen), said
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Give the columns names, which tables with names are then checked against.
@@ -88,12 +97,6 @@ class ClientEstimator:
             raise ValueError(f"expected a list of {self._row_shape[0]} names, got {names!r}")
         self.feature_names_in_ = np.array(list(names), dtype=object)
         return self
-
-    def _kind(self) -> Any:
-        """Return the learning task; needs torch."""
-        from fedneighbors.methods.knnper._tasks import CLASSES
-
-        return CLASSES
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
@@ -191,7 +194,7 @@ class ClientClassifier:
         return x, labels
 
 
-def refuse_lengths(rows: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
+def refuse_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
     """Raise ValueError unless there is one label for each row."""
     if len(rows) != len(labels):
         raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

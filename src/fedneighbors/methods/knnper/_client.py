@@ -1,7 +1,6 @@
 """A client of a kNN-Per federation: rows as its network takes them, training, mixture."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,17 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Chosen, Kind
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     RandomFeatures,
     Scatter,
     triangle,
 )
-from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
     CountsRequest,
@@ -45,13 +45,10 @@ from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
 
 
-def with_rows(
-    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
-) -> tuple[Floats, MemorySettings]:
-    """Return keys with rows and their discriminants beside them, and settings that say so.
+def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None) -> View:
+    """Return embeddings with the further features that the heads of a pool use.
 
-    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
-    stay away.
+    A pool with exact memories has them. Tokens are no coordinates and are left out.
 
     Parameters
     ----------
@@ -65,15 +62,10 @@ def with_rows(
         Of rows.
     """
     if not (settings.looks_at_rows and x.is_floating_point()):
-        return keys, settings
+        return View(keys)
     rows = flat_rows(x)
-    if seen is None:
-        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
     with one_blas_thread():  # products of several round otherwise
-        last = seen.of(rows)
-    n_last = last.shape[1]
-    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
-    return np.hstack([keys, rows, last]), beside
+        return View(keys, rows, None if seen is None else seen.of(rows))
 
 
 def flat_rows(x: Tensor) -> Floats:
@@ -135,7 +127,7 @@ def shared_log_shares(
     weights: npt.NDArray[Any],
     x: Tensor,
     *,
-    kind: Kind = CLASSES,
+    kind: Task = CLASSES,
     device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
     """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
@@ -228,7 +220,7 @@ class KNNPerParty(TableParty):
         Of its memory.
     feature_names : tuple of str, optional
         Column names, where rows are those of a table.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
     device : {"cpu", "cuda", "auto"}
         Where its network is computed.
@@ -259,7 +251,7 @@ class KNNPerParty(TableParty):
         *,
         settings: MemorySettings | None = None,
         feature_names: tuple[str, ...] | None = None,
-        kind: Kind = CLASSES,
+        kind: Task = CLASSES,
         device: Device = "cpu",
     ) -> None:
         super().__init__(name, np.asarray(x), y, feature_names=feature_names)
@@ -282,7 +274,7 @@ class KNNPerParty(TableParty):
         if self.network.n_tokens is not None:
             self._x = tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
-        self._found: Chosen | None = None
+        self._found: HeldOut | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -376,23 +368,20 @@ class KNNPerParty(TableParty):
         )
         if not np.isfinite(keys).all():
             raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
-        keys, settings = with_rows(keys, self.x, self.settings, request.seen)
+        view = view_of(keys, self.x, self.settings, request.seen)
         if not request.final:
-            self._found = self.kind.chosen(
-                keys, said, self._labels, self.held_out, request.overall, settings
+            self._found = HeldOut.of(
+                view, said, self._labels, self.held_out, request.overall, self.settings
             )
             return
-        weight = 0.0
-        if self._found is not None:  # what stands beside keys is told by the rows of now
-            weight, of = self._found.weight, self._found.settings
-            settings = replace(settings, n_neighbors=of.n_neighbors, metric=of.metric)
-        self.personal = self.kind.personalized(
-            keys,
+        found = self._found
+        self.personal = OwnPart.of(
+            view,
             self._labels,
-            weight=weight,
+            weight=0.0 if found is None else found.weight,
             overall=request.overall,
             pool=request.pool if len(request.pool) else None,
-            settings=settings,
+            settings=self.settings if found is None else found.settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:

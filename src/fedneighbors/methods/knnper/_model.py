@@ -5,37 +5,25 @@ The fields of :class:`KNNPerModel`, and of the dataclasses in it, are the schema
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._client import as_tensor, with_rows
-from fedneighbors.methods.knnper._records import (
-    ClientRecord,
-    check_settings,
-    n_classes_of,
-    own_part,
-)
+from fedneighbors.methods.knnper._client import as_tensor, view_of
+from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_part
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS, task_of
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES, Discriminants
-from fedneighbors.methods.knnper.personal._mixtures import EXPERTS
-from fedneighbors.methods.knnper.personal._regression import (
-    NUMBER_EXPERTS,
-)
+from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
-
-MAGIC = b"FNKNPER2"
-"""How files of models of classes begin."""
-
-NUMBERS_MAGIC = b"FNKNNUM2"
-"""How files of models of numbers begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +69,12 @@ class KNNPerModel(ModelFile):
             raise ValueError("the network does not fit the classes, or the targets")
         if len(shared.center) not in (0, n_cells) or shared.agreed.n_features != n_cells:
             raise ValueError("columns, or their center and scale, do not fit the rows")
-        check_settings(self.settings, shared.overall)
+        self.task.check_settings(self.settings)
 
     @property
-    def of_numbers(self) -> bool:
-        """Whether numbers are predicted in place of classes."""
-        return n_classes_of(self.shared.overall) is None
+    def task(self) -> Task:
+        """Return the task that the model has learned."""
+        return task_of(self.shared.overall)
 
     def own_parts(self) -> dict[str, OwnPart]:
         """Return what each client has for itself.
@@ -103,7 +91,7 @@ class KNNPerModel(ModelFile):
 
     def to_bytes(self) -> bytes:
         """Return the model as the bytes of its file, the same for the same model."""
-        return sealed_model(NUMBERS_MAGIC if self.of_numbers else MAGIC, self)
+        return sealed_model(self.task.magic, self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "KNNPerModel":
@@ -114,12 +102,11 @@ class KNNPerModel(ModelFile):
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        of_numbers = raw.startswith(NUMBERS_MAGIC[:-1])
-        found = open_model(NUMBERS_MAGIC if of_numbers else MAGIC, raw, cls, source=source)
-        if found.of_numbers and not of_numbers:
-            raise _unusable(source, "it has no classes")
-        if of_numbers and not found.of_numbers:
-            raise _unusable(source, "it has classes, in a file of a model of numbers")
+        task = NUMBERS if raw.startswith(NUMBERS.magic[:-1]) else CLASSES
+        found = open_model(task.magic, raw, cls, source=source)
+        if found.task is not task:
+            mixed = "it has classes, in a file of a model of numbers"
+            raise _unusable(source, "it has no classes" if task is CLASSES else mixed)
         return found
 
 
@@ -128,15 +115,8 @@ def _check_shared(shared: Shared) -> None:
     classes, overall, pool, agreed = shared.classes, shared.overall, shared.pool, shared.agreed
     if shared.weights.ndim != 1 or not np.isfinite(shared.weights).all():
         raise ValueError("weights of the network are not finite")
-    numbers = overall.ndim == 2
-    if numbers and (classes or overall.shape[0] != 2 or not overall.shape[1]):
-        raise ValueError("means and deviations do not fit the targets")
-    if not numbers and (len(classes) < 2 or overall.shape != (len(classes),)):
-        raise ValueError("shares do not fit the classes")
-    positive = overall[1] if numbers else overall
-    if not (np.isfinite(overall).all() and (positive > 0).all()):
-        raise ValueError("shares of the classes, or deviations of the targets, are out of range")
-    n_experts = len(NUMBER_EXPERTS if numbers else EXPERTS)
+    task_of(overall).check_overall(overall, classes)
+    n_experts = len(task_of(overall).experts)
     if pool is not None and pool.shape != (n_experts,):
         raise ValueError(
             f"its pool weighs {pool.size} experts, that of this release {n_experts}; train it anew"
@@ -168,11 +148,8 @@ def _check_seen(seen: Discriminants) -> None:
         raise ValueError("directions are not finite, or not of all random features")
 
 
-def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> tuple[Network, MemorySettings]:
-    """Return the network that a file is of, if weights and memories fit it, and its settings.
-
-    The settings of memories tell how many columns stand beside keys, which a coordinator that has
-    seen no rows cannot know.
+def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
+    """Return the network of a file, if weights and memories fit it.
 
     Parameters
     ----------
@@ -192,23 +169,22 @@ def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> tuple[Network
     """
     network = _network(kept, own, source)
     _refuse_other(kept, network, source)
-    n_columns, n_outputs, settings = _tried(kept, network, source)
+    view, n_outputs = _tried(kept, network, source)
     if n_outputs != kept.blueprint.n_outputs:
         raise _unusable(
             source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
         )
+    made = [each.shape[1] for each in (view.embedding, *view.extras)]
     for name, client in kept.clients.items():
-        asked = client.settings
-        told = client.memory.n_dimensions, asked.n_beside, asked.n_discriminants
-        made = n_columns, settings.n_beside, settings.n_discriminants
+        extras = client.memory.extras if isinstance(client.memory, RowMemory) else ()
+        told = [client.memory.n_dimensions, *(sum(each.shape[1:]) for each in extras)]
         if told != made:
             raise _unusable(
                 source,
-                f"the memory of {name!r} has {told[0]} columns, {told[1]} of them beside keys and "
-                f"{told[2]} of these discriminants; its network gives {made[0]}, {made[1]} and "
-                f"{made[2]}",
+                f"the memory of {name!r} has embeddings and further features of widths {told}; its "
+                f"network gives {made}",
             )
-    return network, settings
+    return network
 
 
 def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
@@ -238,19 +214,18 @@ def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
         )
 
 
-def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[int, int, MemorySettings]:
-    """Return columns of a key, scores, and the settings of memories of such keys."""
+def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[View, int]:
+    """Return the view of a row of zeros, and the number of scores."""
     kind = np.int64 if network.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *kept.blueprint.shape), kind)
     none = np.empty(0)
     try:
         x = as_tensor(zeros, none, none, network)
         keys, scores = network.seen(network.state(kept.shared.weights), x)
-        alone = replace(kept.settings, n_beside=0, n_discriminants=0)
-        wide, settings = with_rows(keys.double().numpy(), x, alone, kept.shared.seen)
+        view = view_of(keys.double().numpy(), x, kept.settings, kept.shared.seen)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
-    return wide.shape[1], scores.shape[1] if scores.ndim == 2 else 0, settings
+    return view, scores.shape[1] if scores.ndim == 2 else 0
 
 
 def _unusable(source: str, reason: object) -> ModelFileError:

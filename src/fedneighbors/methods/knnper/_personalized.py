@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._base import ClientEstimator, Owners, needs_torch, refuse_lengths
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
 from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
-from fedneighbors.methods.knnper.personal._client_state import in_metric
-from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._view import in_metric
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import (
     Holdings,
@@ -33,8 +33,6 @@ class PersonalizedEstimator(ClientEstimator):
 
     Parameters and attributes are those of the classifier and the regressor.
     """
-
-    _of_numbers: ClassVar[bool] = False
 
     model: Any = field(default=None, kw_only=False)
     embedding: str = "body"
@@ -84,14 +82,8 @@ class PersonalizedEstimator(ClientEstimator):
         started, clock = datetime.now(UTC), time.perf_counter()
         holdings = Holdings(x, y, owned, self._names())
         outcome, network, members = federated(
-            self, holdings, rounds, settings, reserved, self._kind()
+            self, holdings, rounds, settings, reserved, self._task
         )
-        if beside := [member.personal.settings for member in members if member.personal]:
-            settings = replace(
-                settings,
-                n_beside=beside[0].n_beside,
-                n_discriminants=beside[0].n_discriminants,
-            )
         shared = outcome.result
         blueprint = Blueprint.of(self, x.shape[1:], shared.overall.shape[-1])
         self._hold(network, shared, settings, blueprint)
@@ -124,7 +116,7 @@ class PersonalizedEstimator(ClientEstimator):
         self._memory_settings, self._row_shape = settings, blueprint.shape
         self.weights_, self.overall_ = shared.weights, shared.overall
         weights = () if shared.pool is None else np.asarray(shared.pool).tolist()
-        self.pool_ = dict(zip(self._kind().experts, weights, strict=False))
+        self.pool_ = dict(zip(self._task.experts, weights, strict=False))
 
     def _values(self, y: Any) -> npt.NDArray[Any]:
         """Return labels or targets as memories keep them."""
@@ -157,22 +149,19 @@ class PersonalizedEstimator(ClientEstimator):
         check_is_fitted(self)
         name, ids = party_name(name), _listed(ids)
         self._refuse_known([name])
-        (keys, scores), labels = self.embed(X), self._values(y)
-        refuse_lengths(keys, labels)
+        (view, said), values = self._view(X), self._values(y)
+        refuse_lengths(view, values)
         with self._network.alone():
             self._refuse_known([name])
-            kind = self._kind()
             self.clients_[name] = joined(
                 name,
-                keys,
-                scores,
-                labels,
+                view,
+                said,
+                values,
                 overall=self._shared.overall,
                 pool=self._shared.pool,
                 settings=self._memory_settings,
                 ids=ids,
-                choose=kind.chosen,
-                make=kind.personalized,
             )
         return self
 
@@ -194,11 +183,10 @@ class PersonalizedEstimator(ClientEstimator):
             If ``ids`` is a single name and no list.
         """
         ids = _listed(ids)
-        keys, _ = self.embed(X)
-        labels = self._values(y)
-        refuse_lengths(keys, labels)
+        (view, _), values = self._view(X), self._values(y)
+        refuse_lengths(view, values)
         with self._network.alone():
-            self.clients_[self._known(name)].add(keys, labels, ids)
+            self.clients_[self._known(name)].add(view, values, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -352,17 +340,13 @@ class PersonalizedEstimator(ClientEstimator):
         from fedneighbors.tabular._model_file import usable
 
         kept = KNNPerModel.load(path)
-        if kept.of_numbers != cls._of_numbers:
-            what, reader = (
-                ("predicts numbers", "KNNPerRegressor")
-                if kept.of_numbers
-                else ("tells classes apart", "KNNPerClassifier")
-            )
+        if kept.task is not cls._task:
+            what, reader = kept.task.reader
             raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
-        network, settings = kept_network(kept, model, source=str(path))
+        network = kept_network(kept, model, source=str(path))
         found = cls(**cls._parameters_of(kept, model))
         with usable(str(path)):
-            found._hold(network, kept.shared, settings, kept.blueprint)
+            found._hold(network, kept.shared, kept.settings, kept.blueprint)
             found.guarantee_, found.clients_ = kept.guarantee, kept.own_parts()
             found._take(kept)
             found.n_features_in_ = kept.blueprint.shape[0]

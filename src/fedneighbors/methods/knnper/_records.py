@@ -10,15 +10,11 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import task_of
 from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._mixtures import Personal
-from fedneighbors.methods.knnper.personal._regression import (
-    PersonalNumbers,
-    refuse_of_classes,
-)
 
 MOST_DIGITS = 19
 """Names of so many digits are no longer numbers that count up."""
@@ -42,6 +38,8 @@ class RowMemory:
         JSON of what the memory needs to go on.
     book : Codebook or None
         Of the memory's own; one that clients share is none.
+    extras : tuple of float arrays of shape (n_rows, n_columns)
+        Further features of the rows.
     """
 
     n_dimensions: int
@@ -50,6 +48,7 @@ class RowMemory:
     ids: str
     state: str
     book: Codebook | None = None
+    extras: tuple[npt.NDArray[Any], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,37 +89,6 @@ class ClientRecord:
         return cls(memory_record(own.memory), float(own.weight), settings)
 
 
-def n_classes_of(overall: Floats) -> int | None:
-    """Return how many classes there are, or None where numbers are predicted.
-
-    Parameters
-    ----------
-    overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        What is known of all clients, as :class:`~.personal._own.OwnPart` has it.
-    """
-    return len(overall) if overall.ndim == 1 else None
-
-
-def check_settings(settings: MemorySettings, overall: Floats) -> None:
-    """Raise ValueError for settings that a memory of targets cannot have."""
-    if n_classes_of(overall) is None:
-        refuse_of_classes(settings.strategy, settings.memory)
-
-
-def _check_values(values: npt.NDArray[Any], overall: Floats) -> None:
-    """Raise ValueError for classes or targets that no row of a memory can have."""
-    n_classes = n_classes_of(overall)
-    if n_classes is None:
-        shape = (len(values), overall.shape[1])
-        if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
-            raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")
-        return
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise ValueError("labels of a memory are no classes")
-    if len(values) and not 0 <= values.min() <= values.max() < n_classes:
-        raise ValueError("a label is none of the classes")
-
-
 def own_part(
     record: ClientRecord, overall: Floats, pool: Floats | None, codec: ProductCodec | None = None
 ) -> OwnPart:
@@ -143,14 +111,13 @@ def own_part(
         If there is none.
     """
     settings = replace(record.settings, codec=codec)
-    check_settings(settings, overall)
+    task_of(overall).check_settings(settings)
     if not 0 <= record.weight <= 1:
         raise ValueError("the weight of a memory is out of range")
     if pool is not None and settings.combine != "pool":
         raise ValueError("a memory of the paper's mixture is in a pool")
     memory = read_memory(record.memory, settings, overall)
-    kind = PersonalNumbers if n_classes_of(overall) is None else Personal
-    return kind(memory, record.weight, overall, pool, settings)
+    return OwnPart(memory, record.weight, overall, pool, settings)
 
 
 def memory_record(memory: Memory) -> MemoryRecord:
@@ -175,7 +142,8 @@ def memory_record(memory: Memory) -> MemoryRecord:
                 keys = narrowed(memory.keys)
             state = json.dumps(memory.state(), sort_keys=True)
             ids = names_to_json(memory.ids)
-            return RowMemory(memory.n_dimensions, keys, memory.labels, ids, state, book)
+            extras = tuple(map(narrowed, memory.extras))
+            return RowMemory(memory.n_dimensions, keys, memory.labels, ids, state, book, extras)
     raise TypeError(f"expected a memory, got a {type(memory).__name__}")
 
 
@@ -198,8 +166,8 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     """
     if isinstance(record, CenterMemory) != (settings.memory == "centers"):
         raise ValueError(f"a memory is not of the kind {settings.memory!r}")
-    if record.n_dimensions < 1 or (settings.n_beside and settings.memory != "exact"):
-        raise ValueError("a memory has no columns, or rows stand beside its codes")
+    if record.n_dimensions < 1:
+        raise ValueError("a memory has no columns")
     if isinstance(record, CenterMemory):
         centers = ClassCenters(record.n_dimensions, len(overall), random_state=settings.seed)
         return centers.restore(record.codes, record.classes, record.counts)
@@ -207,16 +175,18 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
 
 
 def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) -> Datastore:
-    _check_values(record.labels, overall)
-    if not 0 <= settings.n_beside <= record.n_dimensions:
-        raise ValueError("a memory has fewer columns than stand beside its keys")
-    memory = settings.new_datastore(record.n_dimensions, n_classes_of(overall))
+    task = task_of(overall)
+    task.check_values(record.labels, overall)
+    memory = settings.new_datastore(record.n_dimensions, task.n_classes(overall))
     coded = isinstance(memory, CodedDatastore)
     if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
         raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
+    if any(extra.dtype.kind != "f" or extra.ndim != 2 or coded for extra in record.extras):
+        raise ValueError("features of rows are no tables of numbers, or belong to codes")
     names, state = read_names(record.ids, len(record.keys)), _read_state(record.state)
     if not isinstance(memory, CodedDatastore):
-        return memory.restore(record.keys.astype(np.float64), record.labels, names, state)
+        keys, *extras = (each.astype(np.float64) for each in (record.keys, *record.extras))
+        return memory.restore(keys, record.labels, names, state, extras=extras)
     if record.book is not None:
         if not isinstance(memory.codec, ProductCodec) or memory.codec.book is not None:
             raise ValueError("a memory has a book of its own, which its codes do not look into")

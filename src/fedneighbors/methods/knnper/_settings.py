@@ -132,11 +132,6 @@ class MemorySettings:
         Share of each client's rows that is held out to choose the mixture, in (0, 1).
     seed : int
         Of the held-out rows and of the reservoirs. Public.
-    n_beside : int
-        Columns at the end of each key that are the row itself, and its discriminants: no distance
-        looks at them, heads of a pool do.
-    n_discriminants : int
-        How many of these are discriminants; the last ones.
     codec : ProductCodec, optional
         What product codes of all clients share; as ``share_codebook`` learns it. None: each memory
         learns a book of its own.
@@ -152,8 +147,6 @@ class MemorySettings:
     combine: Literal["paper", "pool"] = "paper"
     validation: float = 0.2
     seed: int = 0
-    n_beside: int = 0
-    n_discriminants: int = 0
     codec: ProductCodec | None = field(default=None, repr=False)
 
     @property
@@ -183,9 +176,9 @@ class MemorySettings:
         names = [name for name in known if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
-    def new_memory(self, n_dimensions: int, n_classes: int) -> Memory:
-        """Return an empty memory of rows with classes."""
-        if self.memory == "centers":
+    def new_memory(self, n_dimensions: int, n_classes: int | None) -> Memory:
+        """Return an empty memory; None stands for numbers, of which there are no centers."""
+        if self.memory == "centers" and n_classes is not None:
             return ClassCenters(n_dimensions, n_classes, random_state=self.seed)
         return self.new_datastore(n_dimensions, n_classes)
 
@@ -193,7 +186,7 @@ class MemorySettings:
         """Return an empty memory with a key for each row; without classes, labels are numbers."""
         rows = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
         if self.memory == "exact":
-            return Datastore(*rows, self.n_beside)
+            return Datastore(*rows)
         if self.memory == "8-bit":
             return CodedDatastore(*rows, codec=EightBitCodec(n_dimensions))
         return CodedDatastore(*rows, codec=self.codec or ProductCodec(16, 4, self.seed))
@@ -223,12 +216,6 @@ class MemorySettings:
             raise ValueError(
                 "memory='centers' keeps no rows that could be left out or go; leave capacity at "
                 f"None and strategy at 'concatenate', got {self.capacity!r} and {self.strategy!r}"
-            )
-        beside = (self.n_discriminants, self.n_beside)
-        if not all(type(n) is int for n in beside) or not 0 <= beside[0] <= beside[1]:
-            raise ValueError(
-                "expected whole numbers of discriminants and, no fewer, of columns beside keys, "
-                f"got {beside[0]!r} and {beside[1]!r}"
             )
         if self.codec is not None and (self.memory != "product" or self.codec.book is None):
             raise ValueError(

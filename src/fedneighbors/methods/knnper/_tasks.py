@@ -1,31 +1,38 @@
-"""Owns `Kind`: what coordinator and clients do otherwise for classes than for numbers."""
+"""The two learning tasks: classification and regression."""
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Protocol
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Ask, Refuse, Replies, gather, total
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._mixtures import (
-    EXPERTS,
-    FIRST_WEIGHTS,
-    HeldOut,
-    personalized,
+from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
+from fedneighbors.methods.knnper._task import Basis, Rows, Task, Values
+from fedneighbors.methods.knnper.algorithm import (
+    Neighbors,
+    best_mixture,
+    least_mixture,
+    local_means,
+    local_votes,
+    mixed,
 )
-from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool_steps
-from fedneighbors.methods.knnper.personal._regression import (
-    NUMBER_EXPERTS,
-    HeldOutNumbers,
+from fedneighbors.methods.knnper.memory._compressed import Memory
+from fedneighbors.methods.knnper.memory._datastore import Strategy
+from fedneighbors.methods.knnper.personal._heads import HEADS
+from fedneighbors.methods.knnper.personal._pool import (
+    PoolTerms,
     linear_pool,
-    personalized_numbers,
+    linear_terms,
+    local_mean,
+    local_prior,
+    pool_steps,
+    pool_terms,
+    pooled,
+    softened,
 )
 from fedneighbors.methods.knnper.protocol import (
     CountsReply,
@@ -34,7 +41,6 @@ from fedneighbors.methods.knnper.protocol import (
     TargetsRequest,
     UnitsRequest,
 )
-from fedneighbors.neural._trainer import Objective, cross_entropy, squared_error
 from fedneighbors.tabular._schema import (
     Agreed,
     Label,
@@ -48,103 +54,19 @@ from fedneighbors.tabular._schema import (
     mean_and_deviation,
 )
 
-Values = npt.NDArray[Any]
-"""What is learned of each row: int64 positions of classes, or float64 standardized targets."""
+if TYPE_CHECKING:  # estimators are imported without torch
+    from torch import Tensor
 
-Basis = tuple[int, Floats]
-"""Rows that are trained on, and what is known of all clients' labels or targets (``overall``)."""
+    from fedneighbors.neural._trainer import Objective
 
-Rows = Callable[[bool], npt.NDArray[np.int64]]
-"""Takes whether held-out rows are left out; returns the rows that remain."""
+HEAD_SCALE = 5.0
+"""What the outputs of heads are multiplied by to be scores."""
 
-
-class Chosen(Protocol):
-    """What a client found on its held-out rows."""
-
-    @property
-    def weight(self) -> float:
-        """Weight of the memory by Eq 7."""
-
-    @property
-    def settings(self) -> MemorySettings:
-        """How the memory is asked."""
-
-    def terms(self, weights: Floats) -> PoolTerms:
-        """Return what the rows say of a pool's weights."""
+NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
+"""What a full memory of targets can do; drift is told by classes."""
 
 
-class Kind(Protocol):
-    """What is learned; one object serves all trainings of its kind and holds nothing of any."""
-
-    @property
-    def requests(self) -> tuple[type[Any], ...]:
-        """What clients answer beside the requests of every training."""
-
-    @property
-    def discriminates(self) -> bool:
-        """Whether there are classes that scatter within and between."""
-
-    @property
-    def experts(self) -> tuple[str, ...]:
-        """What a pool weighs, in order."""
-
-    @property
-    def objective(self) -> Objective:
-        """What training minimizes."""
-
-    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...], /) -> int:
-        """Return how many scores the network of all these rows has."""
-
-    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...], /) -> Agreed:
-        """Return what the clients' tables have in common; coordinator."""
-
-    def prepared(
-        self, agreed: Agreed, center: Floats, scale: Floats, /, *, held_out: bool
-    ) -> Generator[Ask, Replies, Basis]:
-        """Tell the clients what they need to train, and learn how many rows there are."""
-
-    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Yield weights of experts at which summed terms are wanted; return the best."""
-
-    def described(
-        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> Schema:
-        """Return what a client announces of its rows."""
-
-    def answered(
-        self, request: Message, y: npt.NDArray[Any], rows: Rows
-    ) -> tuple[Message, Values | None]:
-        """Return a client's reply to one of :attr:`requests`, and what it learns if it is new."""
-
-    def said(self, scores: Tensor) -> Tensor:
-        """Return what the network's scores stand for."""
-
-    def chosen(
-        self,
-        keys: Floats,
-        said: Floats,
-        values: Values,
-        held: npt.NDArray[np.bool_],
-        overall: Floats,
-        settings: MemorySettings,
-        /,
-    ) -> Chosen:
-        """Choose a client's mixture on its held-out rows."""
-
-    def personalized(
-        self,
-        keys: Floats,
-        values: Values,
-        *,
-        weight: float,
-        overall: Floats,
-        pool: Floats | None,
-        settings: MemorySettings,
-    ) -> OwnPart:
-        """Return what a client with these rows makes of the shared model."""
-
-
-class Classes:
+class Classification(Task):
     """Rows have labels; the network gives a score for each class.
 
     What is known of all clients (``overall``) are the shares of the classes, with one row of each
@@ -152,11 +74,18 @@ class Classes:
     """
 
     requests = (CountsRequest, ScatterRequest)
+    experts = ("shared model", "memory", "local prior", *HEADS)
+    first_weights = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
     discriminates = True
-    experts = EXPERTS
-    objective = staticmethod(cross_entropy)
-    chosen = staticmethod(HeldOut.of)
-    personalized = staticmethod(personalized)
+    magic = b"FNKNPER2"
+    reader = "tells classes apart", "KNNPerClassifier"
+
+    @property
+    def objective(self) -> "Objective":
+        """Return the cross entropy."""
+        from fedneighbors.neural._trainer import cross_entropy
+
+        return cross_entropy
 
     def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
         """Return the number of classes."""
@@ -178,8 +107,8 @@ class Classes:
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Go by Newton's steps from :data:`~.personal.FIRST_WEIGHTS`."""
-        return pool_steps(FIRST_WEIGHTS)
+        """Maximize the likelihood by Newton's steps."""
+        return pool_steps(self.first_weights)
 
     def described(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
@@ -197,26 +126,107 @@ class Classes:
         own = labels[rows(request.held_out)]
         return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
 
-    def said(self, scores: Tensor) -> Tensor:
+    def said(self, scores: "Tensor") -> "Tensor":
         """Return logarithms of the classes' shares."""
-        return torch.log_softmax(scores.double(), dim=1)
+        return scores.double().log_softmax(dim=1)
+
+    def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
+        """Raise ValueError unless there is a positive share for each of two classes or more."""
+        if len(classes) < 2 or overall.shape != (len(classes),):
+            raise ValueError("shares do not fit the classes")
+        if not (np.isfinite(overall).all() and (overall > 0).all()):
+            raise ValueError("shares of the classes are out of range")
+
+    def check_values(self, values: Values, overall: Floats) -> None:
+        """Raise ValueError for labels that are no classes."""
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise ValueError("labels of a memory are no classes")
+        if len(values) and not 0 <= values.min() <= values.max() < len(overall):
+            raise ValueError("a label is none of the classes")
+
+    def n_classes(self, overall: Floats) -> int:
+        """Return the number of classes."""
+        return len(overall)
+
+    def shares(self, said: Floats) -> Floats:
+        """Return the shares of the classes."""
+        return np.exp(said)
+
+    def targets(self, values: Values, n_outputs: int) -> Floats:
+        """Return 1 for the class of a row and 0 for all others."""
+        return np.asarray(np.eye(n_outputs)[values])
+
+    def prior(self, values: Values, overall: Floats) -> Floats:
+        """Return logarithms of the client's shares of the classes."""
+        return np.log(local_prior(values, overall))
+
+    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the experts' scores."""
+        scaled = [HEAD_SCALE * head for head in heads]
+        priors = np.broadcast_to(prior, said.shape)
+        return np.stack([said, softened(local), priors, *scaled], axis=2)
+
+    def pool(self, experts: Floats, weights: Floats) -> Floats:
+        """Return the shares of a log-linear pool."""
+        return pooled(experts, weights)
+
+    def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
+        """Return the terms of the likelihood."""
+        return pool_terms(experts, values, weights)
+
+    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the weight by likelihood, and how many rows its mixture gets wrong."""
+        weight = best_mixture(local, shared, values)
+        wrong = mixed(local, shared, weight).argmax(axis=1) != values
+        return weight, float(wrong.sum())
+
+    def combine(
+        self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
+    ) -> Floats:
+        """Return the shares of the neighbors' votes."""
+        kernel, sigma = settings.kernel, settings.sigma
+        return local_votes(found, values, n_outputs, kernel=kernel, sigma=sigma)
+
+    def answer(
+        self,
+        memory: Memory,
+        keys: Floats,
+        n_outputs: int,
+        settings: MemorySettings,
+        own: Integers | None = None,
+    ) -> Floats | None:
+        """Return the votes of a memory, which may weigh classes; None if it is empty."""
+        return memory.votes(
+            np.ascontiguousarray(keys),
+            n_outputs,
+            n_neighbors=settings.ks[0],
+            kernel=settings.kernel,
+            sigma=settings.sigma,
+            **({} if own is None else {"own": own}),
+        )
 
 
-CLASSES = Classes()
-
-
-class Numbers:
+class Regression(Task):
     """Rows have one or several numbers that are to be predicted; the network gives as many.
 
     What is known of all clients (``overall``) are the means and deviations of these numbers, by
-    exact sums. A deviation of 0 counts as 1.
+    exact sums. A deviation of 0 counts as 1. Everything else is in standard units: targets less
+    their mean, by their deviation.
     """
 
     requests = (TargetsRequest, UnitsRequest)
+    experts = ("shared model", "memory", "local mean", "ridge head", "kernel head")
+    first_weights = (0.5, 0.5, 0.0, 0.0, 0.0)
     discriminates = False
-    experts = NUMBER_EXPERTS
-    objective = staticmethod(squared_error)
-    personalized = staticmethod(personalized_numbers)
+    magic = b"FNKNNUM2"
+    reader = "predicts numbers", "KNNPerRegressor"
+
+    @property
+    def objective(self) -> "Objective":
+        """Return the squared error."""
+        from fedneighbors.neural._trainer import squared_error
+
+        return squared_error
 
     def n_outputs(self, y: npt.NDArray[Any], _reserved: tuple[Label, ...]) -> int:
         """Return the numbers of a row; there are no classes that could be reserved."""
@@ -242,7 +252,7 @@ class Numbers:
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
         """Find the weights of least squared error by one sum."""
-        return linear_pool()
+        return linear_pool(self.first_weights)
 
     def described(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
@@ -264,21 +274,73 @@ class Numbers:
                 return Receipt(), (targets - request.target_center) / request.target_scale
         raise Refuse("unknown request")
 
-    def said(self, scores: Tensor) -> Tensor:
+    def said(self, scores: "Tensor") -> "Tensor":
         """Return the scores, which are targets in standard units."""
         return scores
 
-    def chosen(
-        self,
-        keys: Floats,
-        said: Floats,
-        values: Values,
-        held: npt.NDArray[np.bool_],
-        _overall: Floats,
-        settings: MemorySettings,
-    ) -> HeldOutNumbers:
-        """Choose a client's mixture by the squared error on its held-out rows."""
-        return HeldOutNumbers.of(keys, said, values, held, settings)
+    def check_settings(self, settings: Any) -> None:
+        """Raise ValueError for a strategy or memory that only classes have."""
+        if settings.strategy not in NUMBER_STRATEGIES:
+            raise ValueError(
+                f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift is "
+                "told by classes"
+            )
+        if settings.memory not in ROW_KINDS:
+            raise ValueError(
+                f"expected memory among {ROW_KINDS}, got {settings.memory!r}; centers are of "
+                "classes"
+            )
+
+    def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
+        """Raise ValueError unless there is a mean and a positive deviation for each target."""
+        if classes or overall.shape[0] != 2 or not overall.shape[1]:
+            raise ValueError("means and deviations do not fit the targets")
+        if not (np.isfinite(overall).all() and (overall[1] > 0).all()):
+            raise ValueError("deviations of the targets are out of range")
+
+    def check_values(self, values: Values, overall: Floats) -> None:
+        """Raise ValueError for targets that are not finite numbers of the right shape."""
+        shape = (len(values), overall.shape[1])
+        if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
+            raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")
+
+    def n_classes(self, _overall: Floats) -> None:
+        """Return None: there are no classes."""
+
+    def shares(self, said: Floats) -> Floats:
+        """Return the predictions as they are."""
+        return said
+
+    def targets(self, values: Values, _n_outputs: int) -> Floats:
+        """Return the targets as they are."""
+        return values
+
+    def prior(self, values: Values, overall: Floats) -> Floats:
+        """Return the client's mean."""
+        return local_mean(values.reshape(-1, overall.shape[1]))
+
+    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the experts' predictions; there are no discriminants."""
+        return np.stack([said, local, np.broadcast_to(prior, said.shape), *heads[:2]], axis=2)
+
+    def pool(self, experts: Floats, weights: Floats) -> Floats:
+        """Return the weighted sum of the experts."""
+        return np.asarray(experts @ weights)
+
+    def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
+        """Return the terms of the squared error."""
+        return linear_terms(experts, values, weights)
+
+    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the weight of least squared error, and this error."""
+        weight = least_mixture(local, shared, values)
+        return weight, float(((mixed(local, shared, weight) - values) ** 2).sum())
+
+    def combine(
+        self, found: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
+    ) -> Floats:
+        """Return the means of the neighbors' targets."""
+        return local_means(found, values, kernel=settings.kernel, sigma=settings.sigma)
 
 
 def _table(y: npt.NDArray[Any]) -> Floats:
@@ -286,4 +348,16 @@ def _table(y: npt.NDArray[Any]) -> Floats:
     return np.asarray(y.reshape(len(y), -1), np.float64)
 
 
-NUMBERS = Numbers()
+CLASSES = Classification()
+NUMBERS = Regression()
+
+
+def task_of(overall: Floats) -> Task:
+    """Return the task of a model.
+
+    Parameters
+    ----------
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        What is known of all clients.
+    """
+    return NUMBERS if overall.ndim == 2 else CLASSES

@@ -14,7 +14,7 @@ from fedneighbors.federation._roles import Refuse, Replies, add_up
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._tasks import Kind
+from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import chosen_network
 from fedneighbors.neural._network import Network
@@ -138,7 +138,7 @@ def federated(
     rounds: RoundSettings,
     settings: MemorySettings,
     reserved: tuple[Label, ...],
-    kind: Kind,
+    kind: Task,
 ) -> Trained:
     """Train over the owners of a table, and return outcome, network and clients.
 
@@ -155,7 +155,7 @@ def federated(
         Of the clients' memories.
     reserved : tuple of labels
         Classes that may come later.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
     """
     if getattr(asked, "privacy", None) is not None:
@@ -211,7 +211,7 @@ def _checkpoint(
     network: Network,
     holdings: Holdings,
     settings: tuple[RoundSettings, MemorySettings],
-    kind: Kind,
+    kind: Task,
     reserved: tuple[Label, ...],
 ) -> Checkpoint:
     """Return the training's place on disk, which tells it from all others."""

@@ -12,7 +12,8 @@ from sklearn.utils.validation import validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._base import ClientClassifier, Owners
 from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
-from fedneighbors.methods.knnper.personal._regression import refuse_of_classes
+from fedneighbors.methods.knnper._task import Task
+from fedneighbors.methods.knnper._tasks import NUMBERS
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
@@ -104,7 +105,7 @@ class KNNPerClassifier(
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
-    clients_ : dict of str to Personal
+    clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
         Of the network.
@@ -186,11 +187,11 @@ class KNNPerClassifier(
             Which client asks for each row. A client that is not known, and None where there are
             several, get what the shared network says, with a warning.
         """
-        keys, scores = self.embed(X)
+        view, scores = self._view(X)
         shares = np.exp(scores)
         with self._network.alone():
-            for name, rows in self._askers(parties, len(keys)).items():
-                shares[rows] = self.clients_[name].predict_proba(keys[rows], scores[rows])
+            for name, rows in self._askers(parties, len(view)).items():
+                shares[rows] = self.clients_[name].predict(view[rows], scores[rows])
         return shares
 
 
@@ -249,7 +250,7 @@ class KNNPerRegressor(
 
     Attributes
     ----------
-    clients_ : dict of str to PersonalNumbers
+    clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
         Of the network.
@@ -282,7 +283,7 @@ class KNNPerRegressor(
     [0.0, 5.0]
     """
 
-    _of_numbers: ClassVar[bool] = True
+    _task: ClassVar[Task] = NUMBERS
 
     strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate"
     memory: Literal["exact", "8-bit", "product"] = "exact"
@@ -311,7 +312,7 @@ class KNNPerRegressor(
         AggregationError
             If there are too few clients for masked sums.
         """
-        refuse_of_classes(self.strategy, self.memory)
+        self._task.check_settings(self)
         x, y = validate_data(
             self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
         )
@@ -332,11 +333,11 @@ class KNNPerRegressor(
             Which client asks for each row. A client that is not known, and None where there are
             several, get what the shared network says, with a warning.
         """
-        keys, found = self.embed(X)
-        said = found.copy()
+        view, said = self._view(X)
+        found = said.copy()
         with self._network.alone():
-            for name, rows in self._askers(parties, len(keys), frames=3).items():
-                found[rows] = self.clients_[name].predict(keys[rows], said[rows])
+            for name, rows in self._askers(parties, len(view), frames=3).items():
+                found[rows] = self.clients_[name].predict(view[rows], said[rows])
         center, scale = self.overall_
         numbers = center + scale * found
         return np.asarray(numbers[:, 0] if self._is_flat else numbers)
@@ -347,11 +348,6 @@ class KNNPerRegressor(
 
     def _take(self, kept: Any) -> None:
         self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
-
-    def _kind(self) -> Any:
-        from fedneighbors.methods.knnper._tasks import NUMBERS
-
-        return NUMBERS
 
     def _values(self, y: Any) -> Floats:
         """Return targets in standard units."""

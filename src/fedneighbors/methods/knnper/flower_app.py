@@ -115,7 +115,7 @@ def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
     parts = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in vars(settings).items()
-        if name != "codec" and (name, value) != ("n_discriminants", 0)  # most have none
+        if name != "codec"
     }
     foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
     if foreign:

@@ -40,7 +40,7 @@ from fedneighbors.tabular._schema import (
 
 if TYPE_CHECKING:  # they import this module, or torch
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
-    from fedneighbors.methods.knnper._tasks import Kind
+    from fedneighbors.methods.knnper._task import Task
     from fedneighbors.neural._network import Network
 
 Weights = npt.NDArray[np.floating[Any]]
@@ -306,7 +306,7 @@ def coordinate(
     rounds: RoundSettings,
     settings: MemorySettings,
     network: "Network",
-    kind: "Kind",
+    kind: "Task",
     *,
     standardize: bool = False,
     reserved: tuple[Label, ...] = (),
@@ -323,7 +323,7 @@ def coordinate(
         Of the clients' memories.
     network : Network
         The same for all clients; training begins at its weights.
-    kind : Kind
+    kind : Task
         What is learned: classes or numbers.
     standardize : bool
         Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums; tokens
@@ -464,7 +464,7 @@ def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies.complete("the model")
 
 
-def _pool_weights(kind: "Kind") -> Generator[Ask, Replies, Floats]:
+def _pool_weights(kind: "Task") -> Generator[Ask, Replies, Floats]:
     """Return the weights of the experts, by sums of gradients and Hessians alone."""
     steps = kind.pool_steps()
     weights = next(steps)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._rows import RowWindow
 
 
 def filled(strategy, capacity, batches, seed=0):
@@ -291,7 +292,7 @@ def test_a_window_holds_what_a_list_would_and_nothing_of_what_left(steps):
         assert window.labels.tolist() == rows
         assert window.ids == list(map(str, rows))
         assert all((str(row) in window) == (row in rows) for row in range(count + 1))
-        held = window._keys[window._keys != 0].tolist()
+        held = window._tables[0][window._tables[0] != 0].tolist()
         assert sorted(held) == sorted(rows)  # what left is overwritten
 
 
@@ -305,13 +306,13 @@ def test_labels_become_of_a_type_that_holds_them_all():
 
 def test_a_stream_through_a_full_window_moves_it_rarely():
     window = RowWindow(np.zeros((100, 1)), np.zeros(100, int), list(map(str, range(100))))
-    moves, last = 0, window._keys
+    moves, last = 0, window._tables[0]
 
     for number in range(100, 1100):
         window.drop_first(1)
         window.append(np.zeros((1, 1)), np.zeros(1, int), [str(number)])
-        moves += window._keys is not last
-        last = window._keys
+        moves += window._tables[0] is not last
+        last = window._tables[0]
 
     assert moves <= 1000 / 50 + 1  # half as much room again as there are rows
-    assert len(window._keys) <= 152
+    assert len(window._tables[0]) <= 152

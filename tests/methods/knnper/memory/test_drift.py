@@ -18,7 +18,8 @@ from fedneighbors.methods.knnper.memory._drift import (
     error_evidence,
     label_evidence,
 )
-from fedneighbors.methods.knnper.personal._mixtures import Personal
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._view import View
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 
@@ -277,9 +278,9 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     memory, overall = changed_shares(), np.full(6, 1 / 6)
     assert memory.n_reweighings == 1
     prior_alone = np.array([0.0, 0, 1, 0, 0, 0])
-    personal = Personal(memory, 0.5, overall, prior_alone, MemorySettings(combine="pool"))
+    personal = OwnPart(memory, 0.5, overall, prior_alone, MemorySettings(combine="pool"))
 
-    found = personal.predict_proba(MIDDLES[:2], np.zeros((2, 6)))
+    found = personal.predict(View(MIDDLES[:2]), np.zeros((2, 6)))
 
     counts = [memory.recent_labels.tolist().count(c) for c in range(6)]
     expected = [(n + 1 / 6) / (sum(counts) + 1) for n in counts]

@@ -18,9 +18,8 @@ from fedneighbors.methods.knnper.algorithm import (
     nearest,
 )
 from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
-from fedneighbors.methods.knnper.personal._client_state import choice, in_metric
-from fedneighbors.methods.knnper.personal._mixtures import HeldOut, held_out_rows
-from fedneighbors.methods.knnper.personal._regression import HeldOutNumbers
+from fedneighbors.methods.knnper.personal._client_state import HeldOut, choice, held_out_rows
+from fedneighbors.methods.knnper.personal._view import View, in_metric
 from tests.naive import knnper as naive
 
 X, Y = load_wine(return_X_y=True)
@@ -60,7 +59,7 @@ def test_a_client_takes_the_first_candidate_of_those_that_get_most_held_out_rows
     keys, scores, labels, held = scene(seed)
     settings = MemorySettings(n_neighbors=KS, metric=METRICS)
 
-    found = HeldOut.of(keys, scores, labels, held, np.full(3, 1 / 3), settings)
+    found = HeldOut.of(View(keys), scores, labels, held, np.full(3, 1 / 3), settings)
 
     right = {}
     for metric in METRICS:
@@ -79,7 +78,9 @@ def test_numbers_take_the_candidate_of_least_squared_error():
     targets = np.arctan2(keys[:, 1], keys[:, 0])[:, None]  # a direction: lengths say nothing
     settings = MemorySettings(n_neighbors=(1, 4), metric=("euclidean", "cosine"))
 
-    found = HeldOutNumbers.of(keys, np.zeros((60, 1)), targets, held, settings)
+    found = HeldOut.of(
+        View(keys), np.zeros((60, 1)), targets, held, np.array([[0.0], [1.0]]), settings
+    )
 
     errors = {}
     for metric in ("euclidean", "cosine"):
@@ -110,7 +111,8 @@ def test_labels_of_held_out_rows_choose_and_are_not_in_the_memory_that_is_asked(
     wrong = np.where(held, (labels + 1) % 3, labels)
 
     one, other = (
-        HeldOut.of(keys, scores, y, held, np.full(3, 1 / 3), settings) for y in (labels, wrong)
+        HeldOut.of(View(keys), scores, y, held, np.full(3, 1 / 3), settings)
+        for y in (labels, wrong)
     )
 
     assert one.weight > 0  # its neighbors are right
@@ -150,9 +152,9 @@ def test_under_the_cosine_the_length_of_an_embedding_says_nothing():
     width = personal.memory.keys.shape[1]
     asked = np.abs(np.random.default_rng(0).normal(size=(5, width)))
 
-    votes = personal.votes(asked, scores[:5])
+    votes = personal.votes(View(asked), scores[:5])
 
-    np.testing.assert_allclose(personal.votes(asked * 64.0, scores[:5]), votes, rtol=1e-12)
+    np.testing.assert_allclose(personal.votes(View(asked * 64.0), scores[:5]), votes, rtol=1e-12)
     lengths = np.sqrt((personal.memory.keys**2).sum(axis=1))
     assert ((np.abs(lengths - 1) < 1e-12) | (lengths == 0)).all()
 

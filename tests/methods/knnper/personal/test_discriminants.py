@@ -185,8 +185,7 @@ def test_few_rows_of_many_classes_are_kept_as_the_last_training_tells(tmp_path):
     model.save(tmp_path / "model")
     found = KNNPerClassifier.load(tmp_path / "model")
 
-    settings = model.clients_["a"].settings
-    assert (settings.n_discriminants, settings.n_beside) == (6, 9)
+    assert [extra.shape[1] for extra in model.clients_["a"].memory.extras] == [3, 6]
     said = model.predict_proba(x, parties=owners)
     assert found.predict_proba(x, parties=owners).tobytes() == said.tobytes()
 
@@ -252,7 +251,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
     signs = np.sign((seen.directions * expected).sum(axis=0))
     np.testing.assert_allclose(seen.directions, expected * signs, atol=1e-6)
     for party in parties:
-        beside = party.personal.memory.keys[:, -9:]
+        _, beside = party.personal.memory.extras
         assert beside.tobytes() == seen.of(party.x.double().numpy()).tobytes()
 
 

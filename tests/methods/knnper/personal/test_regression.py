@@ -14,11 +14,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._tasks import NUMBERS
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.algorithm import GRID, Neighbors, least_mixture, local_means
-from fedneighbors.methods.knnper.personal._regression import (
-    FIRST_WEIGHTS,
-    linear_pool,
-    linear_terms,
-)
+from fedneighbors.methods.knnper.personal._pool import linear_pool, linear_terms
 from fedneighbors.methods.knnper.protocol import CountsRequest, UnitsRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
@@ -75,7 +71,7 @@ def test_where_memory_and_model_agree_the_middle_weight_is_taken():
 
 def solved(experts, targets):
     """Return the weights that the coordinator finds for the rows of one client."""
-    steps = linear_pool()
+    steps = linear_pool(NUMBERS.first_weights)
     first = next(steps)
     with pytest.raises(StopIteration) as stop:
         steps.send(linear_terms(experts, targets, first))
@@ -89,13 +85,13 @@ def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
     found = solved(experts / 1e3, targets / 1e3)
 
     gradient, size = naive.stacking_gradient(
-        (experts / 1e3).tolist(), (targets / 1e3).tolist(), found.tolist(), FIRST_WEIGHTS
+        (experts / 1e3).tolist(), (targets / 1e3).tolist(), found.tolist(), NUMBERS.first_weights
     )
     assert max(abs(slope) for slope in gradient) <= 1e-9 * size
 
 
 def test_without_rows_a_pool_keeps_the_weights_it_begins_with():
-    assert solved(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(FIRST_WEIGHTS)
+    assert solved(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(NUMBERS.first_weights)
 
 
 def test_terms_are_the_slopes_of_the_loss():
@@ -191,7 +187,7 @@ def test_the_weights_of_the_pool_are_those_of_all_held_out_rows_together():
     outcome = run_rounds(numbers(parties), Cohort(parties))
 
     experts = np.concatenate([party._found.experts for party in parties])
-    targets = np.concatenate([party._found.targets for party in parties])
+    targets = np.concatenate([party._found.values for party in parties])
     np.testing.assert_allclose(outcome.result.pool, solved(experts, targets), rtol=1e-6, atol=1e-8)
 
 

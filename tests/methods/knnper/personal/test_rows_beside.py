@@ -5,7 +5,7 @@ import pytest
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.personal._client_state import in_metric
+from fedneighbors.methods.knnper.personal._view import View
 
 
 def turned_rings(seed, n=60, n_clients=6):
@@ -74,7 +74,8 @@ def test_a_pool_of_numbers_sees_the_rows_too_and_forgets_them():
 
     assert model.score(new, right, parties=owners) > 0.9
     assert model.pool_["kernel head"] > max(0.5, model.pool_["memory"])
-    assert model.clients_["client-0"].memory.keys.shape == (60, 2 + 2)
+    memory = model.clients_["client-0"].memory
+    assert (memory.keys.shape, memory.extras[0].shape) == ((60, 2), (60, 2))
 
     own = np.flatnonzero(owners == "client-4")
     model.add_client("whole", X[own], y[own]).forget("whole", [str(i) for i in range(10)])
@@ -89,27 +90,44 @@ def test_the_papers_mixture_keeps_embeddings_alone():
     model = KNNPerClassifier(hidden=(4, 2), n_rounds=1).fit(X, y, parties=owners)
 
     assert model.clients_["client-0"].memory.keys.shape == (60, 2)
+    assert model.clients_["client-0"].memory.extras == ()
     assert model.embed(X[:3])[0].shape == (3, 2)
 
 
-@pytest.mark.parametrize("strategy", ["concatenate", "drift"])
-def test_no_distance_looks_at_columns_beside_the_key(strategy):
+@pytest.mark.parametrize("strategy", ["concatenate", "fifo", "reservoir", "drift"])
+def test_extras_stay_with_their_key_and_no_distance_uses_them(strategy):
     random = np.random.default_rng(0)
     keys, asked = random.normal(size=(40, 3)), random.normal(size=(5, 3))
-    beside, labels = 100 * random.normal(size=(45, 2)), random.integers(2, size=40)
-    wide = Datastore(5, None, strategy, n_classes=2, n_beside=2)
-    narrow = Datastore(3, None, strategy, n_classes=2)
+    extras, labels = (100 * keys[:, :2], -keys), random.integers(2, size=40)
+    wide = Datastore(3, 30, strategy, n_classes=2)
+    narrow = Datastore(3, 30, strategy, n_classes=2)
 
     for part in (slice(0, 20), slice(20, 40)):
-        wide.add(np.hstack([keys, beside[:40]])[part], labels[part])
+        wide.add(keys[part], labels[part], extras=[extra[part] for extra in extras])
         narrow.add(keys[part], labels[part])
+    for memory in (wide, narrow):
+        memory.forget(memory.ids[3:9:2])
 
-    found, expected = wide.nearest(np.hstack([asked, beside[40:]]), 4), narrow.nearest(asked, 4)
+    found, expected = wide.nearest(asked, 4), narrow.nearest(asked, 4)
     assert found.positions.tolist() == expected.positions.tolist()
     assert found.distances.tolist() == expected.distances.tolist()
+    assert wide.extras[0].tolist() == (100 * wide.keys[:, :2]).tolist()
+    assert wide.extras[1].tolist() == (-wide.keys).tolist()
 
 
-def test_columns_beside_a_key_keep_their_length_in_any_metric():
-    keys = np.array([[3.0, 4.0, 7.0], [0.0, 0.0, 9.0]])
+@pytest.mark.parametrize("extras", [[np.zeros((2, 2))], [np.zeros((1, 1))], [], [[1.0, 2.0]]])
+def test_extras_of_another_shape_are_refused(extras):
+    memory = Datastore(1).add([[0.0]], [0], extras=[np.zeros((1, 1))])
 
-    assert in_metric(keys, "cosine", 1).tolist() == [[0.6, 0.8, 7.0], [0.0, 0.0, 9.0]]
+    with pytest.raises(ValueError, match="expected extras of 2 rows"):
+        memory.add([[1.0], [2.0]], [0, 1], extras=[np.asarray(extra) for extra in extras])
+
+
+def test_a_metric_changes_the_embedding_alone():
+    view = View(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[7.0], [9.0]]))
+
+    found = view.in_metric("cosine")
+
+    assert found.embedding.tolist() == [[0.6, 0.8], [0.0, 0.0]]
+    assert found.rows is view.rows
+    assert found.table().tolist() == [[0.6, 0.8, 7.0], [0.0, 0.0, 9.0]]

@@ -24,7 +24,8 @@ from fedneighbors.methods.knnper.memory._codes import (
     ProductCodec,
     refuse_wide,
 )
-from fedneighbors.methods.knnper.memory._datastore import Datastore, RowWindow, checked_rows
+from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._rows import RowWindow, checked_rows
 
 MOST_ROWS = 1 << 22
 """So many rows no summary stands for: each took a search among a ninth of them when it was made.
@@ -41,8 +42,8 @@ class CodedDatastore(Datastore):
 
     Parameters
     ----------
-    n_dimensions, capacity, strategy, random_state, n_classes, n_beside
-        As :class:`~.datastore.Datastore` takes them; ``n_beside`` is 0.
+    n_dimensions, capacity, strategy, random_state, n_classes
+        As :class:`~.datastore.Datastore` takes them.
     codec : Codec
         How keys become codes. One that learns does so from the first rows that come.
 
@@ -137,8 +138,9 @@ class CodedDatastore(Datastore):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
         return self.codec.nearest(self.codes, queries, k, own=own)
 
-    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
-        return RowWindow(np.empty((0, self.codec.n_bytes), np.uint8), self._narrowed(labels[:0]))
+    def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+        keys, empty = np.empty((0, self.codec.n_bytes), np.uint8), [each[:0] for each in extras]
+        return RowWindow(keys, self._narrowed(labels[:0]), extras=empty)
 
     def _held(self, rows: Floats) -> Bytes:
         if not len(rows):
@@ -146,7 +148,7 @@ class CodedDatastore(Datastore):
         codec = self.codec.fitted(rows)
         if codec is not self.codec:  # only the first rows teach a codec
             self.codec = codec
-            self._rows = self._emptied(self._rows.labels)
+            self._rows = self._emptied(self._rows.labels, self.extras)
         return codec.encode(rows)
 
     def _checked(

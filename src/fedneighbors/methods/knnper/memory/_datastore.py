@@ -1,6 +1,5 @@
 """The memory of one client: keys and labels that come, are asked, and go."""
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,17 +8,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Array, Floats, Integers
-from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
     local_votes,
     nearest,
-    refuse_foreign,
 )
 from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, weighed_anew
 from fedneighbors.methods.knnper.memory._faiss import nearest_by_faiss
+from fedneighbors.methods.knnper.memory._rows import RowWindow, check_extras, checked_rows
 from fedneighbors.tabular._ownership import new_names, row_names
 
 Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
@@ -37,117 +36,6 @@ _COUNTS = {
 
 FAISS_FROM = 20_000
 """Keys from which Faiss is asked, if it is installed; it finds the same."""
-
-
-def checked_rows(
-    keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
-) -> tuple[Floats, npt.NDArray[Any]]:
-    """Return keys and labels as arrays.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, or a label is none of ``n_classes``, where these are given.
-    DataError
-        If a key is not finite.
-    """
-    rows, values = np.ascontiguousarray(keys, np.float64), np.asarray(labels)
-    fits = values.shape[:1] == rows.shape[:1] and (n_classes is None or values.ndim == 1)
-    if rows.ndim != 2 or rows.shape[1] != n_dimensions or not fits:
-        raise ValueError(
-            f"expected keys of width {n_dimensions} and a label for each, got shapes "
-            f"{rows.shape} and {values.shape}"
-        )
-    if n_classes is not None:
-        refuse_foreign(values, n_classes)
-    if not np.isfinite(rows).all():
-        raise DataError("some keys are not finite; embed rows whose cells are all finite")
-    return rows, values
-
-
-class RowWindow:
-    """Keys, labels and names side by side, in arrays with room behind the last row.
-
-    Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
-    move to arrays half as large again: a row is moved twice or so for each that comes, however many
-    there are. What leaves is overwritten.
-    """
-
-    def __init__(self, keys: Array, labels: Array, ids: Sequence[str] = ()) -> None:
-        self._keys, self._labels = keys.copy(), labels.copy()
-        self._start, self._stop = 0, len(keys)
-        self._ids, self._known = deque(ids), set(ids)
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._known
-
-    @property
-    def keys(self) -> Array:
-        """Keys, oldest first; a view."""
-        return self._keys[self._start : self._stop]
-
-    @property
-    def labels(self) -> Array:
-        """Labels, oldest first; a view."""
-        return self._labels[self._start : self._stop]
-
-    @property
-    def ids(self) -> list[str]:
-        """Names, oldest first."""
-        return list(self._ids)
-
-    def append(self, keys: Array, labels: Array, ids: Sequence[str]) -> None:
-        """Add rows behind the last; labels take the type that holds old and new ones."""
-        kind = np.result_type(self._labels, labels) if len(self) else labels.dtype
-        if kind != self._labels.dtype:
-            self._labels = self._labels.astype(kind)
-        if self._stop + len(keys) > len(self._keys):
-            self._move(len(self) + len(keys))
-        stop = self._stop + len(keys)
-        self._keys[self._stop : stop], self._labels[self._stop : stop] = keys, labels
-        self._stop = stop
-        self._ids.extend(ids)
-        self._known.update(ids)
-
-    def drop_first(self, n: int) -> None:
-        """Delete the n oldest rows."""
-        start = self._start + min(n, len(self))
-        self._keys[self._start : start], self._labels[self._start : start] = 0, 0
-        for _ in range(start - self._start):
-            self._known.discard(self._ids.popleft())
-        self._start = start
-
-    def vacate(self, places: Sequence[int]) -> None:
-        """Delete the rows at ``places``; the last rows move there, so that no order stays."""
-        for place in sorted(places, reverse=True):
-            self._stop -= 1
-            gone, last = self._start + place, self._stop
-            self._keys[gone], self._labels[gone] = self._keys[last], self._labels[last]
-            self._keys[last], self._labels[last] = 0, 0
-            self._known.discard(self._ids[place])
-            self._ids[place] = self._ids[-1]
-            self._ids.pop()
-
-    def keep(self, places: Sequence[int]) -> None:
-        """Delete all rows but those at ``places``, which are to ascend."""
-        chosen = np.asarray(places, np.int64)
-        names = self.ids
-        ids = [names[place] for place in chosen]
-        self._keys, self._labels = self.keys[chosen], self.labels[chosen]
-        self._start, self._stop = 0, len(chosen)
-        self._ids, self._known = deque(ids), set(ids)
-
-    def _move(self, n_rows: int) -> None:
-        """Make room for so many rows, and half as many again."""
-        room = n_rows + n_rows // 2
-        keys = np.zeros((room, *self._keys.shape[1:]), self._keys.dtype)
-        labels = np.zeros((room, *self._labels.shape[1:]), self._labels.dtype)
-        keys[: len(self)], labels[: len(self)] = self.keys, self.labels
-        self._keys, self._labels = keys, labels
-        self._start, self._stop = 0, len(self)
 
 
 @dataclass
@@ -171,8 +59,6 @@ class Datastore:
         Of the reservoir.
     n_classes : int, optional
         Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
-    n_beside : int
-        Columns at the end of a key that are kept with it, and that no distance looks at.
 
     Attributes
     ----------
@@ -204,7 +90,6 @@ class Datastore:
     strategy: Strategy = "concatenate"
     random_state: int = 0
     n_classes: int | None = None
-    n_beside: int = 0
     n_evictions: int = field(init=False, default=0)
     n_reweighings: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
@@ -239,9 +124,15 @@ class Datastore:
         return self.labels[self._n_past :]
 
     @property
+    def extras(self) -> tuple[Floats, ...]:
+        """Further features of each key, which no distance uses; read only."""
+        return tuple(map(_read_only, self._rows.extras))
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of keys and labels; not of names, which deletion alone needs, or of spare room."""
-        return int(self._rows.keys.nbytes + self._rows.labels.nbytes)
+        """Bytes of keys, labels and extras; not of names or of spare room."""
+        tables = (self._rows.keys, self._rows.labels, *self._rows.extras)
+        return sum(table.nbytes for table in tables)
 
     @property
     def ids(self) -> list[str]:
@@ -249,7 +140,12 @@ class Datastore:
         return self._rows.ids
 
     def add(
-        self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None = None
+        self,
+        keys: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        ids: Iterable[object] | None = None,
+        *,
+        extras: Sequence[Floats] = (),
     ) -> "Datastore":
         """Let new keys in, as far as capacity and strategy allow.
 
@@ -262,6 +158,8 @@ class Datastore:
         ids : iterable of str or int, optional
             Names by which they can be forgotten, kept as text; by default ``"0"``, ``"1"`` and so
             on in the order in which rows came, without those that are taken.
+        extras : sequence of float64 arrays of shape (n, n_columns)
+            Further features, as many and as wide in each call, which no distance uses.
 
         Raises
         ------
@@ -273,13 +171,15 @@ class Datastore:
             If a key is not finite. Nothing was added then.
         """
         rows, values, names = self._checked(keys, labels, ids)
+        check_extras(extras, len(rows), self.extras if self._n_seen else extras)
         if self._n_seen == 0:
-            self._rows = self._emptied(values)
+            self._rows = self._emptied(values, extras)
         if self.strategy == "drift":
             self._follow_drift(rows, values)
         taken = self._admitted(len(rows))
         held = self._held(rows[taken])
-        self._rows.append(held, values[taken], [names[i] for i in taken])
+        kept = [extra[taken] for extra in extras]
+        self._rows.append(held, values[taken], [names[i] for i in taken], kept)
         self._n_seen += len(rows)
         if ids is None and names:
             self._n_named = int(names[-1]) + 1
@@ -318,7 +218,13 @@ class Datastore:
         }
 
     def restore(
-        self, keys: Floats, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+        self,
+        keys: Floats,
+        labels: npt.NDArray[Any],
+        ids: Sequence[str],
+        state: dict[str, Any],
+        *,
+        extras: Sequence[Floats] = (),
     ) -> "Datastore":
         """Become the memory of these parts; what comes later then does the same to both.
 
@@ -328,6 +234,8 @@ class Datastore:
             Its :attr:`keys`, :attr:`labels` and :attr:`ids`.
         state : dict
             As :meth:`state` gave it.
+        extras : sequence of float64 arrays
+            Its :attr:`extras`.
 
         Raises
         ------
@@ -335,7 +243,8 @@ class Datastore:
             If they are no parts of a memory.
         """
         rows, values, names = self._checked(keys, labels, ids)
-        self._rows = RowWindow(self._held(rows), values, names)
+        check_extras(extras, len(rows), extras)
+        self._rows = RowWindow(self._held(rows), values, names, extras)
         self._go_on_from(state)
         return self
 
@@ -358,11 +267,11 @@ class Datastore:
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query as :func:`~.algorithm.nearest` does."""
-        keys, asked = self._compared(self._rows.keys), self._compared(queries)
+        keys = self._rows.keys
         if len(keys) >= FAISS_FROM:
             with suppress(MissingExtraError):
-                return nearest_by_faiss(keys, asked, k, own=own)
-        return nearest(keys, asked, k, own=own)
+                return nearest_by_faiss(keys, queries, k, own=own)
+        return nearest(keys, queries, k, own=own)
 
     def votes(
         self,
@@ -392,13 +301,10 @@ class Datastore:
             return votes
         return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
-    def _emptied(self, labels: npt.NDArray[Any]) -> RowWindow:
-        """Return a place for rows with labels like these."""
-        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0])
-
-    def _compared(self, keys: Floats) -> Floats:
-        """Return the columns of keys that distances look at."""
-        return np.ascontiguousarray(keys[:, : -self.n_beside]) if self.n_beside else keys
+    def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+        """Return a place for rows with labels and extras like these."""
+        empty = [extra[:0] for extra in extras]
+        return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
     def _held(self, rows: Floats) -> npt.NDArray[Any]:
         """Return keys as they are kept."""
@@ -427,8 +333,7 @@ class Datastore:
 
     def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
         """Delete keys that say what is no longer true of such rows, or have all weighed anew."""
-        near, new = self._compared(self.keys), self._compared(rows)
-        change = self._watch.change(near, self.labels, self._n_past, new, values)
+        change = self._watch.change(self.keys, self.labels, self._n_past, rows, values)
         if change is None:
             return
         if change.of_meaning:

@@ -1,6 +1,5 @@
-"""A client's own part of a model: a memory, how much it weighs, and what follows from it."""
+"""A client's own part of a model: memory, mixture weight, heads; and the choice of its mixture."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -10,55 +9,40 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric
+from fedneighbors.methods.knnper._task import Values
+from fedneighbors.methods.knnper._tasks import task_of
+from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
+from fedneighbors.methods.knnper.personal._pool import PoolTerms
+from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
-def in_metric(keys: Floats, metric: Metric, n_beside: int = 0) -> Floats:
-    """Return keys whose Euclidean distances are those of the metric.
+def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
+    """Return which rows of a client are held out; none if it has a single one.
 
     Parameters
     ----------
-    keys : float64 array of shape (n_rows, n_dimensions)
-        Embeddings.
-    metric : {"euclidean", "cosine"}
-        ``"cosine"`` brings keys to length 1: the squared distance of two of them is twice one minus
-        the cosine of their angle. A key of zeros stays one.
-    n_beside : int
-        Columns at the end that no distance looks at, and that stay as they are.
-
-    Returns
-    -------
-    float64 array of shape (n_rows, n_dimensions)
+    n_rows : int
+        Its rows.
+    settings : MemorySettings
+        Share and seed.
+    name : str
+        Of the client.
     """
-    if metric == "euclidean":
-        return keys
-    if n_beside:
-        return np.hstack([in_metric(keys[:, :-n_beside], metric), keys[:, -n_beside:]])
-    largest = np.abs(keys).max(axis=1, keepdims=True, initial=0.0)
-    scaled = keys / np.where(largest > 0, largest, 1.0)  # so that squares stay in range
-    lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
-    return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
-
-
-def apart(keys: Floats, n_beside: int) -> tuple[Floats, Floats]:
-    """Return embeddings, and the rows beside them; embeddings for these where none are.
-
-    Parameters
-    ----------
-    keys : float64 array of shape (n_rows, n_dimensions)
-        As a memory keeps them.
-    n_beside : int
-        Columns at the end that are the row itself.
-    """
-    return (keys[:, :-n_beside], keys[:, -n_beside:]) if n_beside else (keys, keys)
+    n = int(np.floor(settings.validation * n_rows + 0.5))
+    mask = np.zeros(n_rows, bool)
+    mask[row_order(n_rows, settings.seed, "held out", name)[: max(n, int(n_rows > 1))]] = n_rows > 1
+    return mask
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a client takes of all candidates.
+    """Best candidate of a client.
 
     Parameters
     ----------
@@ -67,7 +51,7 @@ class Choice:
     weight : float
         Of the memory by Eq 7 (lambda).
     local : float64 array of shape (n_rows, n_outputs) or None
-        What the memory says of the held-out rows; None if it is empty.
+        Answers of the memory for the held-out rows; None if it is empty.
     loss : float
         Of the mixture on these rows.
     """
@@ -94,10 +78,10 @@ def choice(
     settings : MemorySettings
         With the candidates.
     said : callable
-        From a metric to what the memory says of the held-out rows, for each k in order; None if it
+        From a metric to the memory's answers for the held-out rows, for each k in order; None if it
         is empty.
     weighed : callable
-        From what the memory says to the best lambda and its loss.
+        From the memory's answers to the best lambda and its loss.
     """
     found = []
     for metric in settings.metrics:
@@ -108,9 +92,99 @@ def choice(
     return min(found, key=lambda candidate: candidate.loss)  # the first of equals
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Answers of each expert for a client's held-out rows.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_outputs, n_experts)
+        In the order of the task's experts.
+    values : array of shape (n_rows,) or (n_rows, n_outputs)
+        Classes, or targets in standard units.
+    weight : float
+        Of the memory by Eq 7, chosen on these rows alone (lambda).
+    settings : MemorySettings
+        How the memory is asked, with the chosen k and metric.
+    overall : float64 array
+        As :class:`OwnPart` has it.
+    """
+
+    experts: Floats
+    values: Values
+    weight: float
+    settings: MemorySettings
+    overall: Floats
+
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        said: Floats,
+        values: Values,
+        held: npt.NDArray[np.bool_],
+        overall: Floats,
+        settings: MemorySettings,
+    ) -> Self:
+        """Ask every expert for the held-out rows, none of which it has seen.
+
+        Parameters
+        ----------
+        view : View
+            All rows of the client, under a model that has not seen those held out.
+        said : float64 array of shape (n_rows, n_outputs)
+            Logarithms of shares, or predictions, of the same model.
+        values : array of shape (n_rows,) or (n_rows, n_outputs)
+            Classes, or targets in standard units.
+        held : bool array of shape (n_rows,)
+            Which rows are held out.
+        overall : float64 array
+            As :class:`OwnPart` has it.
+        settings : MemorySettings
+            How the memory is asked.
+        """
+        task, n_outputs = task_of(overall), said.shape[1]
+        shared = task.shares(said[held])
+
+        def local(metric: Metric) -> list[Floats | None]:
+            near = view.in_metric(metric)
+            kept = _memory(near[~held], values[~held], overall, settings)
+            return task.answers(kept, near.embedding[held], n_outputs, settings)
+
+        chosen = choice(
+            settings, said=local, weighed=lambda local: task.weigh(local, shared, values[held])
+        )
+        settings, others = chosen.settings, chosen.local
+        view = view.in_metric(settings.metrics[0])
+        # More to count on: the memory of all other rows is asked; codes may be learned from all.
+        if settings.capacity is None and settings.memory == "exact":
+            whole, own = _memory(view, values, overall, settings), np.flatnonzero(held)
+            others = task.answer(whole, view.embedding[held], n_outputs, settings, own=own)
+        heads = [np.zeros_like(said)] * len(HEADS)
+        if settings.combine == "pool":
+            heads = heads_held_out(view, task.targets(values, n_outputs))
+        experts = task.stack(
+            said[held],
+            shared if others is None else others,
+            task.prior(values[~held], overall),
+            [head[held] for head in heads],
+        )
+        return cls(experts, values[held], chosen.weight, settings, overall)
+
+    def terms(self, weights: Floats) -> PoolTerms:
+        """Return loss, gradient and Hessian of a pool's weights.
+
+        Parameters
+        ----------
+        weights : float64 array of shape (n_experts,)
+            At which the terms are taken.
+        """
+        return task_of(self.overall).pool_terms(self.experts, self.values, weights)
+
+
 @dataclass(eq=False)
-class OwnPart(ABC):
-    """What one client has for itself.
+class OwnPart:
+    """A client's own part of a model.
 
     Parameters
     ----------
@@ -134,18 +208,62 @@ class OwnPart(ABC):
     settings: MemorySettings
 
     def __post_init__(self) -> None:
-        self._made_anew()
+        self._task = task_of(self.overall)
+        self._refit()
 
-    def add(self, keys: Floats, labels: npt.NDArray[Any], ids: Any = None) -> None:
-        """Let rows into the memory."""
-        near = in_metric(keys, self.settings.metrics[0], self.settings.n_beside)
-        self.memory.add(near, labels, ids)
-        self._made_anew()
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        values: Values,
+        *,
+        weight: float,
+        overall: Floats,
+        pool: Floats | None,
+        settings: MemorySettings,
+        ids: Any = None,
+    ) -> Self:
+        """Return the own part of a client with these rows."""
+        near = view.in_metric(settings.metrics[0])
+        return cls(_memory(near, values, overall, settings, ids), weight, overall, pool, settings)
+
+    def add(self, view: View, values: Values, ids: Any = None) -> None:
+        """Add rows to the memory, as its capacity and strategy allow."""
+        _remember(self.memory, view.in_metric(self.settings.metrics[0]), values, ids)
+        self._refit()
 
     def forget(self, ids: Any) -> None:
         """Delete rows from the memory and from all that was made of it."""
         self.memory.forget(ids)
-        self._made_anew()
+        self._refit()
+
+    def predict(self, view: View, said: Floats) -> Floats:
+        """Return shares of the classes, or targets in standard units.
+
+        Parameters
+        ----------
+        view : View
+            Rows to predict.
+        said : float64 array of shape (n_rows, n_outputs)
+            Logarithms of the shared model's shares, or its predictions.
+        """
+        shared = self._task.shares(said)
+        local = self._local(view)
+        if self.pool is None:
+            return shared if local is None else mixed(local, shared, self.weight)
+        heads = [np.zeros_like(said)] * len(HEADS)
+        if self._heads is not None:
+            near = view.in_metric(self.settings.metrics[0])
+            with one_blas_thread():
+                heads = self._heads.said(near)
+        prior = self._task.prior(self.memory.recent_labels, self.overall)
+        experts = self._task.stack(said, shared if local is None else local, prior, heads)
+        return self._task.pool(experts, self.pool)
+
+    def votes(self, view: View, otherwise: Floats) -> Floats:
+        """Return the answers of the memory alone; ``otherwise`` where it is empty."""
+        local = self._local(view)
+        return otherwise if local is None else local
 
     def coded(self, codec: ProductCodec) -> Self:
         """Return the same part with product codes of its keys in place of them.
@@ -172,10 +290,59 @@ class OwnPart(ABC):
         memory.restore(before.keys, before.labels, before.ids, before.state())
         return replace(self, memory=memory, settings=settings)
 
-    def _made_anew(self) -> None:
-        with one_blas_thread():  # the same rows give the same bits, however many threads there are
-            self._refit()
+    def _local(self, view: View) -> Floats | None:
+        """Return the answers of the memory; None if it is empty."""
+        keys = view.in_metric(self.settings.metrics[0]).embedding
+        n_outputs = self.overall.shape[-1]
+        return self._task.answer(self.memory, keys, n_outputs, self.settings)
 
-    @abstractmethod
     def _refit(self) -> None:
-        """Make anew what follows from the rows of the memory."""
+        """Fit the heads to the rows of the memory."""
+        self._heads: Heads | None = None
+        if self.pool is not None and len(self.memory):
+            targets = self._task.targets(self.memory.labels, self.overall.shape[-1])
+            extras = self.memory.extras if isinstance(self.memory, Datastore) else ()
+            with one_blas_thread():  # the same bits, however many threads there are
+                self._heads = Heads.fitted(View(self.memory.keys, *extras), targets)
+
+
+def joined(
+    name: str,
+    view: View,
+    said: Floats,
+    values: Values,
+    *,
+    overall: Floats,
+    pool: Floats | None,
+    settings: MemorySettings,
+    ids: Any = None,
+) -> OwnPart:
+    """Return the own part of a client whose rows the shared model has not seen.
+
+    Its mixture is chosen on a share of them, and its memory is then built from all.
+    """
+    weight = 0.0
+    if pool is None or settings.has_candidates:
+        held = held_out_rows(len(values), settings, name)
+        found = HeldOut.of(view, said, values, held, overall, settings)
+        weight, settings = found.weight, found.settings
+    return OwnPart.of(
+        view, values, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
+    )
+
+
+def _memory(
+    view: View, values: Values, overall: Floats, settings: MemorySettings, ids: Any = None
+) -> Memory:
+    """Return the memory of rows in the metric of the settings."""
+    memory = settings.new_memory(view.embedding.shape[1], task_of(overall).n_classes(overall))
+    _remember(memory, view, values, ids)
+    return memory
+
+
+def _remember(memory: Memory, view: View, values: Values, ids: Any) -> None:
+    """Add rows to a memory; a summary of rows stores no further features."""
+    if isinstance(memory, Datastore):
+        memory.add(view.embedding, values, ids, extras=view.extras)
+    else:
+        memory.add(view.embedding, values, ids)

@@ -8,8 +8,7 @@ import numpy as np
 from scipy.linalg import solve, svd
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._client_state import apart
+from fedneighbors.methods.knnper.personal._view import View
 
 PENALTIES = (0.1, 0.5, 2.0, 10.0)
 """Among which each client chooses, by rows that are left out in turn."""
@@ -243,69 +242,63 @@ HEADS = ("ridge head", "kernel head", "discriminant head")
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """One head for each view of a row.
+    """One head for each kind of feature.
 
     Parameters
     ----------
     ridge : Head
         On embeddings.
     kernel : KernelHead
-        On the rows themselves; on embeddings where no rows stand beside them.
+        On the rows themselves; on embeddings where a view has no rows.
     discriminant : KernelHead or None
         On discriminants of rows; None where there are none.
-    settings : MemorySettings
-        What stands beside embeddings.
     """
 
     ridge: Head
     kernel: KernelHead
     discriminant: KernelHead | None
-    settings: MemorySettings
 
     @classmethod
-    def fitted(cls, keys: Floats, targets: Floats, settings: MemorySettings) -> Self:
+    def fitted(cls, view: View, targets: Floats) -> Self:
         """Return the heads of these rows, of which there is one at least.
 
         Parameters
         ----------
-        keys : float64 array of shape (n_rows, n_dimensions + n_beside)
-            Embeddings, with what stands beside them.
+        view : View
+            Features of the rows.
         targets : float64 array of shape (n_rows, n_outputs)
             What they are to give.
-        settings : MemorySettings
-            What stands beside embeddings.
         """
-        embeddings, rows, seen = _views(keys, settings)
-        discriminant = None if seen is None else KernelHead.fitted(seen, targets)
-        ridge, kernel = Head.fitted(embeddings, targets), KernelHead.fitted(rows, targets)
-        return cls(ridge, kernel, discriminant, settings)
+        seen = view.discriminants
+        return cls(
+            Head.fitted(view.embedding, targets),
+            KernelHead.fitted(_rows(view), targets),
+            None if seen is None else KernelHead.fitted(seen, targets),
+        )
 
-    def said(self, keys: Floats) -> list[Floats]:
-        """Return what each head gives, shape (n_rows, n_outputs); 0 from one that is not there."""
-        embeddings, rows, seen = _views(keys, self.settings)
-        first = self.ridge.said(embeddings)
+    def said(self, view: View) -> list[Floats]:
+        """Return the output of each head, shape (n_rows, n_outputs); 0 for a missing one."""
+        first = self.ridge.said(view.embedding)
         last = np.zeros_like(first)
-        if self.discriminant is not None and seen is not None:
-            last = self.discriminant.said(seen)
-        return [first, self.kernel.said(rows), last]
+        if self.discriminant is not None and view.discriminants is not None:
+            last = self.discriminant.said(view.discriminants)
+        return [first, self.kernel.said(_rows(view)), last]
 
 
-def heads_held_out(keys: Floats, targets: Floats, settings: MemorySettings) -> list[Floats]:
-    """Return what each head gives for rows that it has not seen.
+def heads_held_out(view: View, targets: Floats) -> list[Floats]:
+    """Return the output of each head for rows that it has not seen.
 
     Parameters
     ----------
-    keys, targets, settings
+    view, targets
         As :meth:`Heads.fitted` takes them.
     """
-    embeddings, rows, seen = _views(keys, settings)
+    seen = view.discriminants
     last = np.zeros_like(targets) if seen is None else kernel_held_out(seen, targets)
-    return [head_held_out(embeddings, targets), kernel_held_out(rows, targets), last]
+    first = head_held_out(view.embedding, targets)
+    return [first, kernel_held_out(_rows(view), targets), last]
 
 
-def _views(keys: Floats, settings: MemorySettings) -> tuple[Floats, Floats, Floats | None]:
-    """Return embeddings, rows, and discriminants of rows; embeddings where there are no rows."""
-    embeddings, beside = apart(keys, settings.n_beside)
-    if not settings.n_discriminants:
-        return embeddings, beside, None
-    return embeddings, *apart(beside, settings.n_discriminants)
+def _rows(view: View) -> Floats:
+    """Return the features for the kernel head."""
+    return view.embedding if view.rows is None else view.rows

@@ -1,8 +1,9 @@
-"""Log-linear pools of shared model, memory, local prior and local heads, weighed for all alike.
+"""Pools of shared model, memory, local prior and local heads, with weights for all clients.
 
-A pool multiplies the experts' distributions, each to the power of its weight. The few weights are
-shared by all clients and fitted by likelihood on held-out rows; a step needs only the sums of a
-gradient and of a small Hessian over the clients.
+A log-linear pool, of classes, multiplies the experts' distributions, each to the power of its
+weight. The few weights are shared by all clients and fitted by likelihood on held-out rows; a step
+needs only the sums of a gradient and of a small Hessian over the clients. A linear pool, of
+numbers, adds the experts, each times its weight, and has its weights in closed form.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -44,6 +45,17 @@ def local_prior(labels: Integers, overall: Floats) -> Floats:
     """
     counts = np.bincount(labels, minlength=len(overall))
     return (counts + overall) / (len(labels) + 1)
+
+
+def local_mean(targets: Floats) -> Floats:
+    """Return a client's mean, with one row added that lies at the mean of all clients.
+
+    Parameters
+    ----------
+    targets : float64 array of shape (n_rows, n_outputs)
+        In standard units.
+    """
+    return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
 
 
 @dataclass(frozen=True)
@@ -184,3 +196,47 @@ def fit_pool(start: Sequence[float], summed: Callable[[Floats], PoolTerms]) -> F
             weights = steps.send(summed(weights))
         except StopIteration as stop:
             return np.asarray(stop.value)
+
+
+def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
+    """Return half the squared error of a sum of experts, its gradient and its Hessian.
+
+    Parameters
+    ----------
+    experts : float64 array of shape (n_rows, n_outputs, n_experts)
+        What each says.
+    targets : float64 array of shape (n_rows, n_outputs)
+        What is right.
+    weights : float64 array of shape (n_experts,)
+        At which the terms are taken.
+    """
+    gaps = experts @ weights - targets
+    return PoolTerms(
+        n_rows=len(targets),
+        loss=float((gaps**2).sum()) / 2,
+        gradient=np.einsum("noe,no->e", experts, gaps),
+        hessian=np.einsum("noe,nof->ef", experts, experts),
+    )
+
+
+def linear_pool(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
+    """Find the weights of least squared error, in closed form by one sum over all clients.
+
+    Parameters
+    ----------
+    start : sequence of float
+        Weights without any rows. The prior is a normal law around it, worth one row.
+
+    Yields
+    ------
+    float64 array of shape (n_experts,)
+        Weights at which the terms of all clients are wanted, as their sum.
+
+    Returns
+    -------
+    float64 array of shape (n_experts,)
+    """
+    first = np.array(start)
+    terms = yield first
+    hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
+    return np.asarray(first - solve(hessian, terms.gradient, assume_a="pos"))

@@ -1,0 +1,143 @@
+"""Rows of a memory: keys, labels and further features, and checks of new ones."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Array, Floats
+from fedneighbors.errors import DataError
+from fedneighbors.methods.knnper.algorithm import refuse_foreign
+
+
+def checked_rows(
+    keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
+) -> tuple[Floats, npt.NDArray[Any]]:
+    """Return keys and labels as arrays.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, or a label is none of ``n_classes``, where these are given.
+    DataError
+        If a key is not finite.
+    """
+    rows, values = np.ascontiguousarray(keys, np.float64), np.asarray(labels)
+    fits = values.shape[:1] == rows.shape[:1] and (n_classes is None or values.ndim == 1)
+    if rows.ndim != 2 or rows.shape[1] != n_dimensions or not fits:
+        raise ValueError(
+            f"expected keys of width {n_dimensions} and a label for each, got shapes "
+            f"{rows.shape} and {values.shape}"
+        )
+    if n_classes is not None:
+        refuse_foreign(values, n_classes)
+    if not np.isfinite(rows).all():
+        raise DataError("some keys are not finite; embed rows whose cells are all finite")
+    return rows, values
+
+
+class RowWindow:
+    """Keys, labels and names side by side, in arrays with room behind the last row.
+
+    Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
+    move to arrays half as large again: a row is moved twice or so for each that comes, however many
+    there are. What leaves is overwritten.
+    """
+
+    def __init__(
+        self, keys: Array, labels: Array, ids: Sequence[str] = (), extras: Sequence[Array] = ()
+    ) -> None:
+        self._tables = [table.copy() for table in (keys, labels, *extras)]
+        self._start, self._stop = 0, len(keys)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    @property
+    def keys(self) -> Array:
+        """Keys, oldest first; a view."""
+        return self._tables[0][self._start : self._stop]
+
+    @property
+    def labels(self) -> Array:
+        """Labels, oldest first; a view."""
+        return self._tables[1][self._start : self._stop]
+
+    @property
+    def extras(self) -> tuple[Array, ...]:
+        """Further features, oldest first; views."""
+        return tuple(table[self._start : self._stop] for table in self._tables[2:])
+
+    @property
+    def ids(self) -> list[str]:
+        """Names, oldest first."""
+        return list(self._ids)
+
+    def append(
+        self, keys: Array, labels: Array, ids: Sequence[str], extras: Sequence[Array] = ()
+    ) -> None:
+        """Add rows behind the last; labels take the type that holds old and new ones."""
+        kind = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
+        if kind != self._tables[1].dtype:
+            self._tables[1] = self._tables[1].astype(kind)
+        if self._stop + len(keys) > len(self._tables[0]):
+            self._move(len(self) + len(keys))
+        stop = self._stop + len(keys)
+        for table, new in zip(self._tables, (keys, labels, *extras), strict=True):
+            table[self._stop : stop] = new
+        self._stop = stop
+        self._ids.extend(ids)
+        self._known.update(ids)
+
+    def drop_first(self, n: int) -> None:
+        """Delete the n oldest rows."""
+        start = self._start + min(n, len(self))
+        for table in self._tables:
+            table[self._start : start] = 0
+        for _ in range(start - self._start):
+            self._known.discard(self._ids.popleft())
+        self._start = start
+
+    def vacate(self, places: Sequence[int]) -> None:
+        """Delete the rows at ``places``; the last rows move there, so that no order stays."""
+        for place in sorted(places, reverse=True):
+            self._stop -= 1
+            for table in self._tables:
+                table[self._start + place] = table[self._stop]
+                table[self._stop] = 0
+            self._known.discard(self._ids[place])
+            self._ids[place] = self._ids[-1]
+            self._ids.pop()
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Delete all rows but those at ``places``, which are to ascend."""
+        chosen = np.asarray(places, np.int64)
+        names = self.ids
+        ids = [names[place] for place in chosen]
+        self._tables = [table[self._start + chosen] for table in self._tables]
+        self._start, self._stop = 0, len(chosen)
+        self._ids, self._known = deque(ids), set(ids)
+
+    def _move(self, n_rows: int) -> None:
+        """Make room for so many rows, and half as many again."""
+        room, n = n_rows + n_rows // 2, len(self)
+        for place, table in enumerate(self._tables):
+            moved = np.zeros((room, *table.shape[1:]), table.dtype)
+            moved[:n] = table[self._start : self._stop]
+            self._tables[place] = moved
+        self._start, self._stop = 0, n
+
+
+def check_extras(extras: Sequence[Floats], n_rows: int, before: Sequence[Floats]) -> None:
+    """Raise unless there is a finite row of extras for each key, as wide as before."""
+    widths = [extra.shape[1:] for extra in before]
+    if [extra.shape for extra in extras] != [(n_rows, *width) for width in widths]:
+        raise ValueError(f"expected extras of {n_rows} rows and of widths {widths}")
+    if not all(np.isfinite(extra).all() for extra in extras):
+        raise DataError("some rows are not finite; embed rows whose cells are all finite")
