@@ -1,4 +1,4 @@
-"""Tables and figures that runs have in common: who holds what, bytes, calibration."""
+"""Common parts of runs: the split of rows, and tables and figures of a training."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.model_selection import train_test_split
 
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, Round, Table
@@ -35,6 +36,23 @@ _STEPS = {
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
+
+
+def split_rows(
+    y: npt.NDArray[Any], test_size: float, seed: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the rows to train on and those held out, stratified where each class has two."""
+    stratify = y if np.unique(y, return_counts=True)[1].min() > 1 else None
+    rows, held_out = train_test_split(
+        np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
+    )
+    return rows, held_out
+
+
+def most_frequent(y: npt.NDArray[Any]) -> Any:
+    """Return the label of most rows, the lowest of equals."""
+    labels, counts = np.unique(y, return_counts=True)
+    return labels[np.argmax(counts)]
 
 
 def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
