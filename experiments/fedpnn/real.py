@@ -84,7 +84,7 @@ def score_split(
     methods: dict[str, Any] = {
         OURS: FedPNNClassifier(classes=(0, 1)),
         THEIRS: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
-        **{rival: make() for rival, make in BASELINES.items()},
+        **{name: make() for name, make in BASELINES.items()},
     }
     found = {}
     for method, model in methods.items():

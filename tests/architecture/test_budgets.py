@@ -16,9 +16,9 @@ MAX_KNNPER_LINES = 6_200  # with the training of networks
 MAX_FILES = 280
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
-MAX_OWN_LEVELS = 4
+MAX_OWN_LEVELS = 3
 MAX_DUPLICATES = 7  # passages of six lines or more
-WALKS = {"flynn": 18, "fedknn": 15, "fedpnn": 18, "knnper": 34}
+WALKS = {"flynn": 18, "fedknn": 15, "fedpnn": 18, "knnper": 26}
 
 WALK = """
 import sys, threading

@@ -1,4 +1,4 @@
-"""Rivals in files: they say the same afterwards, and go on in the same way."""
+"""Baselines in files: they say the same afterwards, and go on in the same way."""
 
 import json
 import sys
@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from fedneighbors import baselines
-from fedneighbors.baselines._files import MAGIC, BaselineClient, BaselineFile
+from fedneighbors.baselines._files import BaselineClient, BaselineFile
 from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.tabular._model_file import open_model, sealed_model
+from fedneighbors.tabular._model_file import sealed_model
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
 from tests.methods.knnper.altering import altered
 from tests.methods.knnper.federations import OWNER
@@ -77,7 +77,7 @@ def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, path, tmp
         row = X[np.flatnonzero(other == OWNER)[0]].astype(np.float32).tobytes()
         assert row in raw
         assert row not in own
-    parts = open_model(MAGIC, own, BaselineFile, source="own")
+    parts = BaselineFile.from_bytes(own)
     assert not any(name in NAMES for cluster in parts.clusters for name in cluster)
     assert len(parts.networks) <= 1
     with pytest.raises(ValueError, match="'moon' is not known"):
@@ -177,9 +177,9 @@ def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
 
 def resealed(path, client=None, **changed):
     """Change fields of a file, or of its only client, and seal it anew."""
-    parts = open_model(MAGIC, path.read_bytes(), BaselineFile, source="m")
+    parts = BaselineFile.load(path)
     changed |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
-    path.write_bytes(sealed_model(MAGIC, altered(parts, changed)))
+    path.write_bytes(sealed_model(BaselineFile.magic, altered(parts, changed)))
 
 
 @pytest.fixture

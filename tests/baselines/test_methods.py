@@ -176,7 +176,7 @@ def test_a_client_that_comes_to_mixtures_trains_its_own_network_alone():
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
 def test_the_body_moves_and_is_one_while_heads_move_and_differ(method):
     found = fitted(method)
-    head, start = found._ground.head, found._network.initial
+    head, start = found._agreement.head, found._network.initial
 
     assert (found.weights_ != start)[~head].mean() > 0.9
     assert len({own.tobytes() for own in found.clients_.values()}) == len(NAMES)
@@ -189,7 +189,7 @@ def test_the_body_moves_and_is_one_while_heads_move_and_differ(method):
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
 def test_who_does_not_take_part_keeps_its_head_until_the_last_round(method):
     found = method(**LAST_ROUND, tuning_epochs=0).fit(X, Y, parties=OWNER)
-    head = found._ground.head
+    head = found._agreement.head
 
     start = found._network.initial[head].tobytes()
     assert [name for name in NAMES if found.clients_[name].tobytes() == start] == idle(found)
@@ -201,7 +201,7 @@ def test_the_model_for_all_has_the_mean_of_the_heads_by_rows(method):
 
     rows = [int((name == OWNER).sum()) for name in NAMES]
     mean = np.average([found.clients_[name] for name in NAMES], axis=0, weights=rows)
-    np.testing.assert_allclose(found.weights_[found._ground.head], mean, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.weights_[found._agreement.head], mean, rtol=1e-5, atol=1e-7)
 
 
 def test_fedrep_trains_heads_under_a_body_that_stays_and_then_the_body():
@@ -223,11 +223,11 @@ def test_fedrep_trains_heads_under_a_body_that_stays_and_then_the_body():
 
 
 def bench_of(found):
-    from fedneighbors.baselines._agreement import Ground
+    from fedneighbors.baselines._trainer import Agreement, Bench
     from fedneighbors.tabular._ownership import Holdings
 
     holdings = Holdings(X, Y, {"all": slice(None)}, None)
-    return Ground.new(found, holdings, 0, ()).bench(holdings, found._rounds, "auto", "cpu")
+    return Bench(Agreement.new(found, holdings, 0, ()), holdings, found._rounds)
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
@@ -237,7 +237,7 @@ def test_a_client_that_comes_to_heads_trains_a_head_and_nothing_else(method):
 
     found.add_client("new", NEW_X, NEW_Y)
 
-    own, head = found.clients_["new"], found._ground.head
+    own, head = found.clients_["new"], found._agreement.head
     assert own.shape == (head.sum(),)
     assert (own != before[head]).all()
     assert found.weights_.tobytes() == before.tobytes()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors import baselines
-from fedneighbors.baselines._own_rows import OwnRows
+from fedneighbors.baselines._dynamic_clients import OwnRows
 from fedneighbors.errors import PartyRefused
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
 from tests.methods.knnper.federations import OWNER

@@ -89,7 +89,7 @@ def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
 def test_tuning_all_weights_moves_the_body_and_tuning_the_head_does_not(average):
     whole = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    places = head._ground.head
+    places = head._agreement.head
 
     for name in NAMES:
         assert (whole.clients_[name] != average.weights_)[~places].any()

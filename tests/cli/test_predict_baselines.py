@@ -37,13 +37,11 @@ def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
 def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
     from dataclasses import replace
 
-    from fedneighbors.baselines._files import MAGIC, BaselineFile
-    from fedneighbors.tabular._model_file import open_model, sealed_model
+    from fedneighbors.baselines._files import BaselineFile
 
     path = tmp_path / "model.fnk"
     baselines.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
-    parts = open_model(MAGIC, path.read_bytes(), BaselineFile, source="m")
-    path.write_bytes(sealed_model(MAGIC, replace(parts, method="Magic")))
+    replace(BaselineFile.load(path), method="Magic").save(path)
 
     words = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]
     result = CliRunner().invoke(app, list(map(str, words)))

@@ -13,9 +13,9 @@ from fedneighbors.datasets import read_table
 from fedneighbors.errors import ModelFileError, PartyMissing, PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
-from fedneighbors.methods.knnper._messages import PoolRequest
-from fedneighbors.methods.knnper._node import NodeParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper.flower_app import NodeParty
+from fedneighbors.methods.knnper.protocol import PoolRequest
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.grid import ProcessGrid
 

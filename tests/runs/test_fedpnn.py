@@ -11,7 +11,7 @@ from fedneighbors.runs._fedpnn import run
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with threadpool_limits(1):  # rivals of a few rows gain nothing from more
+    with threadpool_limits(1):  # baselines of a few rows gain nothing from more
         yield
 
 
@@ -70,7 +70,7 @@ def test_a_record_of_all_columns_shows_none():
     assert columns_of(record) == []
 
 
-def test_classes_that_are_too_rare_are_scored_beside_rivals_all_the_same():
+def test_classes_that_are_too_rare_are_scored_beside_baselines_all_the_same():
     x, y, owner = table()
     y = y.copy()
     y[:8] = 2

@@ -43,28 +43,6 @@ TITLES = {
 }
 """What the methods are called in tables, and their estimators."""
 
-__all__ = [
-    "TITLES",
-    "FederatedNaiveBayes",
-    "FederatedLDA",
-    "CentralModel",
-    "AveragedModels",
-    "APFLClassifier",
-    "ClusteredFLClassifier",
-    "DittoClassifier",
-    "FedAvgClassifier",
-    "FedAvgPlusClassifier",
-    "FedPerClassifier",
-    "FedProxClassifier",
-    "FedRepClassifier",
-    "HeadTuningClassifier",
-    "LocalClassifier",
-    "PriorCorrectedClassifier",
-    "SimHashBloomClassifier",
-    "Tuned",
-    "average_starts",
-    "load",
-    "tuned",
-]
+__all__ = ["TITLES", *_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

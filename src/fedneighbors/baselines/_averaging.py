@@ -1,60 +1,26 @@
-"""Federated averaging, and what clients make of its network: corrected shares, tuned weights."""
+"""Federated averaging, and what clients make of its network for themselves."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import log_softmax
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._base import Baseline, Owns, Vector
-from fedneighbors.baselines._heads import OwnHeads
-from fedneighbors.baselines._parameters import (
-    refuse_count,
-    refuse_negative,
-    refuse_rate,
-    refuse_share,
+from fedneighbors.baselines._base import (
+    Baseline,
+    check_count,
+    check_not_negative,
+    check_rate,
+    check_share,
 )
+from fedneighbors.baselines._dynamic_clients import NOTHING, Owns, Vector
 from fedneighbors.methods.knnper.personal._pool import local_prior
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FedAvgClassifier(Baseline):
-    """One network for all clients, by federated averaging [1]_.
-
-    Nothing is personal: a client that comes later gets the network of all.
-
-    Parameters
-    ----------
-    model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
-    n_rounds, participation, local_epochs, batch_size
-        Of the training.
-    learning_rate, momentum, weight_decay
-        Of its steps.
-    validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
-    start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
-
-    References
-    ----------
-    .. [1] McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of
-       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
-    """
-
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
-    )
-
-    start: Any = None
-
-    def _fits(self, own: Vector) -> bool:
-        return len(own) == 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,6 +50,7 @@ class FedProxClassifier(Baseline):
        Networks", MLSys 2020, Algorithm 2.
     """
 
+    _own_part = "nothing"
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
         {"proximal": value} for value in (0.001, 0.01, 0.1, 1.0)
     )
@@ -91,27 +58,81 @@ class FedProxClassifier(Baseline):
     proximal: float = 0.01
 
     def _check(self) -> None:
-        refuse_negative("proximal", self.proximal)
+        check_not_negative("proximal", self.proximal)
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights = bench.federated_average(proximal=self.proximal)
-        return weights, self._made(bench, weights)
-
-    def _fits(self, own: Vector) -> bool:
-        return len(own) == 0
-
-
-TUNINGS: tuple[Mapping[str, Any], ...] = (
-    {"tuning_epochs": 5, "tuning_rate": 0.02},
-    {"tuning_epochs": 20, "tuning_rate": 0.02},
-    {"tuning_epochs": 60, "tuning_rate": 0.02},
-    {"tuning_epochs": 60, "tuning_rate": 0.05},
-)
-"""Passes and rates among which a client's own steps are chosen."""
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
+        return bench.federated_average(proximal=self.proximal), self._join(bench)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PriorCorrectedClassifier(Baseline):
+class WarmStart:
+    """Clients' own parts from a network that all trained together, or that is taken over.
+
+    Parameters
+    ----------
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over, as it is, in place of training one; it should be one of the
+        same clients and rows. What is said of the network and of rounds then means nothing. A
+        clone of the estimator has the same one.
+    """
+
+    start: Any = None
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an estimator that is not fitted and takes over the same network."""
+        fresh: Self = super().__sklearn_clone__()  # type: ignore[misc]
+        fresh.start = self.start
+        return fresh
+
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
+        weights = bench.federated_average() if self.start is None else bench.initial
+        return weights, self._make(bench, weights)
+
+    def _join(self, bench: "Bench") -> Owns:
+        return self._make(bench, bench.initial)
+
+    @abstractmethod
+    def _make(self, bench: "Bench", weights: Vector) -> Owns:
+        """Return the own parts that clients make of a network with these weights."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgClassifier(WarmStart, Baseline):
+    """One network for all clients, by federated averaging [1]_.
+
+    Nothing is personal: a client that comes later gets the network of all.
+
+    Parameters
+    ----------
+    model, embedding, head, hidden
+        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training.
+    learning_rate, momentum, weight_decay
+        Of its steps.
+    validation, standardize, trainer, device, classes, random_state
+        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
+        that may come, and of all that is drawn.
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
+
+    References
+    ----------
+    .. [1] McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of
+       Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+    """
+
+    _own_part = "nothing"
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
+    )
+
+    def _make(self, bench: "Bench", _weights: Vector) -> Owns:
+        return dict.fromkeys(bench.names, NOTHING)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PriorCorrectedClassifier(WarmStart, Baseline):
     """The network of all clients, its shares corrected by how often a client meets each class.
 
     A share is multiplied by what the class has among the client's rows over what it has among
@@ -143,16 +164,16 @@ class PriorCorrectedClassifier(Baseline):
         {"strength": value} for value in (0.25, 0.5, 0.75, 1.0)
     )
 
-    start: Any = None
     strength: float = 1.0
 
     def _check(self) -> None:
-        refuse_share("strength", self.strength)
+        check_share("strength", self.strength)
 
-    def _made(self, bench: "Bench", _weights: Vector) -> Owns:
-        priors = {name: local_prior(bench.labels(name), bench.overall) for name in bench.names}
+    def _make(self, bench: "Bench", _weights: Vector) -> Owns:
+        overall = bench.overall
+        priors = {name: local_prior(bench.labels(name), overall) for name in bench.names}
         return {
-            name: self.strength * (np.log(prior) - np.log(bench.overall))
+            name: self.strength * (np.log(prior) - np.log(overall))
             for name, prior in priors.items()
         }
 
@@ -160,14 +181,40 @@ class PriorCorrectedClassifier(Baseline):
         return len(own) in (0, len(self.overall_))
 
     def _for_one(self, own: Vector, _x: Any, scores: Floats) -> Floats:
-        raised = scores + own
-        top = raised.max(axis=1, keepdims=True)
-        total = np.log(np.exp(raised - top).sum(axis=1, keepdims=True))
-        return np.asarray(raised - top - total)
+        return np.asarray(log_softmax(scores + own, axis=1))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedAvgPlusClassifier(Baseline):
+class FineTuning(WarmStart):
+    """Further training of a network by each client on its own rows.
+
+    Parameters
+    ----------
+    start : fitted KNNPerClassifier or baseline, optional
+        Whose network is taken over in place of training one.
+    tuning_epochs : int
+        Passes of a client over its rows.
+    tuning_rate : float
+        Of their steps.
+    """
+
+    grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"tuning_epochs": 5, "tuning_rate": 0.02},
+        {"tuning_epochs": 20, "tuning_rate": 0.02},
+        {"tuning_epochs": 60, "tuning_rate": 0.02},
+        {"tuning_epochs": 60, "tuning_rate": 0.05},
+    )
+
+    tuning_epochs: int = 5
+    tuning_rate: float = 0.02
+
+    def _check(self) -> None:
+        check_count("tuning_epochs", self.tuning_epochs)
+        check_rate("tuning_rate", self.tuning_rate)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedAvgPlusClassifier(FineTuning, Baseline):
     """The network of all clients, of which each trains some passes more on its own rows [1]_.
 
     A client that comes later does the same.
@@ -197,23 +244,13 @@ class FedAvgPlusClassifier(Baseline):
        Section 6.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
-
-    start: Any = None
-    tuning_epochs: int = 5
-    tuning_rate: float = 0.02
-
-    def _check(self) -> None:
-        refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate)
-
-    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+    def _make(self, bench: "Bench", weights: Vector) -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
         return dict(bench.trained(dict.fromkeys(bench.names, weights), regime, "tuning"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HeadTuningClassifier(OwnHeads, Baseline):
+class HeadTuningClassifier(FineTuning, Baseline):
     """The network of all clients, of which each trains the head further on its own rows.
 
     The body stays as all have trained it, so that clients differ in a few weights. A client that
@@ -243,16 +280,8 @@ class HeadTuningClassifier(OwnHeads, Baseline):
        Section 3 (freeze-base fine-tuning).
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = TUNINGS
+    _own_part = "head"
 
-    start: Any = None
-    tuning_epochs: int = 5
-    tuning_rate: float = 0.02
-
-    def _check(self) -> None:
-        refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate)
-
-    def _made(self, bench: "Bench", weights: Vector) -> Owns:
+    def _make(self, bench: "Bench", weights: Vector) -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
         return bench.heads(dict.fromkeys(bench.names, weights), regime)

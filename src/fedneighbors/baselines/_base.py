@@ -1,7 +1,10 @@
-"""Base of the personalised baselines: parameters, training, clients, prediction and files."""
+"""Base of the baselines that train networks: parameters, checks, training and prediction."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -11,39 +14,30 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._own_rows import OwnRows
-from fedneighbors.methods.knnper._membership import (
-    Classifying,
+from fedneighbors.baselines._dynamic_clients import (
+    NOTHING,
+    DynamicClients,
+    OwnRows,
+    Owns,
+    Vector,
+)
+from fedneighbors.methods.knnper._base import (
+    ClientClassifier,
+    ClientEstimator,
     Owners,
-    Served,
     needs_torch,
-    refuse_lengths,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.tabular._ownership import (
-    Holdings,
-    one_thread,
-    party_name,
-    public_seed,
-    rows_by_party,
-)
+from fedneighbors.tabular._ownership import Holdings, one_thread, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
-if TYPE_CHECKING:  # it needs torch
-    from fedneighbors.baselines._agreement import Ground
-    from fedneighbors.baselines._trainer import Bench
-    from fedneighbors.neural._blueprint import Blueprint
-
-Vector = npt.NDArray[np.floating[Any]]
-Owns = dict[str, Vector]
-"""What each client has for itself, as one vector."""
-
-NOTHING: Vector = np.empty(0, np.float32)
-"""What a client has where a method leaves nothing to it, or where it has no rows any more."""
+if TYPE_CHECKING:  # they need torch
+    from fedneighbors.baselines._files import BaselineFile
+    from fedneighbors.baselines._trainer import Agreement, Bench
 
 
 def load(path: str | Path, model: Any = None) -> "Baseline":
-    """Read a baseline that any of the classes has written by its ``save``.
+    """Read a baseline that any of the classes has written by ``save``.
 
     Parameters
     ----------
@@ -63,19 +57,25 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
         As the ``load`` of the class does.
     """
     needs_torch()
-    from fedneighbors import baselines
-    from fedneighbors.baselines._files import method_of
+    from fedneighbors.baselines._files import read_baseline
 
-    found: Baseline = getattr(baselines, method_of(path)).load(path, model)
+    found: Baseline = read_baseline(path, model)
     return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Baseline(
+    DynamicClients,
+    ClientClassifier,
+    ClientEstimator,
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Base of the methods that kNN-Per is compared with.
 
-    A method says what is trained, what of it is for all and what for each client
-    (:meth:`_learned`), and what a client makes of it that comes later (:meth:`_joined`).
+    A method trains weights for all and a part of its own for each client (:meth:`_train`), and
+    makes the own parts of clients that come later (:meth:`_join`). ``_own_part`` tells what a
+    client's own part replaces when it is served: nothing, the head or the whole network.
 
     Parameters
     ----------
@@ -106,6 +106,7 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+    _own_part: ClassVar[Literal["nothing", "head", "network"]] = "network"
 
     model: Any = field(default=None, kw_only=False)
     embedding: str = "body"
@@ -149,170 +150,25 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
             If a client's training has diverged.
         """
         x, labels = self._validated(X, y)
-        rounds = RoundSettings.asked_by(self, public_seed(self.random_state))
+        self._rounds = RoundSettings.asked_by(self, public_seed(self.random_state))
         self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
         needs_torch()
-        ground, blueprint = self._agreed(holdings, rounds.seed)
+        from fedneighbors.baselines._trainer import Bench
+
+        agreement = self._agree(holdings)
         with one_thread():
-            bench = ground.bench(holdings, rounds, self.trainer, self.device)
-            weights, self.clients_ = self._learned(bench)
-        trained = replace(ground, shared=replace(ground.shared, weights=weights))
-        self._become(trained, blueprint, rounds, like=labels)
+            bench = Bench(
+                agreement, holdings, self._rounds, method=self.trainer, device=self.device
+            )
+            weights, self.clients_ = self._train(bench)
+        shared = replace(agreement.shared, weights=weights)
+        self._know(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
         places = self._positions(labels)
         self.rows_ = {
             name: OwnRows.first(x[own], places[own]) for name, own in holdings.owned.items()
         }
         return self
-
-    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Take in a client that did not take part in training.
-
-        Nothing changes for the others.
-
-        Parameters
-        ----------
-        name : str or number
-            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
-            one client.
-        X, y : arrays of shape (n_rows, ...) and (n_rows,)
-            Its rows and labels.
-        ids : iterable of str or int, optional
-            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
-            ``"1"`` and so on.
-
-        Raises
-        ------
-        ValueError
-            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
-            classes, or shapes disagree.
-        TypeError
-            If ``ids`` is a single name and no list.
-        PartyRefused
-            If its training has diverged.
-        """
-        check_is_fitted(self)
-        x, labels = self._rows_and_labels(X, y)
-        self._take_in({party_name(name): OwnRows.first(x, labels, ids)})
-        return self
-
-    def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
-        """Take in several clients, which train side by side.
-
-        Each comes to what :meth:`add_client` would bring it to, up to rounding.
-
-        Parameters
-        ----------
-        X, y : arrays of shape (n_rows, ...) and (n_rows,)
-            Their rows and labels.
-        parties : sequence of shape (n_rows,)
-            Which client owns each row; their names must be new.
-
-        Raises
-        ------
-        ValueError
-            If a name is taken, a label is none of the classes, a row has no owner, or shapes
-            disagree.
-        PartyRefused
-            If the training of one of them has diverged; none is taken in then.
-        """
-        check_is_fitted(self)
-        x, labels = self._rows_and_labels(X, y)
-        owned = rows_by_party(parties, len(labels))
-        self._take_in({name: OwnRows.first(x[own], labels[own]) for name, own in owned.items()})
-        return self
-
-    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Give rows to a client, which makes its own part anew from all of its rows.
-
-        The model for all is not changed.
-
-        Parameters
-        ----------
-        name, X, y, ids
-            As :meth:`add_client` takes them, of a client that is known. By default rows are
-            numbered on, without names that are taken.
-
-        Raises
-        ------
-        ValueError
-            If the client is not known, a label is none of the classes, shapes disagree, or a row's
-            name is taken.
-        TypeError
-            If ``ids`` is a single name and no list.
-        PartyRefused
-            If its training has diverged; it stays as it was then.
-        """
-        check_is_fitted(self)
-        x, labels = self._rows_and_labels(X, y)
-        with self._network.alone():
-            name = self._known(name)
-            self._adapt({name: self.rows_[name].with_more(x, labels, ids)})
-        return self
-
-    def forget(self, name: object, ids: Iterable[object]) -> Self:
-        """Take rows back from a client, which makes its own part anew from those that stay.
-
-        Without any row it gets what the model for all says. That model, which may have been trained
-        on them, is not changed.
-
-        Parameters
-        ----------
-        name : str or number
-            The client.
-        ids : iterable of str or int
-            Names of the rows, as they were given, or as ``rows_[name].ids`` has them.
-
-        Raises
-        ------
-        ValueError
-            If the client is not known.
-        KeyError
-            If it has no such row; nothing is taken back then.
-        TypeError
-            If ``ids`` is a single name and no list.
-        PartyRefused
-            If its training has diverged; it stays as it was then.
-        """
-        check_is_fitted(self)
-        with self._network.alone():
-            name = self._known(name)
-            self._adapt({name: self.rows_[name].without(ids)})
-        return self
-
-    def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows, and positions of their labels, which all are known."""
-        labels, x = self._positions(y), self._rows(X)
-        refuse_lengths(x, labels)
-        return x, labels
-
-    def _take_in(self, coming: Mapping[str, OwnRows]) -> None:
-        with self._network.alone():
-            self._refuse_known(coming)
-            self._adapt(coming)
-
-    def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
-        """Make what clients have anew, from these rows; if one cannot, all stay as they were."""
-        owns: Owns = dict.fromkeys(clients, NOTHING)
-        training = {name: rows for name, rows in clients.items() if len(rows)}
-        if training:
-            with one_thread():
-                owns |= self._joined(self._bench(training))
-        self.clients_ |= owns
-        self.rows_ |= clients
-
-    def _bench(self, clients: Mapping[str, OwnRows]) -> "Bench":
-        """Return where clients train on their rows."""
-        ends = np.cumsum([len(rows) for rows in clients.values()])
-        owned = {
-            name: np.arange(end - len(rows), end)
-            for (name, rows), end in zip(clients.items(), ends, strict=True)
-        }
-        x = np.concatenate([rows.x for rows in clients.values()])
-        labels = self.classes_[np.concatenate([rows.labels for rows in clients.values()])]
-        holdings = Holdings(x, labels, owned, None)
-        found: Bench = self._ground.bench(holdings, self._rounds, self.trainer, self.device)
-        return found
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
         """Return the shares of the classes, shape (n_rows, n_classes).
@@ -326,7 +182,7 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
             several, get what the model for all says, with a warning.
         """
         check_is_fitted(self)
-        x = self._ground.tensor(self._rows(X))
+        x = self._agreement.tensor(self._rows(X))
         with self._network.alone():
             scores = self._for_all(x)
             for name, rows in self._askers(parties, len(x)).items():
@@ -334,30 +190,6 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
                 if len(own):
                     scores[rows] = self._for_one(own, x[rows], scores[rows])
         return np.asarray(np.exp(scores))
-
-    def _for_all(self, x: Any) -> Floats:
-        """Return logarithms of the shares that a client gets of which nothing is known."""
-        found: Floats = self._ground.log_shares(self.weights_, x, self.device)
-        return found
-
-    def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
-        """Return logarithms of the shares that a client gets with what it has for itself.
-
-        Parameters
-        ----------
-        own : float array
-            What it has.
-        x : Tensor of shape (n_rows, ...)
-            Its rows.
-        _scores : float64 array of shape (n_rows, n_classes)
-            What the model for all says of them.
-        """
-        found: Floats = self._ground.log_shares(self._network_weights(own), x, self.device)
-        return found
-
-    def _network_weights(self, own: Vector) -> Vector:
-        """Return the network's weights for a client; by default what it has."""
-        return own
 
     def save(self, path: str | Path, client: object = None) -> None:
         """Write the model to one file; an interrupted write leaves nothing behind.
@@ -378,12 +210,13 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
         ValueError
             If the client is not known.
         """
-        from fedneighbors.baselines._files import write_baseline
+        from fedneighbors.baselines._files import BaselineFile
 
         check_is_fitted(self)
         with self._network.alone():
             names = sorted(self.clients_) if client is None else [self._known(client)]
-            write_baseline(self, path, names)
+            self._check_all()
+            BaselineFile.of(self, names).save(path)
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
@@ -412,39 +245,44 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
         needs_torch()
         from fedneighbors.baselines._files import read_baseline
 
-        return read_baseline(cls, path, model)
+        found: Self = read_baseline(path, model, cls)
+        return found
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        """Return the weights for all, and what each client has for itself.
+    @abstractmethod
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
+        """Return the weights for all, and each client's own part."""
 
-        By default the weights are those of federated averaging, or of the network taken over.
-
-        Parameters
-        ----------
-        bench : Bench
-            The clients that train.
-        """
-        weights = bench.initial if self._start() is not None else bench.federated_average()
-        return weights, self._made(bench, weights)
-
-    def _joined(self, bench: "Bench") -> Owns:
+    def _join(self, bench: "Bench") -> Owns:
         """Return the own parts of clients that come after training."""
-        return self._made(bench, self.weights_)
-
-    def _made(self, bench: "Bench", _weights: Vector) -> Owns:
-        """Return what each client makes of the network for itself; by default nothing."""
         return dict.fromkeys(bench.names, NOTHING)
 
-    def _fits(self, own: Vector) -> bool:
-        """Return whether a vector may be what a client of this model has for itself."""
-        return len(own) in (0, len(self.weights_))
+    def _for_all(self, x: Any) -> Floats:
+        """Return logarithms of the shares for a client that is not known."""
+        return self._agreement.log_shares(self.weights_, x, self.device)
 
-    def _told_of(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
-        """Return what some clients have, and their clusters and networks, where there are such."""
+    def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
+        """Return logarithms of the shares for a client, from those of the model for all."""
+        return self._agreement.log_shares(self._network_weights(own), x, self.device)
+
+    def _network_weights(self, own: Vector) -> Vector:
+        """Return the network's weights for a client with such a part."""
+        return self._agreement.with_head(self.weights_, own) if self._own_part == "head" else own
+
+    def _fits(self, own: Vector) -> bool:
+        """Return whether a vector may be a client's own part."""
+        sizes = {
+            "nothing": 0,
+            "head": int(self._agreement.head.sum()),
+            "network": len(self.weights_),
+        }
+        return len(own) in (0, sizes[self._own_part])
+
+    def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+        """Return own parts of some clients, and their clusters and networks, if there are any."""
         return {name: self.clients_[name] for name in names}, [], []
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        """Take over the clusters and networks that :meth:`_told_of` gave."""
+        """Take over the clusters and networks that :meth:`_kept` gave."""
         if clusters or networks:
             raise ValueError(f"{type(self).__name__} has no clusters")
 
@@ -459,34 +297,66 @@ class Baseline(Classifying, Served, ClassifierMixin, BaseEstimator):  # type: ig
     def _check(self) -> None:
         """Raise :class:`ValueError` if a method's own parameter is out of range."""
 
-    def _start(self) -> Any:
-        """Return the fitted estimator whose network is taken over, if there is one."""
-        return getattr(self, "start", None)
+    def _agree(self, holdings: Holdings) -> "Agreement":
+        """Return what training starts from: an agreement of the clients, or that of ``start``."""
+        from fedneighbors.baselines._trainer import Agreement
 
-    def __sklearn_clone__(self) -> Self:
-        """Return an estimator that is not fitted and takes over the same network."""
-        fresh: Self = super().__sklearn_clone__()
-        if self._start() is not None:
-            fresh.start = self._start()
-        return fresh
-
-    def _agreed(self, holdings: Holdings, seed: int) -> tuple["Ground", "Blueprint"]:
-        """Return the network and what it was made from, before clients train."""
-        from fedneighbors.baselines._agreement import Ground
-        from fedneighbors.neural._blueprint import Blueprint
-
-        start = self._start()
+        start = getattr(self, "start", None)
         if start is not None:
-            return Ground.of(start, holdings), start._blueprint
+            return Agreement.of_start(start, holdings)
         reserved = () if self.classes is None else reserved_labels(self.classes, holdings.y)
-        ground = Ground.new(self, holdings, seed, reserved)
-        return ground, Blueprint.of(self, holdings.x.shape[1:], len(ground.shared.classes))
+        return Agreement.new(self, holdings, self._rounds.seed, reserved)
 
-    def _become(
-        self, ground: "Ground", blueprint: "Blueprint", rounds: RoundSettings, *, like: Any
-    ) -> None:
-        """Take over a trained network; the classes get the type of the labels ``like``."""
-        self._ground, self._network, self._shared = ground, ground.network, ground.shared
-        self._blueprint, self._row_shape, self._rounds = blueprint, blueprint.shape, rounds
-        self.classes_ = label_array(ground.shared.classes, like=like)
-        self.weights_, self.overall_ = ground.shared.weights, ground.shared.overall
+    def _know(self, agreement: "Agreement", classes: npt.NDArray[Any]) -> None:
+        """Set the attributes of the model for all."""
+        self._agreement, self._blueprint = agreement, agreement.blueprint
+        self._network, self._shared = agreement.network, agreement.shared
+        self._row_shape, self.classes_ = agreement.blueprint.shape, classes
+        self.weights_, self.overall_ = agreement.shared.weights, agreement.shared.overall
+
+    def _restore(self, agreement: "Agreement", kept: "BaselineFile") -> Self:
+        """Set all fitted attributes as a file has them."""
+        shared = agreement.shared
+        self._rounds = RoundSettings.asked_by(self, kept.model.settings.seed)
+        self._check_all()
+        self._know(agreement, np.array(shared.classes))
+        self.n_features_in_ = self._row_shape[0]
+        if shared.agreed.feature_names is not None:
+            self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)
+        self._take_clusters(list(kept.clusters), list(kept.networks))
+        self.clients_ = {name: each.own for name, each in kept.clients.items()}
+        self.rows_ = {name: each.rows() for name, each in kept.clients.items()}
+        for name, own in self.clients_.items():
+            if own.ndim != 1 or not np.isfinite(own).all() or not self._fits(own):
+                raise ValueError(f"what client {name!r:.40} has for itself does not fit the model")
+        return self
+
+
+def check_not_negative(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a finite number of 0 or more."""
+    if not (_is_number(value) and 0 <= value < math.inf):
+        raise ValueError(f"expected {name} of 0 or more, got {value!r}")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Raise ValueError unless a parameter is a number from 0 to 1."""
+    if not (_is_number(value) and 0 <= value <= 1):
+        raise ValueError(f"expected {name} from 0 to 1, got {value!r}")
+
+
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
+    """Raise ValueError unless a parameter is a whole number of so much or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"expected {name} as an integer of {least} or more, got {value!r}")
+
+
+def check_rate(name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise ValueError unless a parameter is a finite number above 0, or None where it may be."""
+    if optional and value is None:
+        return
+    if not (_is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"expected {name} above 0, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

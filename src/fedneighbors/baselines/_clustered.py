@@ -9,8 +9,8 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._base import Baseline, Owns, Vector
-from fedneighbors.baselines._parameters import refuse_negative, refuse_share
+from fedneighbors.baselines._base import Baseline, check_not_negative, check_share
+from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench
@@ -109,12 +109,11 @@ def _parts(
     rest = dict.fromkeys((name for name in members if name not in ends), before)
     ends.update(bench.trained(rest, bench.regime(number), number))
     leaves = bipartition(_changes(before, [ends[name] for name in members]))
-    halves = []
-    for side in (False, True):
-        half = tuple(name for name, left in zip(members, leaves, strict=True) if left == side)
-        own = [(name, ends[name]) for name in half]
-        halves.append(Cluster(half, bench.averaged(before, own, half)))
-    return halves
+    halves = (tuple(np.array(members)[leaves == side].tolist()) for side in (False, True))
+    return [
+        Cluster(half, bench.averaged(before, [(name, ends[name]) for name in half], half))
+        for half in halves
+    ]
 
 
 def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
@@ -179,10 +178,10 @@ class ClusteredFLClassifier(Baseline):
     split_after: float = 0.3
 
     def _check(self) -> None:
-        refuse_negative("tolerance", self.tolerance)
-        refuse_share("split_after", self.split_after)
+        check_not_negative("tolerance", self.tolerance)
+        check_share("split_after", self.split_after)
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
         clusters = [Cluster(bench.names, bench.initial)]
         first = self.split_after * bench.rounds.n_rounds
         for number in range(bench.rounds.n_rounds):
@@ -198,13 +197,13 @@ class ClusteredFLClassifier(Baseline):
         }
         return self.networks_[int(np.argmax(sizes))], owns
 
-    def _joined(self, bench: "Bench") -> Owns:
+    def _join(self, bench: "Bench") -> Owns:
         return {name: np.array([self._best(bench, name)], np.float32) for name in bench.names}
 
     def _fits(self, own: Vector) -> bool:
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
-    def _told_of(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+    def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
         """Return what some clients have; for less than all of them, no cluster but their own."""
         kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
@@ -231,7 +230,7 @@ class ClusteredFLClassifier(Baseline):
         places = np.arange(len(labels))
         found = []
         for weights in self.networks_:
-            scores = self._ground.log_shares(weights, x, self.device)
+            scores = self._agreement.log_shares(weights, x, self.device)
             n_right = int((scores.argmax(axis=1) == labels).sum())
             found.append((n_right, float(scores[places, labels].sum())))
         return max(range(len(found)), key=found.__getitem__)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedneighbors.baselines._base import Baseline, Owns, Vector
-from fedneighbors.baselines._parameters import refuse_count, refuse_rate
+from fedneighbors.baselines._base import Baseline, check_count, check_rate
+from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench, Ends
@@ -16,24 +16,9 @@ FIRST_PASSES = 20
 """In which a client that comes later makes a head, at the rates that the rounds went through."""
 
 
-class OwnHeads:
-    """Prediction where each client has a head of its own on the body of all."""
-
-    weights_: Vector
-    _ground: Any
-
-    def _fits(self, own: Vector) -> bool:
-        return len(own) in (0, int(self._ground.head.sum()))
-
-    def _network_weights(self, own: Vector) -> Vector:
-        whole = self.weights_.copy()
-        whole[self._ground.head] = own
-        return whole
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class Headed(OwnHeads):
-    """Base of the methods whose clients share a body and keep their heads.
+class SharedBody:
+    """Training of a body for all clients, under a head for each of them.
 
     After the last round every client's head is trained some passes more, with the body as it then
     is: the one that a client trained with is that of an earlier round. What all clients have in
@@ -53,10 +38,10 @@ class Headed(OwnHeads):
     tuning_rate: float | None = None
 
     def _check(self) -> None:
-        refuse_count("tuning_epochs", self.tuning_epochs, least=0)
-        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
+        check_count("tuning_epochs", self.tuning_epochs, least=0)
+        check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
         weights = bench.initial.copy()
         heads: Owns = dict.fromkeys(bench.names, weights[bench.head])
         for number in range(bench.rounds.n_rounds):
@@ -66,19 +51,19 @@ class Headed(OwnHeads):
         weights[bench.head] = bench.averaged(start, heads.items())
         return weights, self._tuned(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
 
-    def _joined(self, bench: "Bench") -> Owns:
-        heads = dict.fromkeys(bench.names, self.weights_[bench.head])
+    def _join(self, bench: "Bench") -> Owns:
+        heads = dict.fromkeys(bench.names, bench.initial[bench.head])
         done = 0.0
         for rate, share in bench.rounds.course():
             passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
-            heads = self._tuned(bench, self.weights_, heads, passes, rate)
+            heads = self._tuned(bench, bench.initial, heads, passes, rate)
             done += share
-        return self._tuned(bench, self.weights_, heads, self.tuning_epochs, self.tuning_rate)
+        return self._tuned(bench, bench.initial, heads, self.tuning_epochs, self.tuning_rate)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
         """Yield the bodies of those who take part in a round; their heads are changed."""
         for some in bench.groups(bench.participants(number)):
-            starts = {name: bench.with_head(weights, heads[name]) for name in some}
+            starts = {name: bench.agreement.with_head(weights, heads[name]) for name in some}
             for name, after in self._steps(bench, starts, number):
                 heads[name] = after[bench.head]
                 yield name, after[bench.body]
@@ -105,13 +90,13 @@ class Headed(OwnHeads):
             return heads
         regime, tuned = bench.tuning(epochs, rate), {}
         for some in bench.groups(heads):
-            starts = {name: bench.with_head(weights, heads[name]) for name in some}
+            starts = {name: bench.agreement.with_head(weights, heads[name]) for name in some}
             tuned.update(bench.heads(starts, regime))
         return tuned
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedPerClassifier(Headed, Baseline):
+class FedPerClassifier(SharedBody, Baseline):
     """A body that is averaged under heads that are not; a client trains both together [1]_.
 
     A client that comes later trains a head, while the body stays.
@@ -139,6 +124,7 @@ class FedPerClassifier(Headed, Baseline):
        Layers", 2019, Algorithms 1 and 2.
     """
 
+    _own_part = "head"
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
         {"tuning_epochs": value} for value in (0, 5, 20, 60)
     )
@@ -148,7 +134,7 @@ class FedPerClassifier(Headed, Baseline):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedRepClassifier(Headed, Baseline):
+class FedRepClassifier(SharedBody, Baseline):
     """A body that is averaged under heads that are not; a client trains its head first [1]_.
 
     In a round a client makes ``head_epochs`` passes with its head while the body stays, and then
@@ -181,6 +167,7 @@ class FedRepClassifier(Headed, Baseline):
        et al., ICML 2022, Section 6.
     """
 
+    _own_part = "head"
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {"head_epochs": 1, "tuning_epochs": 20},
         {"head_epochs": 5, "tuning_epochs": 1},
@@ -192,7 +179,7 @@ class FedRepClassifier(Headed, Baseline):
 
     def _check(self) -> None:
         super()._check()
-        refuse_count("head_epochs", self.head_epochs)
+        check_count("head_epochs", self.head_epochs)
 
     def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
         first = bench.regime(number, epochs=self.head_epochs)

@@ -1,4 +1,4 @@
-"""A network of its own for each client: trained alone, near that of all, or mixed with it."""
+"""A network for each client: trained alone, held near that of all, or mixed with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,30 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._base import Baseline, Owns, Vector
-from fedneighbors.baselines._parameters import (
-    refuse_count,
-    refuse_negative,
-    refuse_rate,
-    refuse_share,
+from fedneighbors.baselines._base import (
+    Baseline,
+    check_count,
+    check_not_negative,
+    check_rate,
+    check_share,
 )
+from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench
-
-
-def trained_alone(bench: "Bench") -> Owns:
-    """Return what each client's network comes to over all rounds, by its own rows alone.
-
-    Parameters
-    ----------
-    bench : Bench
-        The clients; who would take part in a round trains in it.
-    """
-    owns = dict.fromkeys(bench.names, bench.initial)
-    for number in range(bench.rounds.n_rounds):
-        owns.update(bench.trained(owns, bench.regime(number), number))
-    return owns
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,11 +50,14 @@ class LocalClassifier(Baseline):
         {"learning_rate": value} for value in (0.02, 0.05, 0.1, 0.2)
     )
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        return bench.initial, trained_alone(bench)
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
+        return bench.initial, self._join(bench)
 
-    def _joined(self, bench: "Bench") -> Owns:
-        return trained_alone(bench)
+    def _join(self, bench: "Bench") -> Owns:
+        owns = dict.fromkeys(bench.names, bench.initial)
+        for number in range(bench.rounds.n_rounds):
+            owns.update(bench.trained(owns, bench.regime(number), number))
+        return owns
 
     def _for_all(self, x: Any) -> Floats:
         return np.tile(np.log(self.overall_), (len(x), 1))
@@ -116,11 +106,11 @@ class DittoClassifier(Baseline):
     tuning_rate: float | None = None
 
     def _check(self) -> None:
-        refuse_negative("proximal", self.proximal)
-        refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
+        check_not_negative("proximal", self.proximal)
+        check_count("tuning_epochs", self.tuning_epochs)
+        check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
         weights: Vector = bench.initial
         owns = dict.fromkeys(bench.names, weights)
         for number in range(bench.rounds.n_rounds):
@@ -131,7 +121,7 @@ class DittoClassifier(Baseline):
             owns.update(bench.trained(before, pulled, number, anchors=sent))
         return weights, owns
 
-    def _joined(self, bench: "Bench") -> Owns:
+    def _join(self, bench: "Bench") -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
         return dict(bench.trained(dict.fromkeys(bench.names, self.weights_), regime, "tuning"))
 
@@ -178,27 +168,25 @@ class APFLClassifier(Baseline):
     tuning_rate: float | None = None
 
     def _check(self) -> None:
-        refuse_share("alpha", self.alpha)
-        refuse_count("tuning_epochs", self.tuning_epochs)
-        refuse_rate("tuning_rate", self.tuning_rate, optional=True)
+        check_share("alpha", self.alpha)
+        check_count("tuning_epochs", self.tuning_epochs)
+        check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _learned(self, bench: "Bench") -> tuple[Vector, Owns]:
-        from fedneighbors.baselines._pairs import trained_pairs
-
+    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
         weights: Vector = bench.initial
         owns = dict.fromkeys(bench.names, weights)
         for number in range(bench.rounds.n_rounds):
             starts = {name: (weights, owns[name]) for name in bench.participants(number)}
-            ends = trained_pairs(bench, starts, bench.regime(number), number, share=self.alpha)
+            ends = bench.trained_pairs(starts, bench.regime(number), number, share=self.alpha)
             weights = bench.averaged(weights, _kept(ends, owns))
         return weights, owns
 
-    def _joined(self, bench: "Bench") -> Owns:
-        from fedneighbors.baselines._pairs import OWN, trained_pairs
+    def _join(self, bench: "Bench") -> Owns:
+        from fedneighbors.baselines._trainer import OWN
 
         starts = dict.fromkeys(bench.names, (self.weights_, self.weights_))
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        ends = trained_pairs(bench, starts, regime, "tuning", share=self.alpha, moving=(OWN,))
+        ends = bench.trained_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
         return {name: own for name, (_, own) in ends}
 
     def _network_weights(self, own: Vector) -> Vector:

@@ -1,35 +1,182 @@
-"""Where baselines train: the clients' rows in one table, one network, and weights as vectors."""
+"""Agreement of clients before training, and their training side by side."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from fedneighbors._typing import Floats
+from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._base import ClientClassifier
+from fedneighbors.methods.knnper._client import as_tensor, refuse_unsuited, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.neural._blueprint import Blueprint, chosen_network
 from fedneighbors.neural._network import Device, Network, State
 from fedneighbors.neural._schedule import Regime
-from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.neural._trainer import CHUNK, LocalTask, Objective, Trainer, cross_entropy
+from fedneighbors.tabular._ownership import Holdings
+from fedneighbors.tabular._schema import (
+    Agreed,
+    Label,
+    agree,
+    column_moments,
+    describe,
+    label_positions,
+    mean_and_deviation,
+)
 
-Vector = npt.NDArray[np.floating[Any]]
 Ends = Iterable[tuple[str, Vector]]
 """Clients and their weights after training, as they come."""
+
+Pair = tuple[Vector, Vector]
+"""Weights of the network for all, and of a client's own."""
+
+OURS, OWN = "for all.", "own."
+"""Prefixes of the names of the two networks' weights."""
 
 DIVERGED = "training has diverged: lower the learning rate"
 
 
-def head_places(network: Network) -> npt.NDArray[np.bool_]:
-    """Return which weights of a vector are those of a network's head."""
-    marks = network.state(np.zeros_like(network.initial))
-    for name in network.head_names:
-        marks[name] = torch.ones_like(marks[name])
-    return np.asarray(network.vector(marks) > 0)
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """A network, and how rows and labels reach it.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained.
+    shared : Shared
+        Classes and their shares, columns' means and deviations; weights where training begins, or
+        of a network that is trained already.
+    blueprint : Blueprint
+        Of the network.
+    """
+
+    network: Network
+    shared: Shared
+    blueprint: Blueprint
+
+    @classmethod
+    def new(
+        cls, asked: Any, holdings: Holdings, seed: int, reserved: tuple[Label, ...]
+    ) -> "Agreement":
+        """Return what clients agree on before they train.
+
+        Parameters
+        ----------
+        asked : estimator
+            Its parameters ``model``, ``embedding``, ``head``, ``hidden`` and ``standardize`` are
+            read.
+        holdings : Holdings
+            The table and its owners.
+        seed : int
+            From which the first weights follow.
+        reserved : tuple of labels
+            Classes that may come later.
+
+        Raises
+        ------
+        PartyRefused
+            If a client's rows cannot be used.
+        DataError
+            If the clients hold fewer than two classes together, or what the network gives is not
+            finite.
+        ValueError
+            If the network does not take such rows, or gives another number of scores.
+        """
+        agreed = _agreed(holdings, reserved)
+        shape = holdings.x.shape[1:]
+        network = chosen_network(asked, shape, len(agreed.classes), seed=seed)
+        refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
+        scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
+        center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
+        counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
+        counts.resize(len(agreed.classes))
+        overall = (counts + 1) / (counts.sum() + len(counts))
+        shared = Shared(network.initial, agreed.classes, overall, None, center, scale, agreed)
+        return cls(network, shared, Blueprint.of(asked, shape, len(agreed.classes)))
+
+    @classmethod
+    def of_start(cls, start: Any, holdings: Holdings) -> "Agreement":
+        """Return the agreement of a fitted estimator, for further rows.
+
+        Raises
+        ------
+        TypeError
+            If it is no fitted classifier with a network.
+        ValueError
+            If its rows or labels are others.
+        """
+        if not isinstance(start, ClientClassifier):
+            raise TypeError(
+                "expected start as a fitted KNNPerClassifier or baseline, got "
+                f"{type(start).__name__}"
+            )
+        check_is_fitted(start)
+        known: Any = start
+        shape, labels = holdings.x.shape[1:], holdings.y
+        if known._row_shape != shape:
+            raise ValueError(
+                f"start was trained on rows of shape {known._row_shape}, X has {shape}"
+            )
+        unknown = sorted(set(np.unique(labels).tolist()) - set(known.classes_.tolist()))
+        if unknown:
+            raise ValueError(
+                f"start knows the labels {known.classes_[:10].tolist()}, y has {unknown[:5]} "
+                "besides; name all labels in its classes="
+            )
+        return cls(known._network, known._shared, known._blueprint)
+
+    @cached_property
+    def head(self) -> npt.NDArray[np.bool_]:
+        """Which weights are those of the network's head, shape (n_weights,)."""
+        marks = self.network.state(np.zeros_like(self.network.initial))
+        for name in self.network.head_names:
+            marks[name] = torch.ones_like(marks[name])
+        return np.asarray(self.network.vector(marks) > 0)
+
+    def with_head(self, weights: Vector, head: Vector) -> Vector:
+        """Return weights with another head."""
+        whole = weights.copy()
+        whole[self.head] = head
+        return whole
+
+    def tensor(self, x: npt.NDArray[Any]) -> Tensor:
+        """Return rows as the network takes them."""
+        return as_tensor(x, self.shared.center, self.shared.scale, self.network)
+
+    def log_shares(self, weights: Vector, x: Tensor, device: Device) -> Floats:
+        """Return logarithms of the shares that a network with these weights gives."""
+        return shared_log_shares(self.network, weights, x, device=device)[1]
+
+
+def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
+    """Return what the clients' rows have in common, as the protocol finds it."""
+    described = {}
+    for name, rows in holdings.owned.items():
+        table = holdings.x[rows]
+        table = table.reshape(len(table), -1)
+        try:
+            described[name] = describe(table, holdings.y[rows], holdings.feature_names, "target")
+        except Refuse as refuse:
+            raise PartyRefused(name, refuse.code, refuse.detail) from None
+    return agree(described, reserved)
+
+
+def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return mean and deviation of each column, as exact sums over the clients give them."""
+    mean, deviation = mean_and_deviation(column_moments(x))
+    return mean, np.where(deviation > 0, deviation, 1.0)
 
 
 class Bench:
@@ -37,16 +184,10 @@ class Bench:
 
     Parameters
     ----------
-    network : Network
-        What is trained.
-    x : Tensor of shape (n_rows, ...)
-        Rows of all clients.
-    y : int64 array of shape (n_rows,)
-        Positions of their labels among the classes.
-    rows : mapping of str to int64 array
-        Which rows are whose.
-    shared : Shared
-        Weights where training begins, and the classes' shares over all clients.
+    agreement : Agreement
+        Network, classes and scales, and the weights where training begins.
+    holdings : Holdings
+        Rows and labels, all of which are among the classes.
     rounds : RoundSettings
         How all train.
     method : {"auto", "stacked", "reuse"}
@@ -70,24 +211,27 @@ class Bench:
 
     def __init__(
         self,
-        network: Network,
-        x: Tensor,
-        y: npt.NDArray[np.int64],
-        rows: Mapping[str, npt.NDArray[np.int64]],
-        shared: Shared,
-        *,
+        agreement: Agreement,
+        holdings: Holdings,
         rounds: RoundSettings,
+        *,
         method: Literal["auto", "stacked", "reuse"] = "auto",
         device: Device = "cpu",
     ) -> None:
-        self.network, self.rounds = network, rounds
-        self.x, self.y, self.rows = x, y, rows
-        self.names = tuple(sorted(rows))
-        self.initial: Vector = shared.weights
-        self.overall = shared.overall
-        self.head = head_places(network)
+        self.agreement, self.network, self.rounds = agreement, agreement.network, rounds
+        self.y: npt.NDArray[np.int64] = label_positions(
+            holdings.y, agreement.shared.classes, name="target"
+        )
+        self.x = agreement.tensor(holdings.x)
+        places = np.arange(len(self.y))
+        self.rows = {name: places[owned] for name, owned in holdings.owned.items()}
+        self.names = tuple(sorted(self.rows))
+        self.initial: Vector = agreement.shared.weights
+        self.overall = agreement.shared.overall
+        self.head = agreement.head
         self.body = ~self.head
-        self.trainer = Trainer(network, x, torch.from_numpy(y), method=method, device=device)
+        self._method, self._device = method, device
+        self.trainer = self._trainer()
 
     def federated_average(self, *, proximal: float = 0.0) -> Vector:
         """Return the weights after all rounds of federated averaging.
@@ -106,7 +250,8 @@ class Bench:
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
         """Return the positions of a client's labels."""
-        return self.y[self.rows[name]]
+        found: npt.NDArray[np.int64] = self.y[self.rows[name]]
+        return found
 
     def n_rows(self, names: Iterable[str]) -> list[int]:
         """Return how many rows clients have."""
@@ -190,11 +335,47 @@ class Bench:
         ends = self.trained(starts, regime, "heads", only=only)
         return {name: whole[self.head] for name, whole in ends}
 
-    def with_head(self, weights: Vector, head: Vector) -> Vector:
-        """Return weights whose head is another."""
-        whole = weights.copy()
-        whole[self.head] = head
-        return whole
+    def trained_pairs(
+        self,
+        starts: Mapping[str, Pair],
+        regime: Regime,
+        *words: object,
+        share: float,
+        moving: Sequence[str] = (OURS, OWN),
+    ) -> Iterator[tuple[str, Pair]]:
+        """Yield each client's two networks after their steps, some clients at a time.
+
+        In each step both see the same rows: the network for all moves by the slope of its own loss,
+        the client's by that of the mixture's.
+
+        Parameters
+        ----------
+        starts : mapping of str to Pair
+            Who trains, and where its weights begin.
+        regime : Regime
+            How.
+        *words : objects
+            As :meth:`trained` takes them.
+        share : float
+            Of the client's own network in the mixture.
+        moving : sequence of str
+            Which of the two move: :data:`OURS`, :data:`OWN` or both.
+
+        Raises
+        ------
+        PartyRefused
+            If weights are no numbers any more: training has diverged.
+        """
+        trainer = self._trainer(MixtureLoss(share))
+        only = [start + name for start in moving for name in self.network.parameter_names]
+        for some in self.groups(starts):
+            tasks = [
+                LocalTask(self.rows[n], self._pair_state(starts[n]), (self.rounds.seed, n, *words))
+                for n in some
+            ]
+            for name, state in zip(some, trainer.train(tasks, regime, only=only), strict=True):
+                ours, own = (self.network.vector(_part(state, start)) for start in (OURS, OWN))
+                yield name, (self.finite(name, ours), self.finite(name, own))
 
     def averaged(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
         """Return the next weights of all when some have trained (Eq 13).
@@ -244,3 +425,49 @@ class Bench:
             if id(vector) not in made:
                 made[id(vector)] = self.network.state(vector)
         return [made[id(vector)] for vector in kept]
+
+    def _pair_state(self, pair: Pair) -> State:
+        """Return both networks' weights as one state."""
+        states = zip((OURS, OWN), map(self.network.state, pair), strict=True)
+        return {start + name: state[name] for start, state in states for name in state}
+
+    def _trainer(self, objective: Objective = cross_entropy) -> Trainer:
+        """Return a trainer of these clients."""
+        return Trainer(
+            self.network,
+            self.x,
+            torch.from_numpy(self.y),
+            method=self._method,
+            objective=objective,
+            device=self._device,
+        )
+
+
+class MixtureLoss:
+    """Loss of the network for all, and of a mixture in which it is held fast.
+
+    Parameters
+    ----------
+    share : float
+        Of the client's own network in the mixture (alpha).
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def __call__(
+        self, network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Return the sum of both losses, weighted over the rows of a batch."""
+        ours, own = _part(state, OURS), _part(state, OWN)
+        mixture = dict(own)
+        for name in network.parameter_names:
+            mixture[name] = self.share * own[name] + (1 - self.share) * ours[name].detach()
+        return cross_entropy(network, ours, x, y, weights) + cross_entropy(
+            network, mixture, x, y, weights
+        )
+
+
+def _part(state: Mapping[str, Tensor], start: str) -> State:
+    """Return one of the two networks."""
+    return {name[len(start) :]: state[name] for name in state if name.startswith(start)}

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from fedneighbors.baselines._averaging import FedAvgClassifier
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
-from fedneighbors.methods.knnper._membership import Owners
+from fedneighbors.methods.knnper._base import Owners
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
@@ -72,7 +72,7 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
     asked = _settled(estimator, y).get_params(deep=False)
     average = FedAvgClassifier(**{name: asked[name] for name in _training_parameters()})
     train = ~_held_out(estimator, parties, len(y))
-    first = clone(average).fit(*_some(X, y, train), parties=_of(parties, train))
+    first = clone(average).fit(**_some(X, y, parties, train))
     return Starts(first, average.fit(X, y, parties=parties) if final is None else final)
 
 
@@ -122,20 +122,14 @@ def tuned(
     else:
         starts = starts or average_starts(asked, X, y, parties, final=asked.start)
         asked.set_params(start=starts.final)
-    scores: tuple[float, ...] = ()
-    if len(candidates) > 1:
-        tried = [clone(asked).set_params(**each) for each in candidates]
-        if starts is not None:
-            tried = [each.set_params(start=starts.chosen_on) for each in tried]
-        scores = _held_out_scores(tried, X, y, parties)
-    return _fitted(
-        asked, [candidates[place] for place in _best_first(scores)], X, y, parties, scores
-    )
-
-
-def _best_first(scores: Sequence[float]) -> list[int]:
-    """Return the candidates' places; of equally good ones the first stands first."""
-    return np.argsort([-score for score in scores], kind="stable").tolist() if scores else [0]
+    if len(candidates) == 1:
+        return _fitted(asked, candidates, X, y, parties, ())
+    tried = [clone(asked).set_params(**each) for each in candidates]
+    if starts is not None:
+        tried = [each.set_params(start=starts.chosen_on) for each in tried]
+    scores = _held_out_scores(tried, X, y, parties)
+    best_first = np.argsort([-score for score in scores], kind="stable")
+    return _fitted(asked, [candidates[place] for place in best_first], X, y, parties, scores)
 
 
 def _fitted(
@@ -162,12 +156,11 @@ def _fitted(
 def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
     """Return the accuracy of each candidate on rows that it has not seen."""
     held = _held_out(tried[0], parties, len(y))
-    train, test = _some(X, y, ~held), _some(X, y, held)
+    train, test = (_some(X, y, parties, rows) for rows in (~held, held))
     scores = []
     for each in tried:
         try:
-            each.fit(*train, parties=_of(parties, ~held))
-            scores.append(each.score(*test, parties=_of(parties, held)))
+            scores.append(each.fit(**train).score(**test))
         except PartyRefused:  # its training has diverged
             scores.append(0.0)
     return tuple(scores)
@@ -202,9 +195,7 @@ def _settled(estimator: Any, y: Any) -> Any:
     return asked.set_params(random_state=public_seed(asked.random_state))
 
 
-def _some(X: Any, y: Any, rows: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[Any], ...]:
-    return np.asarray(X)[rows], np.asarray(y)[rows]
-
-
-def _of(parties: Owners, rows: npt.NDArray[np.bool_]) -> Owners:
-    return None if parties is None else np.asarray(parties, dtype=object)[rows]
+def _some(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return some rows, their labels and owners, as ``fit`` and ``score`` take them."""
+    owners = None if parties is None else np.asarray(parties, dtype=object)[rows]
+    return {"X": np.asarray(X)[rows], "y": np.asarray(y)[rows], "parties": owners}

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from fedneighbors.baselines._base import Baseline
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-    from fedneighbors.methods.knnper._regressor import KNNPerRegressor
-    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier, KNNPerRegressor
 
     Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Baseline
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _FEDPNN = b"FNPNN"  # of exact and of private models
 _KNNPER = b"FNKNPER"
 _KNNPER_NUMBERS = b"FNKNNUM"
-_RIVAL = b"FNKNRIV"
+_BASELINE = b"FNKNRIV"
 _SYNTHESIZER = b"FNSYNTH"
 
 
@@ -72,8 +71,7 @@ def _load(path: Path) -> "Model":
     from fedneighbors.errors import ModelFileError
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-    from fedneighbors.methods.knnper._regressor import KNNPerRegressor
-    from fedneighbors.methods.knnper.estimator import KNNPerClassifier
+    from fedneighbors.methods.knnper.estimator import KNNPerClassifier, KNNPerRegressor
     from fedneighbors.tabular._model_file import read_model_file
 
     raw = read_model_file(path)
@@ -88,7 +86,7 @@ def _load(path: Path) -> "Model":
         return KNNPerClassifier.load(path)
     if raw.startswith(_KNNPER_NUMBERS):
         return KNNPerRegressor.load(path)
-    if raw.startswith(_RIVAL):
+    if raw.startswith(_BASELINE):
         return _baseline(path)
     return FlyNNClassifier.load(path)
 

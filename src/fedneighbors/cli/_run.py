@@ -1,7 +1,7 @@
 """``fedneighbors run``: one command per method, each on a file split over parties here."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +32,7 @@ from fedneighbors.cli._splits import (
     SplitKind,
     TestOption,
     keep_manifest,
-    read_data,
-    split_data,
+    play,
 )
 
 if TYPE_CHECKING:
@@ -117,11 +116,6 @@ class Training:
     test_size: float
     out: Path
 
-    def __post_init__(self) -> None:
-        """Refuse one column for labels and owners."""
-        if self.party_column == self.label:
-            raise typer.BadParameter(f"--party-column and --label both name {self.label!r}")
-
     def run(
         self,
         train: Callable[..., tuple[Any, ...]],
@@ -159,19 +153,19 @@ class Training:
         from fedneighbors.cli._results import keep_model
         from fedneighbors.partition import describe
 
-        kind = SplitKind.NATURAL if self.party_column else self.split.kind
-        table = read_data(
+        played = play(
             self.data,
             label=self.label,
             party_column=self.party_column,
+            split=self.split,
             keep_missing=keep_missing,
         )
-        owners, dealt = split_data(table, replace(self.split, kind=kind))
+        table, manifest = played.table, played.manifest
         with progress_bar() as progress:
             model, record, *roles = train(
                 table.x,
                 table.y,
-                owners,
+                played.owners,
                 feature_names=table.feature_names,
                 test_size=self.test_size,
                 seed=self.split.seed,
@@ -185,26 +179,22 @@ class Training:
             record,
             table,
             self.out / model_file,
-            source={
-                "data": Path(self.data).name,
-                "label": self.label,
-                "parties by": self.party_column or kind.value,
-            },
+            source=played.source,
             shown=shown,
             encoded=encoded if noted else "",
         )
-        if roles:  # every client takes part in training
-            dealt = describe(
-                owners,
+        if roles:
+            manifest = describe(
+                played.owners,
                 table.y,
-                kind=dealt.kind,
-                seed=dealt.seed,
-                parameters=dealt.parameters,
+                kind=manifest.kind,
+                seed=manifest.seed,
+                parameters=manifest.parameters,
                 roles=roles[0],
-                unseen=(),
+                unseen=(),  # every client takes part in training
             )
         if parameters.get("privacy") is None:  # exact counts would void a private model's promise
-            keep_manifest(dealt, self.out / "manifest.json")
+            keep_manifest(manifest, self.out / "manifest.json")
 
 
 def flynn(
@@ -373,7 +363,7 @@ def knnper(
         model_file="model.fnk",
         shown=["summary", "clients"],
         encoded=_ENCODED_BY_CLIENTS,
-        with_rivals=rivals,
+        with_baselines=rivals,
     )
 
 

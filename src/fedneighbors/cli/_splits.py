@@ -1,7 +1,7 @@
 """How a command line names a data set and its split over parties."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -113,6 +113,46 @@ def _refuse_columns(name: str, label: str, party_column: str | None) -> None:
                 f"{option} {column!r} names a column of a file, and {name!r} is none: it is taken "
                 f"as a data set, which knows its own; leave out {option}, or name a file"
             )
+
+
+@dataclass(frozen=True, eq=False)
+class PlayedData:
+    """A data set whose rows are split over parties, and its source for the record."""
+
+    table: "Dataset"
+    owners: "Parties"
+    manifest: "Manifest"
+    source: Mapping[str, str]
+
+
+def play(
+    name: str, *, label: str, party_column: str | None, split: Split, keep_missing: bool = False
+) -> PlayedData:
+    """Read a data set and split its rows over parties.
+
+    Parameters
+    ----------
+    name, label, party_column, keep_missing
+        As :func:`read_data` takes them. With a party column the split is natural.
+    split : Split
+        The split of a set whose owners are not read.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the party column is the label, or a column is named of what is no file.
+    DataError, PartitionError, ValueError
+        As :func:`read_data` and :func:`split_data`.
+    """
+    if party_column == label:
+        raise typer.BadParameter(f"--party-column and --label both name {label!r}")
+    if party_column:
+        split = replace(split, kind=SplitKind.NATURAL)
+    table = read_data(name, label=label, party_column=party_column, keep_missing=keep_missing)
+    owners, manifest = split_data(table, split)
+    by = party_column or split.kind.value
+    source = {"data": Path(name).name, "label": label, "parties by": by}
+    return PlayedData(table, owners, manifest, source)
 
 
 def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -151,6 +151,20 @@ class Privacy:
             raise ValueError(
                 "which labels occur is read off the rows and cannot be paid for: give them as "
                 "Privacy(classes=[...]), or declare public=('classes', ...)"
+            )
+
+    def refuse_idle(
+        self, method: str, names: tuple[str, ...], others: tuple[str, ...] = ()
+    ) -> None:
+        """Raise ValueError if a field of these names is set, or others are, which mean nothing."""
+        idle = [
+            entry.name
+            for entry in fields(self)
+            if entry.name in names and getattr(self, entry.name) != entry.default
+        ]
+        if idle or others:
+            raise ValueError(
+                f"{', '.join([*idle, *others])} mean nothing to {method}; leave them out of Privacy"
             )
 
     def knows(self, fact: str) -> bool:

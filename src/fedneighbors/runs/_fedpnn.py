@@ -17,10 +17,10 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, RunRecord, Table, environment
 from fedneighbors.runs._figures import (
+    held_out_rows,
     holdings,
     most_frequent,
     reliability_curves,
-    split_rows,
     traffic,
 )
 
@@ -82,7 +82,7 @@ def run(
         ``exposure``: the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows(y, test_size, seed)
+    rows, held_out = held_out_rows(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
     if given.get("privacy") is None:

@@ -38,11 +38,12 @@ _STEPS = {
 }
 
 
-def split_rows(
+def held_out_rows(
     y: npt.NDArray[Any], test_size: float, seed: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the rows to train on and those held out, stratified where each class has two."""
-    stratify = y if np.unique(y, return_counts=True)[1].min() > 1 else None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the rows to train on and those held out, by class where each has two rows."""
+    _, counts = np.unique(y, return_counts=True)
+    stratify = y if counts.min() > 1 else None
     rows, held_out = train_test_split(
         np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
     )

@@ -22,10 +22,10 @@ from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_s
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
 from fedneighbors.runs._figures import (
+    held_out_rows,
     holdings,
     most_frequent,
     reliability_curves,
-    split_rows,
     traffic,
 )
 
@@ -67,14 +67,14 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
     progress(3, 5, "training each party alone")
     alone = _each_alone(federated, x, y, parties, x_test, y_test)
     progress(4, 5, "comparing with nearest neighbours on pooled data")
-    rivals = {
+    baselines = {
         "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
         "1NN, pooled": _neighbors(1).fit(x, y),
     }
-    summary = _summary(federated, pooled, alone, rivals, x_test, y_test)
+    summary = _summary(federated, pooled, alone, baselines, x_test, y_test)
     probabilities = {
         "FlyNN, federated": federated.predict_proba(x_test),
-        "kNN, pooled": rivals["kNN, pooled (k = 5)"].predict_proba(x_test),
+        "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
     chapters = [
         holdings(y, parties),
@@ -129,7 +129,7 @@ def _summary(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
     alone: Mapping[str, float],
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x_test: npt.NDArray[Any],
     y_test: Labels,
 ) -> Table:
@@ -145,7 +145,7 @@ def _summary(
         sent = per_party if model is federated else None
         rounds = len(run.rounds) if model is federated else None
         rows.append((method, score, needs, sent, rounds, run.seconds))
-    for method, model in rivals.items():
+    for method, model in baselines.items():
         score = accuracy(y_test, model.predict(x_test))
         rows.append((method, score, "pooled rows", None, None, None))
     mean = float(np.mean(list(alone.values())))
@@ -278,7 +278,7 @@ def run(
         ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows(y, test_size, seed)
+    rows, held_out = held_out_rows(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
@@ -286,15 +286,15 @@ def run(
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
-    rival = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
-    rivals = {"kNN, pooled (k = 5)": rival}
+    baseline = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
+    baselines = {"kNN, pooled (k = 5)": baseline}
     if model.privacy is not None:
         exact = clone(model).set_params(privacy=None)
-        rivals["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
-    summary = _run_summary(model, rivals, x, y, held_out)
+        baselines["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
+    summary = _run_summary(model, baselines, x, y, held_out)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
-        "kNN, pooled": rival.predict_proba(x[held_out]),
+        "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
     chapters = [
         holdings(y[rows], parties[rows]),
@@ -329,14 +329,14 @@ def _searched(
 
 def _run_summary(
     model: FlyNNClassifier,
-    rivals: Mapping[str, Any],
+    baselines: Mapping[str, Any],
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
 ) -> Table:
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
-    guesses |= {name: rival.predict(x[held_out]) for name, rival in rivals.items()}
+    guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
     guesses["most frequent class"] = np.full(len(truth), most_frequent(y))
     theirs = guesses["kNN, pooled (k = 5)"]
     rows = tuple(

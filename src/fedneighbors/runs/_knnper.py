@@ -39,7 +39,7 @@ def run(
     test_size: float,
     seed: int,
     parameters: Mapping[str, Any],
-    with_rivals: bool,
+    with_baselines: bool,
     progress: Progress,
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over the clients of a table, and score on rows that each of them holds out.
@@ -58,7 +58,7 @@ def run(
         Of the held-out rows and of training.
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
-    with_rivals : bool
+    with_baselines : bool
         Train the methods of :mod:`~.baselines`, too, each under the best of at most four settings.
     progress : callable
         Told what is going on.
@@ -75,7 +75,7 @@ def run(
     started, clock = datetime.now(UTC), time.perf_counter()
     roles = row_roles(parties, test=test_size, seed=seed)
     test = roles.test
-    n_steps = 3 + len(baselines.TITLES) * with_rivals
+    n_steps = 3 + len(baselines.TITLES) * with_baselines
     progress(0, n_steps, "training over all clients")
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
     model.fit(x[~test], y[~test], parties=parties[~test])
@@ -83,7 +83,7 @@ def run(
     shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
     progress(2, n_steps, "training every client alone")
     shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
-    if with_rivals:
+    if with_baselines:
         shares |= _baseline_shares(
             model, x, y, parties, test, lambda n, what: progress(n, n_steps, what)
         )

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Progress
 from fedneighbors.datasets._table import Column, Table
@@ -16,6 +15,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._report import quality_record
 from fedneighbors.methods.fedpnn.synthesis._synthesizer import TabularSynthesizer
 from fedneighbors.records import RunRecord
+from fedneighbors.runs._figures import held_out_rows
 
 Rows = npt.NDArray[np.int64]
 
@@ -157,10 +157,7 @@ def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Ro
     every = np.arange(n_rows)
     if labels is None or test_size == 0:
         return every, every[:0]
-    shared = np.unique(labels, return_counts=True)[1].min() > 1
-    kept, out = train_test_split(
-        every, test_size=test_size, stratify=labels if shared else None, random_state=seed
-    )
+    kept, out = held_out_rows(labels, test_size, seed)
     return np.sort(kept), np.sort(out)
 
 

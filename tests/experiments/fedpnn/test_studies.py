@@ -85,7 +85,7 @@ def test_an_interval_of_overlapping_training_sets_is_wider_than_that_of_a_mean()
     assert high - low == pytest.approx(2 * 3.182446 * 0.1290994 * np.sqrt(1.25), rel=1e-5)
 
 
-def test_a_run_on_a_table_is_scored_beside_rivals_and_says_what_is_exposed():
+def test_a_run_on_a_table_is_scored_beside_baselines_and_says_what_is_exposed():
     x, y = load_set("Breast Cancer Wisconsin")
     names = tuple(f"c{j}" for j in range(9))
     owner = np.array(["a", "b", "c"])[np.arange(len(y)) % 3]

@@ -1,4 +1,4 @@
-"""Rivals are tuned exactly as scikit-learn would tune them, only faster."""
+"""Baselines are tuned exactly as scikit-learn would tune them, only faster."""
 
 import numpy as np
 import pytest

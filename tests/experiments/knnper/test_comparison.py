@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.catalog import find_study
-from experiments.knnper.comparison import OURS, PAPER, RIVALS, STARTED, contest
+from experiments.knnper.comparison import BASELINES, OURS, PAPER, STARTED, contest
 from experiments.knnper.federations import CROWDS, Scope, crowd, roles
 from fedneighbors.methods.knnper import KNNPerClassifier
 
@@ -56,7 +56,7 @@ def test_groups_of_clients_mean_other_things_by_the_same_rows():
 def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
     scores, _ = scored()
 
-    assert list(scores) == [*RIVALS, PAPER, OURS]
+    assert list(scores) == [*BASELINES, PAPER, OURS]
     expected = {name: len(people().rows(name, test=True)) for name in people().names}
     for found in scores.values():
         assert {name: n for name, (_, n) in found.test.items()} == expected
@@ -99,7 +99,7 @@ def test_the_tables_name_every_method():
         ours = [row for row in rows if row[1] == OURS]
         assert all(row[6:] == (0.0, 0.0, 0.0) for row in ours)
         assert all(row[7] <= row[6] <= row[8] for row in rows)
-    assert len(tables["chosen"].rows) == 1 + len(RIVALS)
+    assert len(tables["chosen"].rows) == 1 + len(BASELINES)
     assert ("CIFAR-10", "Ditto", 0.8, 0.665) in tables["paper-seen"].rows
     assert ("Shakespeare", "kNN-Per", 0.507, 0.642) in tables["paper-unseen"].rows
 

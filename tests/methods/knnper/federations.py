@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.protocol import coordinate
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
@@ -45,11 +45,19 @@ class Overheard(Cohort):
         return delivery
 
 
-def training(parties, *, rounds=ROUNDS, **options):
+class Kept:
+    """A checkpoint in memory: hands each stage on, and begins at a given one."""
+
+    def __init__(self, keep, stage):
+        self.keep, self._stage = keep, stage
+
+    def resumed(self):
+        return self._stage
+
+
+def training(parties, *, rounds=ROUNDS, keep=lambda _stage: None, resumed=None, **options):
     """Return a coordinator for these clients."""
-    network = parties[0].network
-    names = tuple(party.name for party in parties)
-    options.setdefault("combine", parties[0].settings.combine)
-    sees = parties[0].settings.looks_at_rows and parties[0].kind.discriminates
-    options.setdefault("discriminate", sees)
-    return coordinate(rounds, network.digest, network.initial, names, **options)
+    first = parties[0]
+    return coordinate(
+        rounds, first.settings, first.network, first.kind, checkpoint=Kept(keep, resumed), **options
+    )

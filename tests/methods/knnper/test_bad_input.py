@@ -14,9 +14,9 @@ from fedneighbors.federation._loop import run_rounds
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._messages import SchemaRequest
-from fedneighbors.methods.knnper._node import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper.protocol import SchemaRequest
 from tests.methods.knnper.federations import members, network, training
 
 X, Y = load_wine(return_X_y=True)
@@ -348,7 +348,7 @@ def test_all_that_comes_after_the_embeddings_loads_without_torch():
 
 
 def on_node(folder, x=None, **more):
-    from fedneighbors.methods.knnper._node import NodeParty
+    from fedneighbors.methods.knnper.flower_app import NodeParty
 
     x = X if x is None else x
     return NodeParty("ann", x, Y[: len(x)], model_path=folder / "m", **more)
@@ -389,7 +389,7 @@ def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
 
 
 def test_a_node_asks_for_the_plan_first(tmp_path):
-    from fedneighbors.methods.knnper._messages import CountsRequest, ReleaseRequest
+    from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest
 
     party, none = on_node(tmp_path), np.empty(0)
     counts = CountsRequest((0, 1, 2), True, none, none)

@@ -16,7 +16,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import members, training
 
@@ -24,7 +24,7 @@ KILLED = """
     import os, signal, sys
     from fedneighbors.federation._loop import run_rounds
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
-    from fedneighbors.methods.knnper._simulation import Cohort
+    from fedneighbors.methods.knnper._training import Cohort
     from tests.methods.knnper.federations import members, training
 
     file, kept, parties = Checkpoint(sys.argv[1], "mine"), [], members()

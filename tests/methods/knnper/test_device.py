@@ -51,10 +51,10 @@ def test_automatically_is_the_processor_where_there_is_no_card(no_card):
     assert np.array_equal(there.predict_proba(X), here.predict_proba(X))
 
 
-@pytest.mark.parametrize("rival", [APFLClassifier, DittoClassifier])
-def test_rivals_are_computed_where_they_are_told(rival, no_card):
-    there = rival(hidden=(5,), n_rounds=1, device="auto").fit(X, Y)
-    here = rival(hidden=(5,), n_rounds=1).fit(X, Y)
+@pytest.mark.parametrize("baseline", [APFLClassifier, DittoClassifier])
+def test_baselines_are_computed_where_they_are_told(baseline, no_card):
+    there = baseline(hidden=(5,), n_rounds=1, device="auto").fit(X, Y)
+    here = baseline(hidden=(5,), n_rounds=1).fit(X, Y)
 
     assert np.array_equal(there.predict_proba(X), here.predict_proba(X))
     there.set_params(device="cuda")

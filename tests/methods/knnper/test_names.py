@@ -87,9 +87,9 @@ def test_a_client_without_a_name_is_refused_at_every_door(method, name, tmp_path
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("rival", [LocalClassifier, FedAvgClassifier])
-def test_rivals_name_clients_alike(rival):
-    model = fitted(rival, names=(0, 1))
+@pytest.mark.parametrize("baseline", [LocalClassifier, FedAvgClassifier])
+def test_baselines_name_clients_alike(baseline):
+    model = fitted(baseline, names=(0, 1))
 
     model.add_client(5, WINE[:30], KIND[:30])
     model.add_clients(WINE[:40], KIND[:40], [6, "7"] * 20)
@@ -157,18 +157,18 @@ def test_rows_still_come_without_names_after_one_took_a_number_that_lies_ahead(m
     ("y", "shape"), [([[0]] * 5, r"\(5, 1\)"), (1, r"\(\)"), (None, r"\(\)")], ids=str
 )
 def test_labels_that_are_no_flat_list_are_refused_with_their_shape(y, shape):
-    model, rival = fitted(), fitted(LocalClassifier)
+    model, baseline = fitted(), fitted(LocalClassifier)
 
     for door in (
         lambda: model.add_client("new", WINE[:5], y),
         lambda: model.update("north", WINE[:5], y),
-        lambda: rival.add_client("new", WINE[:5], y),
-        lambda: rival.add_clients(WINE[:5], y, ["new"] * 5),
+        lambda: baseline.add_client("new", WINE[:5], y),
+        lambda: baseline.add_clients(WINE[:5], y, ["new"] * 5),
     ):
         with pytest.raises(ValueError, match=rf"of shape \(n_rows,\), got shape {shape}"):
             door()
 
-    assert sorted(model.clients_) == sorted(rival.clients_) == ["north", "south"]
+    assert sorted(model.clients_) == sorted(baseline.clients_) == ["north", "south"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import SchemaRequest, TrainRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
 from tests.methods.knnper.federations import DIGITS, ROWS, Overheard, members, network, training

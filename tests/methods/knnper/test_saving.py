@@ -10,8 +10,8 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import MAGIC, KNNPerModel
-from fedneighbors.methods.knnper._node import read_settings, settings_parts
 from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import sealed_model

@@ -7,7 +7,7 @@ from fedneighbors._lazy import lazy_names
 
 _HOMES = {
     "KNNPerClassifier": "fedneighbors.methods.knnper.estimator",
-    "KNNPerRegressor": "fedneighbors.methods.knnper._regressor",
+    "KNNPerRegressor": "fedneighbors.methods.knnper.estimator",
 }
 
 __all__ = ["KNNPerClassifier", "KNNPerRegressor"]

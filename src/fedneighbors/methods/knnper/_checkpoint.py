@@ -1,4 +1,4 @@
-"""A training on disk: where it is, so that one that was killed goes on from its last round."""
+"""Checkpoints of a training, from which one that was killed goes on after its last round."""
 
 import hashlib
 from dataclasses import dataclass
@@ -48,6 +48,13 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
     return hashlib.sha256(encode(Told(tuple(map(repr, words)), arrays))).hexdigest()
 
 
+def check_folder(path: str | Path) -> None:
+    """Raise ValueError if there is no folder for a checkpoint."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
+
+
 class Checkpoint:
     """One file that holds the last stage of a training; a reader sees a whole one or none.
 
@@ -69,11 +76,9 @@ class Checkpoint:
     def __init__(
         self, path: str | Path, mark: str, probe: npt.NDArray[np.float64] | None = None
     ) -> None:
+        check_folder(path)
         self._path, self._mark = Path(path), mark
         self._probe = np.empty(0) if probe is None else probe
-        folder = self._path.absolute().parent
-        if not folder.is_dir():
-            raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
 
     def keep(self, stage: Stage) -> None:
         """Write a stage over the one before."""

@@ -1,4 +1,4 @@
-"""One client of a kNN-Per federation: its rows, its training, and what it keeps to itself."""
+"""A client of a kNN-Per federation: rows as its network takes them, training, mixture."""
 
 import math
 from dataclasses import replace
@@ -10,16 +10,22 @@ import torch
 from torch import Tensor
 
 from fedneighbors._typing import Floats
+from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._inputs import (
-    as_tensor,
-    flat_rows,
-    shared_log_shares,
-    tokens,
-    with_rows,
+from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.methods.knnper._tasks import CLASSES, Chosen, Kind
+from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._discriminants import (
+    Discriminants,
+    RandomFeatures,
+    Scatter,
+    triangle,
 )
-from fedneighbors.methods.knnper._messages import (
+from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
+from fedneighbors.methods.knnper.protocol import (
+    FIXED_POINT,
     CountsRequest,
     MomentsRequest,
     PoolReply,
@@ -33,32 +39,175 @@ from fedneighbors.methods.knnper._messages import (
     UnitsRequest,
     UpdateReply,
 )
-from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Chosen, Kind, Values
-from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._discriminants import (
-    RandomFeatures,
-    Scatter,
-    triangle,
-)
-from fedneighbors.methods.knnper.personal._mixtures import held_out_rows
 from fedneighbors.neural._network import Device, Network, chosen_device
-from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from fedneighbors.tabular._schema import Label, Receipt, column_moments
+from fedneighbors.tabular._ownership import one_blas_thread
+from fedneighbors.tabular._schema import Receipt, column_moments
 
-FIXED_POINT = 32
-"""Binary places of the terms of a pool."""
 
-REQUESTS = (
-    SchemaRequest,
-    MomentsRequest,
-    TrainRequest,
-    ReleaseRequest,
-    PoolRequest,
-)
-"""What a client answers in every training."""
+def with_rows(
+    keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None
+) -> tuple[Floats, MemorySettings]:
+    """Return keys with rows and their discriminants beside them, and settings that say so.
+
+    Only where something looks at them: a pool whose memory is exact. Tokens are no coordinates and
+    stay away.
+
+    Parameters
+    ----------
+    keys : float64 array of shape (n_rows, n_dimensions)
+        Embeddings.
+    x : Tensor of shape (n_rows, ...)
+        Rows as the network takes them.
+    settings : MemorySettings
+        Of the memory.
+    seen : Discriminants or None
+        Of rows.
+    """
+    if not (settings.looks_at_rows and x.is_floating_point()):
+        return keys, settings
+    rows = flat_rows(x)
+    if seen is None:
+        return np.hstack([keys, rows]), replace(settings, n_beside=rows.shape[1])
+    with one_blas_thread():  # products of several round otherwise
+        last = seen.of(rows)
+    n_last = last.shape[1]
+    beside = replace(settings, n_beside=rows.shape[1] + n_last, n_discriminants=n_last)
+    return np.hstack([keys, rows, last]), beside
+
+
+def flat_rows(x: Tensor) -> Floats:
+    """Return rows as a float64 table, whatever their shape."""
+    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
+
+
+def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Network) -> Tensor:
+    """Return rows as a network takes them.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, ...)
+        Numbers, or whole numbers that stand for tokens.
+    center, scale : float64 array of shape (n_features,)
+        Of the columns; empty if they are left as they are.
+    network : Network
+        Whose type numbers get.
+
+    Raises
+    ------
+    DataError
+        If the network reads tokens and rows hold what is none.
+    """
+    if len(center):
+        x = (x - center) / scale
+    if network.n_tokens is not None:
+        x = tokens(x, network.n_tokens)
+    if network.reads_tokens and x.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
+    return torch.from_numpy(np.ascontiguousarray(x)).to(network.dtype)
+
+
+def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+    """Return rows of tokens as int64.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_tokens_of_a_row)
+        Whole numbers.
+    n_tokens : int
+        Of the alphabet.
+
+    Raises
+    ------
+    DataError
+        If a token is none of the alphabet.
+    """
+    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
+        raise DataError(
+            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
+            "the alphabet that the network was made for"
+        )
+    return np.asarray(x, np.int64)
+
+
+def shared_log_shares(
+    network: Network,
+    weights: npt.NDArray[Any],
+    x: Tensor,
+    *,
+    kind: Kind = CLASSES,
+    device: Device = "cpu",
+) -> tuple[Floats, Floats]:
+    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
+
+    Where numbers are predicted, in place of logarithms what the model says of them.
+    """
+    embeddings, scores = network.seen(network.state(weights), x, device=device)
+    return embeddings.double().numpy(), kind.said(scores).double().numpy()
+
+
+def refuse_unsuited(
+    network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
+) -> None:
+    """Return if a network takes rows of a shape and gives finite embeddings, and scores as many.
+
+    Parameters
+    ----------
+    network : Network
+        What is to be trained.
+    shape : tuple of int
+        Of a row.
+    n_outputs : int
+        Scores of a row.
+    kind : {"f", "i"}
+        Whether rows are numbers, or whole numbers that may stand for tokens.
+
+    Raises
+    ------
+    ValueError
+        If it cannot take them, does not pass the layer of the embedding, or gives another number of
+        scores.
+    DataError
+        If embeddings or scores are not finite.
+    """
+    rows = np.zeros((2, *shape), np.int64 if kind in "iu" else np.float64)
+    try:
+        keys, scores = _first_outputs(network, rows)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the model cannot take rows of shape {shape} with the embedding from its layer "
+            f"{network.embedding!r}: {str(error).splitlines()[0]}"
+        ) from error
+    if tuple(scores.shape) != (2, n_outputs):
+        raise ValueError(
+            f"expected a model that gives {n_outputs} scores for each row, got an output of shape "
+            f"{tuple(scores.shape)} for 2 rows"
+        )
+    if not (torch.isfinite(keys).all() and torch.isfinite(scores).all()):
+        raise DataError(
+            f"the model gives embeddings or scores that are not finite for rows of zeros; mend its "
+            f"layers up to {network.embedding!r}"
+        )
+
+
+def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.NDArray[np.float64]:
+    """Return embeddings and scores, under the first weights, of two rows that are always the same.
+
+    Parameters
+    ----------
+    network, shape, kind
+        As :func:`refuse_unsuited` takes them.
+    """
+    size = 2 * math.prod(shape)
+    cells = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
+    found = _first_outputs(network, cells.reshape(2, *shape))
+    return np.concatenate([part.numpy().ravel() for part in found]).astype(np.float64)
+
+
+def _first_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Return embeddings and scores of rows under the first weights."""
+    none = np.empty(0)
+    return network.seen(network.state(network.initial), as_tensor(rows, none, none, network))
 
 
 class KNNPerParty:
@@ -97,8 +246,6 @@ class KNNPerParty:
     ----------
     x : Tensor of shape (n_rows, ...)
         Its rows as the network takes them, once training has begun.
-    classes : tuple of labels
-        Of the federation, once training has begun; none where numbers are predicted.
     personal : OwnPart or None
         Memory and mixture, once the final model is here.
     """
@@ -120,8 +267,14 @@ class KNNPerParty:
         self.name = name
         self.network = network
         self.kind = kind
-        self.accepts = (*REQUESTS, *kind.requests)
-        self.classes: tuple[Label, ...] = ()
+        self.accepts = (
+            SchemaRequest,
+            MomentsRequest,
+            TrainRequest,
+            ReleaseRequest,
+            PoolRequest,
+            *kind.requests,
+        )
         self.personal: OwnPart | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
@@ -145,12 +298,7 @@ class KNNPerParty:
                 return self.kind.described(self._flat, self._y, self._feature_names)
             case MomentsRequest():
                 return column_moments(self._flat)
-            case CountsRequest():
-                self.classes = request.classes
-                return self._prepared(request)
-            case TargetsRequest():
-                return self._answered(request)[0]
-            case UnitsRequest():
+            case CountsRequest() | TargetsRequest() | UnitsRequest():
                 return self._prepared(request)
             case ScatterRequest():
                 return self._scatter(request)
@@ -164,7 +312,7 @@ class KNNPerParty:
                     objective=self.kind.objective,
                     device=self.device,
                 )
-                [state] = trainer.train([task], regime_of(request))
+                [state] = trainer.train([task], request.regime)
                 return self.update(request, self.network.vector(state))
             case ReleaseRequest():
                 self._release(request)
@@ -213,11 +361,11 @@ class KNNPerParty:
             ) from None
         return UpdateReply(change)
 
-    def _answered(self, request: Message) -> tuple[Message, Values | None]:
-        return self.kind.answered(request, self._y, lambda held: self.rows(held_out=held))
-
-    def _prepared(self, request: CountsRequest | UnitsRequest) -> Message:
-        reply, values = self._answered(request)
+    def _prepared(self, request: Any) -> Message:
+        """Answer for labels or targets, and take the units of columns once labels are known."""
+        reply, values = self.kind.answered(
+            request, self._y, lambda held_out: self.rows(held_out=held_out)
+        )
         if values is not None:
             self._labels = values
             self.x = as_tensor(self._raw, request.center, request.scale, self.network)
@@ -276,15 +424,3 @@ def _fixed(values: Floats) -> npt.NDArray[np.int64]:
     if not (np.abs(scaled) < 2.0**56).all():
         raise Refuse("what a pool is made of is too large to be added up, or no number")
     return scaled.astype(np.int64)
-
-
-def regime_of(request: TrainRequest) -> Regime:
-    """Return how a round asks to train."""
-    return Regime(
-        epochs=request.epochs,
-        batch_size=request.batch_size,
-        learning_rate=request.learning_rate,
-        momentum=request.momentum,
-        weight_decay=request.weight_decay,
-        proximal=request.proximal,
-    )

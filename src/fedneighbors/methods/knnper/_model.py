@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._inputs import as_tensor, with_rows
+from fedneighbors.methods.knnper._client import as_tensor, with_rows
 from fedneighbors.methods.knnper._records import (
     ClientRecord,
     check_settings,

@@ -1,4 +1,4 @@
-"""What a kNN-Per training is told, checked before any client is asked."""
+"""Settings of kNN-Per's rounds and memories, checked before any client is asked."""
 
 import math
 from collections import Counter
@@ -27,6 +27,13 @@ ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
 """Kinds of memory with a key for each row, also where rows have numbers in place of classes."""
 
 
+MILESTONES = (0.6, 0.85)
+"""Shares of the rounds after which the learning rate falls."""
+
+DECAY = 0.3
+"""Factor by which it falls."""
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
@@ -48,10 +55,6 @@ class RoundSettings:
         Share of the clients that take part in a round, in (0, 1]; one at least.
     regime : Regime
         How a client trains.
-    milestones : tuple of float
-        Shares of the rounds after which the learning rate falls.
-    decay : float
-        What it is multiplied by then.
     seed : int
         Of the orders of rows and of who takes part. Public.
     """
@@ -59,18 +62,12 @@ class RoundSettings:
     n_rounds: int = 50
     participation: float = 1.0
     regime: Regime = field(default_factory=Regime)
-    milestones: tuple[float, ...] = (0.6, 0.85)
-    decay: float = 0.3
     seed: int = 0
 
     def __post_init__(self) -> None:
         _refuse_count("n_rounds", self.n_rounds)
         if not (_is_number(self.participation) and 0 < self.participation <= 1):
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
-        if not all(_is_number(share) and 0 < share <= 1 for share in self.milestones):
-            raise ValueError(f"expected milestones above 0 up to 1, got {self.milestones!r}")
-        if not (_is_number(self.decay) and 0 < self.decay <= 1):
-            raise ValueError(f"expected decay above 0 up to 1, got {self.decay!r}")
 
     @classmethod
     def asked_by(cls, estimator: Any, seed: int) -> "RoundSettings":
@@ -91,8 +88,8 @@ class RoundSettings:
 
     def learning_rate(self, number: int) -> float:
         """Return the learning rate of a round, from 0."""
-        passed = sum(number >= share * self.n_rounds for share in self.milestones)
-        return self.regime.learning_rate * self.decay**passed
+        passed = sum(number >= share * self.n_rounds for share in MILESTONES)
+        return self.regime.learning_rate * DECAY**passed
 
     def course(self) -> list[tuple[float, float]]:
         """Return the learning rates in order, each with the share of the rounds that has it."""
@@ -141,8 +138,8 @@ class MemorySettings:
     n_discriminants : int
         How many of these are discriminants; the last ones.
     codec : ProductCodec, optional
-        What product codes of all clients share; see :mod:`~.compressing`. None: each memory learns
-        a book of its own.
+        What product codes of all clients share; as ``share_codebook`` learns it. None: each memory
+        learns a book of its own.
     """
 
     n_neighbors: int | tuple[int, ...] = 10

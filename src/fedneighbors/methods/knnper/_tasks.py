@@ -12,13 +12,6 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Ask, Refuse, Replies, gather, total
-from fedneighbors.methods.knnper._messages import (
-    CountsReply,
-    CountsRequest,
-    ScatterRequest,
-    TargetsRequest,
-    UnitsRequest,
-)
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._mixtures import (
@@ -33,6 +26,13 @@ from fedneighbors.methods.knnper.personal._regression import (
     HeldOutNumbers,
     linear_pool,
     personalized_numbers,
+)
+from fedneighbors.methods.knnper.protocol import (
+    CountsReply,
+    CountsRequest,
+    ScatterRequest,
+    TargetsRequest,
+    UnitsRequest,
 )
 from fedneighbors.neural._trainer import Objective, cross_entropy, squared_error
 from fedneighbors.tabular._schema import (

@@ -1,33 +1,28 @@
-"""kNN-Per as a scikit-learn classifier over the clients that own the rows."""
+"""kNN-Per as a scikit-learn classifier and regressor over the clients that own the rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import validate_data
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._compressing import Compressing
-from fedneighbors.methods.knnper._fitting import fit_clients
-from fedneighbors.methods.knnper._membership import Classifying, Owners
-from fedneighbors.methods.knnper._saving import Saved
-from fedneighbors.methods.knnper._settings import Metric
-from fedneighbors.methods.knnper.personal._mixtures import Personal
-from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, exact
+from fedneighbors.methods.knnper._base import ClientClassifier, Owners
+from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
+from fedneighbors.methods.knnper.personal._regression import refuse_of_classes
+from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records import RunRecord, Scalar
+from fedneighbors.records import Scalar
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
-NOT_COVERED = "memories, and what a client predicts from its own"
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class KNNPerClassifier(
-    Compressing,
-    Saved,
-    Classifying,
+    PersonalizedEstimator,
+    ClientClassifier,
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
@@ -92,6 +87,11 @@ class KNNPerClassifier(
     sums : {"plain", "masked"}
         ``"masked"`` forms all sums over clients by secure aggregation, to the same bits as
         ``trainer="reuse"`` without. Needs three clients, two under ``privacy``.
+    checkpoint : path, optional
+        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
+        ``random_state`` that is not None: no other training has the same seed.
+    random_state : int, RandomState or None
+        Of first weights, orders of rows, who takes part, and what is held out. Public.
     privacy : Privacy, optional
         Train the network under differential privacy, see :mod:`~.private`. What a client predicts
         from its own memory is **not** private.
@@ -99,11 +99,6 @@ class KNNPerClassifier(
         Largest length of a row's gradient under ``privacy``.
     classes : sequence, optional
         All labels that may ever come, also from clients that are not here yet.
-    checkpoint : path, optional
-        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
-        ``random_state`` that is not None: no other training has the same seed.
-    random_state : int, RandomState or None
-        Of first weights, orders of rows, who takes part, and what is held out. Public.
 
     Attributes
     ----------
@@ -119,6 +114,9 @@ class KNNPerClassifier(
         Weights of the pool's experts; empty for the paper's mixture.
     spent_ : dict of str to Guarantee
         What each client's ledger has charged; empty without ``privacy``.
+    guarantee_ : str
+        Privacy of the shared network in words; empty where it is exact. Memories are no part of it:
+        they are the clients' own rows.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -137,72 +135,9 @@ class KNNPerClassifier(
     True
     """
 
-    classes_: npt.NDArray[Any]
-    clients_: dict[str, Personal]
-    run_record_: RunRecord
-
-    def __init__(
-        self,
-        model: Any = None,
-        *,
-        embedding: str = "body",
-        head: str | tuple[str, ...] = "head",
-        hidden: tuple[int, ...] = (256, 128),
-        n_neighbors: int | Sequence[int] = 10,
-        metric: Metric | Sequence[Metric] = "euclidean",
-        sigma: float = 1.0,
-        kernel: Literal["paper", "gaussian", "uniform"] = "paper",
-        combine: Literal["paper", "pool"] = "paper",
-        capacity: int | None = None,
-        strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate",
-        memory: Literal["exact", "8-bit", "product", "centers"] = "exact",
-        n_rounds: int = 50,
-        participation: float = 1.0,
-        local_epochs: int = 1,
-        batch_size: int = 32,
-        learning_rate: float = 0.02,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        validation: float = 0.2,
-        standardize: bool = True,
-        trainer: Literal["auto", "stacked", "reuse"] = "auto",
-        device: Literal["auto", "cpu", "cuda"] = "cpu",
-        sums: Literal["plain", "masked"] = "plain",
-        privacy: Privacy | None = None,
-        max_grad_norm: float = 1.0,
-        classes: Sequence[Any] | None = None,
-        checkpoint: str | Path | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.model = model
-        self.embedding = embedding
-        self.head = head
-        self.hidden = hidden
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.sigma = sigma
-        self.kernel = kernel
-        self.combine = combine
-        self.capacity = capacity
-        self.strategy = strategy
-        self.memory = memory
-        self.n_rounds = n_rounds
-        self.participation = participation
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.standardize = standardize
-        self.trainer = trainer
-        self.device = device
-        self.sums = sums
-        self.privacy = privacy
-        self.max_grad_norm = max_grad_norm
-        self.classes = classes
-        self.checkpoint = checkpoint
-        self.random_state = random_state
+    privacy: Privacy | None = None
+    max_grad_norm: float = 1.0
+    classes: Sequence[Any] | None = None
 
     def fit(self, X: Any, y: Any, parties: Owners = None) -> Self:
         """Train the network over all clients, and build each client's memory.
@@ -231,11 +166,13 @@ class KNNPerClassifier(
         """
         x, labels = self._validated(X, y)
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
-        members = fit_clients(self, x, labels, parties, reserved=reserved)
+        members = self._fit(x, labels, parties, reserved)
         self.classes_ = label_array(self._shared.classes, like=labels)
-        self.spent_ = spent_by(members)
-        spent = spending(self.privacy, members)
-        self.run_record_ = replace(self.run_record_, privacy=spent)
+        self.spent_: dict[str, Guarantee] = {}
+        if self.privacy is not None:
+            self.spent_ = {member.name: member.spent for member in members}
+            spent = _spending(self.privacy, members)
+            self.run_record_ = replace(self.run_record_, privacy=spent)
         return self
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
@@ -257,26 +194,182 @@ class KNNPerClassifier(
         return shares
 
 
-def spent_by(members: Iterable[Any]) -> dict[str, Guarantee]:
-    """Return what each client's ledger has charged; nothing where there is no budget."""
-    return {member.name: member.spent for member in members if hasattr(member, "spent")}
+@dataclass(kw_only=True, eq=False, repr=False)
+class KNNPerRegressor(
+    PersonalizedEstimator,
+    MultiOutputMixin,  # type: ignore[misc]
+    RegressorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """A network trained by all clients to predict numbers, and for each a memory of its own rows.
 
+    The clients train one network by federated averaging, on squared error. A prediction is a
+    mixture of what the network says and of the mean target of the k nearest rows of the client's
+    memory [1]_; how much each weighs is chosen by squared error on rows that are held out inside
+    :meth:`fit`. Targets, of one or several outputs, are brought to mean 0 and deviation 1 by exact
+    sums over all clients, so that outputs of different units weigh alike.
 
-def spending(privacy: Privacy | None, members: Iterable[Any]) -> Mapping[str, Scalar]:
-    """Return the privacy of a run as its record says it; empty where none was asked for.
+    There is no ``privacy`` and no ``strategy="drift"`` as of :class:`KNNPerClassifier`: its sums of
+    targets are exact, and what is made of them is **not** differentially private.
 
     Parameters
     ----------
-    privacy : Privacy or None
-        What was asked for.
-    members : iterable of clients
-        After their training.
+    model : torch.nn.Module, callable, str or None
+        The network, as :class:`KNNPerClassifier` takes it; it gives a number for each output.
+    embedding, head, hidden
+        As there.
+    n_neighbors : int or sequence of int
+        Neighbors whose targets are averaged (k); of several each client chooses one, on its
+        held-out rows.
+    metric : {"euclidean", "cosine"} or sequence of these
+        Distance of embeddings; of several each client chooses one.
+    sigma : float
+        Unit of the distances in the kernel.
+    kernel : {"paper", "gaussian", "uniform"}
+        What a neighbor weighs.
+    combine : {"paper", "pool"}
+        ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a sum of network,
+        memory, the client's mean, and heads on embeddings and on rows, with weights for all clients
+        that are found in closed form from sums over their held-out rows.
+    capacity : int, optional
+        Most rows that a client memorizes.
+    strategy : {"concatenate", "fixed", "fifo", "reservoir"}
+        What a full memory does with more rows. There is no ``"drift"``, which is told by classes.
+    memory : {"exact", "8-bit", "product"}
+        What a memory keeps: keys as they are, or codes of them; targets stay as they are. Centers
+        are of classes.
+    n_rounds, participation, local_epochs, batch_size
+        Of the training, as there.
+    learning_rate, momentum, weight_decay
+        As there.
+    validation, standardize, trainer, device, sums
+        As there; ``standardize`` is about the columns of rows.
+    checkpoint, random_state
+        As there.
+
+    Attributes
+    ----------
+    clients_ : dict of str to PersonalNumbers
+        Each client's memory and mixture.
+    weights_ : float32 array of shape (n_weights,)
+        Of the network.
+    overall_ : float64 array of shape (2, n_outputs)
+        Means and deviations of the targets over all clients.
+    pool_ : dict of str to float
+        Weights of the pool's experts; empty for the paper's mixture.
+    n_outputs_ : int
+        Outputs.
+    guarantee_ : str
+        Privacy of the shared network in words; empty, since it is exact.
+    run_record_ : RunRecord
+        Rounds, bytes up and down, seconds.
+
+    References
+    ----------
+    .. [1] Marfoq, Neglia, Kameni and Vidal, "Personalized Federated Learning through Local
+       Memorization", ICML 2022.
+
+    Examples
+    --------
+    Two shops see the same visitors, but in one of them all prices are five higher:
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> shop = np.where(np.arange(200) < 100, "east", "west")
+    >>> price = X[:, 0] + 5 * (shop == "west")
+    >>> model = KNNPerRegressor(n_rounds=20, hidden=(16,)).fit(X, price, parties=shop)
+    >>> model.predict([[0.0, 0.0], [0.0, 0.0]], parties=["east", "west"]).round().tolist()
+    [0.0, 5.0]
     """
-    if privacy is None:
-        return {}
-    listed = list(members)
-    spent = [each for each in spent_by(listed).values() if isinstance(each, ApproxDP)]
-    plans = [member.plan for member in listed]
+
+    _of_numbers: ClassVar[bool] = True
+
+    strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate"
+    memory: Literal["exact", "8-bit", "product"] = "exact"
+
+    def fit(self, X: Any, y: Any, parties: Owners = None) -> Self:
+        """Train the network over all clients, and build each client's memory.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n_rows, ...)
+            Rows: numbers, or whole numbers that stand for tokens.
+        y : array of shape (n_rows,) or (n_rows, n_outputs)
+            Finite numbers.
+        parties : sequence of shape (n_rows,), optional
+            Which client owns each row. None means a single one.
+
+        Raises
+        ------
+        MissingExtraError
+            If torch is not installed.
+        MissingDeviceError
+            If there is no graphics card and one is asked for.
+        ValueError
+            If a parameter is out of range, the network does not give as many numbers as ``y`` has,
+            or there is not one owner for each row.
+        AggregationError
+            If there are too few clients for masked sums.
+        """
+        refuse_of_classes(self.strategy, self.memory)
+        x, y = validate_data(
+            self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
+        )
+        self._is_flat = y.ndim == 1
+        targets = np.asarray(y.reshape(len(y), -1), np.float64)
+        self.n_outputs_ = targets.shape[1]
+        self._fit(x, targets, parties)
+        return self
+
+    def predict(self, X: Any, parties: Owners = None) -> Floats:
+        """Return the predicted numbers, of shape (n_rows,) or (n_rows, n_outputs) as ``y`` had.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, ...)
+            Rows.
+        parties : sequence of shape (n_rows,), optional
+            Which client asks for each row. A client that is not known, and None where there are
+            several, get what the shared network says, with a warning.
+        """
+        keys, found = self.embed(X)
+        said = found.copy()
+        with self._network.alone():
+            for name, rows in self._askers(parties, len(keys), frames=3).items():
+                found[rows] = self.clients_[name].predict(keys[rows], said[rows])
+        center, scale = self.overall_
+        numbers = center + scale * found
+        return np.asarray(numbers[:, 0] if self._is_flat else numbers)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
+        """Return the share of the variance that :meth:`predict` explains, as scikit-learn's R2."""
+        return float(r2_score(y, self.predict(X, parties), sample_weight=sample_weight))
+
+    def _take(self, kept: Any) -> None:
+        self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
+
+    def _kind(self) -> Any:
+        from fedneighbors.methods.knnper._tasks import NUMBERS
+
+        return NUMBERS
+
+    def _values(self, y: Any) -> Floats:
+        """Return targets in standard units."""
+        given = np.asarray(y, np.float64)
+        targets = given[:, None] if given.ndim == 1 else given
+        if targets.shape[1:] != (self.n_outputs_,) or not np.isfinite(targets).all():
+            raise ValueError(
+                f"expected {self.n_outputs_} finite numbers for each row, got an array of shape "
+                f"{given.shape}"
+            )
+        center, scale = self.overall_
+        return np.asarray((targets - center) / scale)
+
+
+def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
+    """Return the privacy that trained clients have spent, for the record of the run."""
+    spent = [float(member.spent.epsilon) for member in members]
+    noise = [member.plan.noise_multiplier for member in members]
     return {
         "epsilon": float(exact(privacy.epsilon, "epsilon")),
         "delta": float(exact(privacy.delta, "delta")),
@@ -287,8 +380,8 @@ def spending(privacy: Privacy | None, members: Iterable[Any]) -> Mapping[str, Sc
             "steps by the Renyi accountant of Opacus"
         ),
         "public": ", ".join(privacy.public) or "nothing",
-        "largest epsilon spent": max(float(each.epsilon) for each in spent),
-        "smallest noise multiplier": min(plan.noise_multiplier for plan in plans),
-        "largest noise multiplier": max(plan.noise_multiplier for plan in plans),
-        "not covered": NOT_COVERED,
+        "largest epsilon spent": max(spent),
+        "smallest noise multiplier": min(noise),
+        "largest noise multiplier": max(noise),
+        "not covered": "memories, and what a client predicts from its own",
     }

@@ -10,22 +10,39 @@ configuration gives as ``model``. No path travels.
 import importlib
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._inputs import probe, refuse_unsuited
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, check_folder, fingerprint
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.methods.knnper._node import NodeParty, OpeningRequest, PlanRequest
+from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.protocol import coordinate
+from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper.protocol import (
+    CountsRequest,
+    MomentsRequest,
+    PoolRequest,
+    ReleaseRequest,
+    ScatterRequest,
+    SchemaRequest,
+    Shared,
+    TrainRequest,
+    coordinate,
+)
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
-from fedneighbors.neural._schedule import Regime
+from fedneighbors.neural._network import Network
+from fedneighbors.records._storage import replace_file
 from fedneighbors.tabular._app_config import (
     check_model_path,
     keep_model,
@@ -35,9 +52,252 @@ from fedneighbors.tabular._app_config import (
     typed,
     unless,
 )
-from fedneighbors.tabular._schema import agree
+from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._ownership import one_thread
+from fedneighbors.tabular._schema import Agreed, Schema, agree, describe
 
 log = logging.getLogger(__name__)
+
+
+@message
+class OpeningRequest:
+    """Asks what a client's rows look like, before anything is said of what is trained."""
+
+    reply: ClassVar[type] = Schema
+
+
+@message
+class PlanRequest:
+    """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
+
+    ``network`` are the words of a :class:`~fedneighbors.neural._blueprint.Blueprint`.
+    """
+
+    network: str
+    layout: str
+    memory: Mapping[str, str | int | float | bool | None]
+
+    reply: ClassVar[type] = Schema
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, layout: str, settings: MemorySettings) -> "PlanRequest":
+        """Return the plan of a network and of the memories that are built on it."""
+        return cls(blueprint.words, layout, settings_parts(settings))
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Of the network; ValueError if there is none."""
+        return Blueprint.read(self.network)
+
+    @property
+    def settings(self) -> MemorySettings:
+        """Of the memories; ValueError if they are none."""
+        return read_settings(self.memory)
+
+
+Scalar = str | int | float | bool | None
+
+
+def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
+    """Return the settings of memories by name.
+
+    Parameters
+    ----------
+    settings : MemorySettings
+        Each a number, a word or None; candidates become words with commas between them. A codec
+        that clients share is left out.
+
+    Raises
+    ------
+    ValueError
+        If one is something else, which a file does not hold.
+    """
+    parts = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in vars(settings).items()
+        if name != "codec" and (name, value) != ("n_discriminants", 0)  # most have none
+    }
+    foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
+    if foreign:
+        raise ValueError(
+            f"expected settings that a file can hold, got {foreign[0]}={parts[foreign[0]]!r}"
+        )
+    return parts
+
+
+def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
+    """Return the settings that :func:`settings_parts` took apart.
+
+    Raises
+    ------
+    ValueError
+        If there is one that this release does not know, or a value is out of range.
+    """
+    known = {field.name for field in fields(MemorySettings)} - {"codec"}
+    unknown = sorted(set(parts) - known)
+    if unknown:
+        raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
+    told: dict[str, Any] = dict(parts)
+    if isinstance(told.get("n_neighbors"), str):
+        told["n_neighbors"] = tuple(int(k) for k in told["n_neighbors"].split(","))
+    if "," in str(told.get("metric")):
+        told["metric"] = tuple(told["metric"].split(","))
+    return MemorySettings(**told)
+
+
+MAGIC = b"FNKNODE2"
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Requests that a node repeats to the client that it builds for each message."""
+
+    plan: PlanRequest
+    counts: CountsRequest | None = None
+    release: ReleaseRequest | None = None
+
+    def before(self, request: Message) -> list[Message]:
+        """Return the requests that must precede another, in the order of a training."""
+        if isinstance(request, MomentsRequest | CountsRequest):
+            return []
+        trains = isinstance(request, TrainRequest | ScatterRequest)
+        needed = [self.counts] if trains else [self.counts, self.release]
+        found = [each for each in needed if each is not None]
+        if not found:
+            raise Refuse("no classes have come yet")
+        return found
+
+
+class NodeParty:
+    """A client whose rows, memory and lambda stay on its node.
+
+    It is built for each message. Between messages a file beside the model holds the requests that
+    the client still needs: the plan, the classes, and the model on which it chooses its mixture.
+    Repeated, they lead to the same state. The file is deleted once the client has its own part.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the federation.
+    x : array of shape (n_rows, n_features)
+        Rows of its table.
+    y : array of shape (n_rows,)
+        Labels.
+    model_path : path
+        Where its part of the model goes, from which it predicts later. What it needs from one
+        message to the next lies beside it under ``.pending``.
+    feature_names : tuple of str, optional
+        Column names.
+    label_name : str
+        Of the column of labels.
+    own : callable, optional
+        Returns the function that makes this node's own network, for runs that ask for one.
+    """
+
+    accepts: tuple[type[Any], ...] = (
+        OpeningRequest,
+        PlanRequest,
+        MomentsRequest,
+        CountsRequest,
+        TrainRequest,
+        ScatterRequest,
+        ReleaseRequest,
+        PoolRequest,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        *,
+        model_path: str | Path,
+        feature_names: tuple[str, ...] | None = None,
+        label_name: str = "target",
+        own: Callable[[], Model] | None = None,
+    ) -> None:
+        self.name = name
+        self._x, self._y = np.asarray(x), np.asarray(y)
+        self._path = Path(model_path)
+        self._pending = self._path.with_name(self._path.name + ".pending")
+        self._feature_names, self._label_name = feature_names, label_name
+        self._own = own
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to one of the requests in ``accepts``."""
+        if isinstance(request, OpeningRequest):
+            self._pending.unlink(missing_ok=True)
+            return describe(self._x, self._y, self._feature_names, self._label_name)
+        told = Told(request) if isinstance(request, PlanRequest) else self._told()
+        with one_thread():
+            member = self._member(told.plan)
+            if isinstance(request, PlanRequest):
+                self._remember(told)
+                return member.answer(SchemaRequest(request.layout))
+            for earlier in told.before(request):
+                member.answer(earlier)
+            reply = member.answer(request)
+        if isinstance(request, CountsRequest):
+            self._remember(replace(told, counts=request))
+        elif isinstance(request, ReleaseRequest) and request.final:
+            self._keep(told, member, request)
+        elif isinstance(request, ReleaseRequest):
+            self._remember(replace(told, release=request))
+        return reply
+
+    def _member(self, plan: PlanRequest) -> KNNPerParty:
+        """Return the client as it is at the beginning of a training."""
+        network, shape = self._network(plan), plan.blueprint.shape
+        if int(np.prod(shape)) != int(np.prod(self._x.shape[1:])):
+            raise Refuse("its rows are not of the shape that the network takes")
+        return KNNPerParty(
+            self.name,
+            self._x.reshape(len(self._x), *shape),
+            self._y,
+            network,
+            settings=plan.settings,
+            feature_names=self._feature_names,
+        )
+
+    def _network(self, plan: PlanRequest) -> Network:
+        try:
+            blueprint, _ = plan.blueprint, plan.settings  # words, of which either may be foreign
+        except ValueError:
+            raise Refuse("the plan names no network or memories that it knows") from None
+        if blueprint.model == OWN and self._own is None:
+            raise Refuse("a key is not set in the configuration of the node", "model")
+        return blueprint.network(self._own() if blueprint.model == OWN and self._own else None)
+
+    def _told(self) -> Told:
+        if not self._pending.exists():
+            raise Refuse("no plan has come yet")
+        return open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
+
+    def _remember(self, told: Told) -> None:
+        replace_file(self._pending, sealed_model(MAGIC, told))
+
+    def _keep(self, told: Told, member: KNNPerParty, final: ReleaseRequest) -> None:
+        """Write the client's own part, and delete the requests."""
+        plan, counts = told.plan, told.counts
+        assert counts is not None  # no model without classes
+        assert member.personal is not None  # the final model has just come
+        KNNPerModel(
+            blueprint=plan.blueprint,
+            layout=plan.layout,
+            shared=Shared(
+                weights=final.shared,
+                classes=counts.classes,
+                overall=final.overall,
+                pool=final.pool if len(final.pool) else None,
+                center=counts.center,
+                scale=counts.scale,
+                agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
+                seen=final.seen,
+            ),
+            settings=plan.settings,
+            clients={self.name: ClientRecord.of(member.personal)},
+        ).save(self._path)
+        self._pending.unlink(missing_ok=True)
 
 
 def rounds_from(config: Config) -> RoundSettings:
@@ -54,19 +314,17 @@ def rounds_from(config: Config) -> RoundSettings:
     ValueError
         If a value is of another type than its setting, or out of range.
     """
-    regime = Regime(
-        epochs=typed(config, "local-epochs", int),
-        batch_size=typed(config, "batch-size", int),
-        learning_rate=typed(config, "learning-rate", float),
-        momentum=typed(config, "momentum", float),
-        weight_decay=typed(config, "weight-decay", float),
+    asked = _typed_settings(
+        config,
+        n_rounds=int,
+        participation=float,
+        local_epochs=int,
+        batch_size=int,
+        learning_rate=float,
+        momentum=float,
+        weight_decay=float,
     )
-    return RoundSettings(
-        n_rounds=typed(config, "n-rounds", int),
-        participation=typed(config, "participation", float),
-        regime=regime,
-        seed=typed(config, "seed", int),
-    )
+    return RoundSettings.asked_by(SimpleNamespace(**asked), typed(config, "seed", int))
 
 
 def memories_from(config: Config) -> MemorySettings:
@@ -86,15 +344,23 @@ def memories_from(config: Config) -> MemorySettings:
     return MemorySettings(
         n_neighbors=_candidates(typed(config, "n-neighbors", int, str), int),
         metric=_candidates(typed(config, "metric", str), str),
-        kernel=typed(config, "kernel", str),
-        sigma=typed(config, "sigma", float),
         capacity=unless(config, "capacity", "none", int),
-        strategy=typed(config, "strategy", str),
-        memory=typed(config, "memory", str),
-        combine=typed(config, "combine", str),
-        validation=typed(config, "validation", float),
-        seed=typed(config, "seed", int),
+        **_typed_settings(
+            config,
+            kernel=str,
+            sigma=float,
+            strategy=str,
+            memory=str,
+            combine=str,
+            validation=float,
+            seed=int,
+        ),
     )
+
+
+def _typed_settings(config: Config, **kinds: type) -> dict[str, Any]:
+    """Return settings by name, whose keys have ``-`` for ``_``."""
+    return {name: typed(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
 
 
 def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
@@ -128,18 +394,15 @@ def _training(
     path = _checkpoint_path(config)
     standardize = typed(config, "standardize", bool) and len(shape) == 1
     words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
-    keeper = path and Checkpoint(path, fingerprint(*words), probe(network, shape))
+    keeper = Checkpoint(path, fingerprint(*words), probe(network, shape)) if path else None
     shared = yield from coordinate(
         rounds,
-        network.digest,
-        network.initial,
-        names,
-        combine=settings.combine,
-        standardize=standardize and not network.reads_tokens,
-        discriminate=settings.looks_at_rows and not network.reads_tokens,
+        settings,
+        network,
+        CLASSES,
+        standardize=standardize,
         reserved=reserved,
-        resumed=keeper.resumed() if keeper else None,
-        keep=keeper.keep if keeper else (lambda _stage: None),
+        checkpoint=keeper,
         opening=PlanRequest.of(blueprint, network.digest, settings),
     )
     return KNNPerModel(blueprint, network.digest, shared, settings)
@@ -172,10 +435,10 @@ def _sizes(config: Config, key: str) -> tuple[int, ...]:
 
 def _checkpoint_path(config: Config) -> Path | None:
     text = typed(config, "checkpoint", str)
-    path = Path(text).absolute() if text else None
-    if path is not None and not path.parent.is_dir():
-        raise ValueError(f"checkpoint points into {path.parent}, which is not a folder; create it")
-    return path
+    if not text:
+        return None
+    check_folder(text)
+    return Path(text).absolute()
 
 
 def _imported(words: str) -> Any:

@@ -1,34 +1,25 @@
-"""kNN-Per's coordinator: a shared model by federated averaging, then memories (Algorithm 1).
+"""kNN-Per's messages and coordinator: federated averaging, then memories (Algorithm 1).
 
 What the clients see of one another are sums: of class counts, of changes of weights, of the scatter
 of random features, and of the terms from which a pool is weighed. Rows, embeddings, memories and
 mixtures never leave a client.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Generator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
-from fedneighbors.federation._messages import Message
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._client import FIXED_POINT
-from fedneighbors.methods.knnper._messages import (
-    MomentsRequest,
-    PoolRequest,
-    ReleaseRequest,
-    ScatterRequest,
-    SchemaRequest,
-    TrainRequest,
-)
-from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper._tasks import CLASSES, Kind
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
+    MOST_FEATURES,
     Discriminants,
     RandomFeatures,
     Scatter,
@@ -37,92 +28,218 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
-from fedneighbors.tabular._schema import Agreed, Label, mean_and_deviation
+from fedneighbors.neural._schedule import Regime
+from fedneighbors.tabular._schema import (
+    Agreed,
+    Label,
+    MomentsReply,
+    Receipt,
+    Schema,
+    mean_and_deviation,
+)
 
-
-def _nothing() -> Floats:
-    return np.empty(0)
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """How columns are brought to one scale.
-
-    Parameters
-    ----------
-    center, scale : float64 array of shape (n_features,)
-        Means and deviations; empty if columns are left as they are.
-    rate : float
-        Of random features of rows that are brought there.
-    """
-
-    center: Floats = field(default_factory=_nothing)
-    scale: Floats = field(default_factory=_nothing)
-    rate: float = 0.0
-
-
-def framed(*, standardize: bool) -> Generator[Ask, Replies, Frame]:
-    """Find mean and deviation of each column by exact sums.
-
-    Parameters
-    ----------
-    standardize : bool
-        Bring columns to mean 0 and deviation 1, constant ones to 0; otherwise they stay.
-
-    Raises
-    ------
-    DataError
-        If the clients hold no rows.
-    """
-    replies = yield total(MomentsRequest())
-    found = replies.summed("the sums of columns")
-    if found.n_rows < 1:
-        raise DataError("the clients hold no rows to train on; give them rows")
-    mean, deviation = mean_and_deviation(found)
-    if not standardize:
-        return Frame(rate=feature_rate(deviation))
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return Frame(mean, scale, feature_rate(deviation / scale))
-
-
-def discriminants(
-    looked: tuple[Frame, int] | None, overall: Floats, n_rows: int, *, held_out: bool
-) -> Generator[Ask, Replies, Discriminants | None]:
-    """Find what tells classes apart at every client, by sums of scatter alone.
-
-    Parameters
-    ----------
-    looked : tuple of Frame and int, or None
-        Frame of the columns, and seed of random features; None if nothing is to be found.
-    overall : float64 array of shape (n_classes,)
-        Shares of the classes over all clients, with one row of each class added.
-    n_rows : int
-        Rows of all clients whose scatter is summed.
-    held_out : bool
-        Whether held-out rows are left out.
-    """
-    if looked is None:
-        return None
-    frame, seed = looked
-    features = RandomFeatures(seed, frame.rate, n_features_for(n_rows))
-    request = ScatterRequest(held_out, features.seed, features.rate, features.n_features)
-    replies = yield total(request)
-    found = replies.summed("the scatter of classes")
-    within, between = (_whole(part, features.n_features) for part in (found.within, found.between))
-    counts = overall * (n_rows + len(overall)) - 1
-    n_present = int((counts > 0.5).sum())  # classes that may come later scatter nowhere
-    return Discriminants.best(features, Scatter(within, between), n_present)
-
-
-def _whole(upper: npt.NDArray[np.int64], n: int) -> Floats:
-    """Return the symmetric matrix of an upper triangle in fixed point."""
-    whole = np.zeros((n, n))
-    whole[triangle(n)] = np.ldexp(upper.astype(np.float64), -FIXED_POINT)
-    return whole + np.triu(whole, 1).T
-
+if TYPE_CHECKING:  # they import this module, or torch
+    from fedneighbors.methods.knnper._checkpoint import Checkpoint
+    from fedneighbors.methods.knnper._tasks import Kind
+    from fedneighbors.neural._network import Network
 
 Weights = npt.NDArray[np.floating[Any]]
-Steps = Generator[Ask, Replies, Weights]
+
+FIXED_POINT = 32
+"""Binary places of scatter and of the terms of a pool."""
+
+
+@message
+class SchemaRequest:
+    """Asks what the client's rows look like."""
+
+    layout: str
+
+    reply: ClassVar[type] = Schema
+
+
+@message
+class MomentsRequest:
+    """Asks for the sums from which all clients' columns are standardized alike."""
+
+    reply: ClassVar[type] = MomentsReply
+
+
+@message
+class CountsReply:
+    """Rows of each class, summed over the clients."""
+
+    counts: Integers
+
+
+@message
+class CountsRequest:
+    """Asks how many rows of each class the clients have; ``held_out`` leaves those out.
+
+    ``center`` and ``scale`` say how columns are standardized; both are empty where they are not.
+    """
+
+    classes: tuple[Label, ...]
+    held_out: bool
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = CountsReply
+
+
+@message
+class TargetsRequest:
+    """Asks for the sums from which numbers are standardized alike; ``held_out`` leaves those out.
+
+    Nothing is standardized by this request yet: :class:`UnitsRequest` follows.
+    """
+
+    held_out: bool
+
+    reply: ClassVar[type] = MomentsReply
+
+
+@message
+class UnitsRequest:
+    """Says how columns are standardized, or not at all where empty, and how targets are."""
+
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    target_center: npt.NDArray[np.float64]
+    target_scale: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = Receipt
+
+
+@message
+class UpdateReply:
+    """What a client's training adds to the sum (Eq 13), in fixed point."""
+
+    change: Integers
+
+
+@message
+class TrainRequest:
+    """Asks for one round of local training.
+
+    ``held_out`` says that held-out rows are left out, ``bits`` how many binary places changes have.
+    """
+
+    number: int
+    held_out: bool
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    momentum: float
+    weight_decay: float
+    proximal: float
+    seed: int
+    bits: int
+    weights: Weights
+
+    reply: ClassVar[type] = UpdateReply
+
+    @property
+    def regime(self) -> Regime:
+        """Steps of the round."""
+        return Regime(**{each.name: getattr(self, each.name) for each in fields(Regime)})
+
+
+@message
+class ScatterReply:
+    """How random features scatter within classes and between them, summed over the clients.
+
+    The upper triangles, row after row, in units of 2 to the power of -32.
+    """
+
+    within: Integers
+    between: Integers
+
+
+@message
+class ScatterRequest:
+    """Asks how random features of the rows scatter; ``held_out`` leaves those out."""
+
+    held_out: bool
+    seed: int
+    rate: float
+    n_features: int
+
+    reply: ClassVar[type] = ScatterReply
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_features <= MOST_FEATURES:
+            raise ValueError(f"expected 1 to {MOST_FEATURES} features, got {self.n_features}")
+        if not 0 <= self.rate < np.inf:
+            raise ValueError(f"expected a rate of 0 or more, got {self.rate}")
+
+
+@message
+class PoolReply:
+    """Loss, gradient and Hessian of the pool on held-out rows, summed over the clients.
+
+    All in units of 2 to the power of -32.
+    """
+
+    n_rows: int
+    loss: int
+    gradient: Integers
+    hessian: Integers
+
+
+@message
+class PoolRequest:
+    """Asks what the held-out rows say of a pool's weights, under the model handed out before."""
+
+    weights: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = PoolReply
+
+
+@message
+class ReleaseRequest:
+    """Hands out the shared model; each client then builds its own memory.
+
+    ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
+    false for the model on which mixtures are chosen, which has not seen held-out rows.
+    ``directions``, of shape (n_features, n_discriminants), are those of random features of ``seed``
+    and ``rate``; empty where nothing looks at rows.
+    """
+
+    shared: Weights
+    overall: npt.NDArray[np.float64]
+    pool: npt.NDArray[np.float64]
+    final: bool
+    seed: int
+    rate: float
+    directions: npt.NDArray[np.float64]
+
+    reply: ClassVar[type] = Receipt
+
+    @classmethod
+    def of(
+        cls,
+        shared: Weights,
+        overall: npt.NDArray[np.float64],
+        pool: npt.NDArray[np.float64] | None = None,
+        seen: Discriminants | None = None,
+        *,
+        final: bool,
+    ) -> "ReleaseRequest":
+        """Return the request that hands out a model, of which some parts may not be there."""
+        sent = np.empty(0) if pool is None else pool
+        if seen is None:
+            return cls(shared, overall, sent, final, 0, 0.0, np.empty((0, 0)))
+        drawn = seen.features
+        return cls(shared, overall, sent, final, drawn.seed, drawn.rate, seen.directions)
+
+    @property
+    def seen(self) -> Discriminants | None:
+        """What the clients' scatter tells of a row; None where nothing looks at rows."""
+        if not self.directions.size:
+            return None
+        drawn = RandomFeatures(self.seed, self.rate, len(self.directions))
+        return Discriminants(drawn, self.directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,50 +302,36 @@ class Stage:
         return self.chosen_on is None
 
 
-Keep = Callable[[Stage], None]
-
-
 def coordinate(
     rounds: RoundSettings,
-    layout: str,
-    initial: Weights,
-    names: Sequence[str],
+    settings: MemorySettings,
+    network: "Network",
+    kind: "Kind",
     *,
-    combine: str = "paper",
     standardize: bool = False,
-    discriminate: bool = False,
-    kind: Kind = CLASSES,
     reserved: tuple[Label, ...] = (),
-    resumed: Stage | None = None,
-    keep: Keep = lambda _stage: None,
+    checkpoint: "Checkpoint | None" = None,
     opening: Message | None = None,
 ) -> Coordinator[Shared]:
-    """Train a shared model, choose mixtures on held-out rows, and train it anew on all rows.
+    """Train a shared model, choose mixtures on held-out rows, and train it again on all rows.
 
     Parameters
     ----------
     rounds : RoundSettings
         Of the shared model.
-    layout : str
-        Digest of the network, which all clients must have.
-    initial : float array of shape (n_weights,)
-        Where training begins.
-    names : sequence of str
-        The clients.
-    combine : {"paper", "pool"}
-        Each client's own lambda (Eq 7), or a log-linear pool with weights for all.
-    standardize : bool
-        Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums.
-    discriminate : bool
-        Find what tells classes apart at every client, for a pool that looks at rows.
+    settings : MemorySettings
+        Of the clients' memories.
+    network : Network
+        The same for all clients; training begins at its weights.
     kind : Kind
         What is learned: classes or numbers.
+    standardize : bool
+        Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums; tokens
+        stay.
     reserved : tuple of labels
         Classes that may come later.
-    resumed : Stage, optional
-        Where an interrupted training had come to.
-    keep : callable
-        Told every stage that is reached.
+    checkpoint : Checkpoint, optional
+        Keeps every stage that is reached, and may hold that of an interrupted training.
     opening : message, optional
         Request for the schema, if not a :class:`SchemaRequest`.
 
@@ -252,77 +355,108 @@ def coordinate(
     DataError
         If the clients hold no rows or fewer than two classes together.
     """
-    replies = yield gather(SchemaRequest(layout) if opening is None else opening)
+    resumed = None if checkpoint is None else checkpoint.resumed()
+    replies = yield gather(opening or SchemaRequest(network.digest))
     agreed = kind.agreed(replies.complete("the schema").each, reserved)
-    frame = Frame()
+    averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
+    standardize = standardize and not network.reads_tokens
+    discriminate = settings.looks_at_rows and kind.discriminates and not network.reads_tokens
+    center, scale, rate = np.empty(0), np.empty(0), 0.0
     if standardize or discriminate:
-        frame = yield from framed(standardize=standardize)
-    center, scale = frame.center, frame.scale
+        center, scale, rate = yield from _column_units(standardize=standardize)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=True)
-    stage = resumed or Stage(0, initial)
+    stage = resumed or Stage(0, network.initial)
     chosen_on = stage.chosen_on
     if chosen_on is None:
-        stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
+        stage = yield from averaging.rest(stage, n_rows)
         chosen_on = stage.weights
-        stage = Stage(0, initial, chosen_on)
-    looked = (frame, rounds.seed) if discriminate else None
-    seen = yield from discriminants(looked, overall, n_rows, held_out=True)
+        stage = Stage(0, network.initial, chosen_on)
+    features = (rounds.seed, rate) if discriminate else None
+    seen = yield from _discriminants(features, overall, n_rows, held_out=True)
     yield from _released(ReleaseRequest.of(chosen_on, overall, seen=seen, final=False))
-    if combine == "pool" and stage.pool is None:
+    if settings.combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
-    keep(stage)
+    averaging.keep(stage)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
-    stage = yield from train_rounds(rounds, stage, names, n_rows, keep=keep)
-    seen = yield from discriminants(looked, overall, n_rows, held_out=False)
+    stage = yield from averaging.rest(stage, n_rows)
+    seen = yield from _discriminants(features, overall, n_rows, held_out=False)
     yield from _released(ReleaseRequest.of(stage.weights, overall, stage.pool, seen, final=True))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
-def train_rounds(
-    rounds: RoundSettings, stage: Stage, names: Sequence[str], n_rows: int, *, keep: Keep
-) -> Generator[Ask, Replies, Stage]:
-    """Go on with federated averaging to its last round.
+def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
+    """Return center and scale of each column, and the rate of random features, by exact sums."""
+    replies = yield total(MomentsRequest())
+    found = replies.summed("the sums of columns")
+    if found.n_rows < 1:
+        raise DataError("the clients hold no rows to train on; give them rows")
+    mean, deviation = mean_and_deviation(found)
+    if not standardize:
+        return np.empty(0), np.empty(0), feature_rate(deviation)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    return mean, scale, feature_rate(deviation / scale)
 
-    Parameters
-    ----------
-    rounds : RoundSettings
-        How.
-    stage : Stage
-        Where to go on.
-    names : sequence of str
-        All clients.
-    n_rows : int
-        Rows of all of them.
-    keep : callable
-        Told the stage after each round.
+
+@dataclass(frozen=True)
+class _Averaging:
+    """Federated averaging over the clients of one training."""
+
+    rounds: RoundSettings
+    names: tuple[str, ...]
+    checkpoint: "Checkpoint | None"
+
+    def keep(self, stage: Stage) -> None:
+        """Write a stage to the checkpoint, where there is one."""
+        if self.checkpoint is not None:
+            self.checkpoint.keep(stage)
+
+    def rest(self, stage: Stage, n_rows: int) -> Generator[Ask, Replies, Stage]:
+        """Run the remaining rounds over clients that have ``n_rows`` rows together."""
+        rounds, bits = self.rounds, scale_bits(n_rows)
+        for number in range(stage.number, rounds.n_rounds):
+            request = TrainRequest(
+                number=number,
+                held_out=stage.held_out,
+                seed=rounds.seed,
+                bits=bits,
+                weights=stage.weights,
+                **vars(replace(rounds.regime, learning_rate=rounds.learning_rate(number))),
+            )
+            replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
+            change = replies.summed(f"the changes of round {number + 1}").change
+            weights = averaged(stage.weights, change, n_rows=n_rows, bits=bits)
+            stage = replace(stage, number=number + 1, weights=weights)
+            self.keep(stage)
+        return stage
+
+
+def _discriminants(
+    features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
+) -> Generator[Ask, Replies, Discriminants | None]:
+    """Return what tells classes apart at every client, by sums of scatter alone.
+
+    None where ``features``, the seed and rate of random features, are None.
     """
-    bits = scale_bits(n_rows)
-    for number in range(stage.number, rounds.n_rounds):
-        request = _training(rounds, stage, bits)
-        chosen = rounds.participants(names, number)
-        replies = yield total(dict.fromkeys(chosen, request))
-        change = replies.summed(f"the changes of round {number + 1}").change
-        weights = averaged(stage.weights, change, n_rows=n_rows, bits=bits)
-        stage = replace(stage, number=number + 1, weights=weights)
-        keep(stage)
-    return stage
+    if features is None:
+        return None
+    drawn = RandomFeatures(*features, n_features_for(n_rows))
+    replies = yield total(ScatterRequest(held_out, drawn.seed, drawn.rate, drawn.n_features))
+    found = replies.summed("the scatter of classes")
+    within, between = (_whole(part, drawn.n_features) for part in (found.within, found.between))
+    counts = overall * (n_rows + len(overall)) - 1
+    n_present = int((counts > 0.5).sum())  # classes that may come later scatter nowhere
+    return Discriminants.best(drawn, Scatter(within, between), n_present)
 
 
-def _training(rounds: RoundSettings, stage: Stage, bits: int) -> TrainRequest:
-    regime = rounds.regime
-    return TrainRequest(
-        number=stage.number,
-        held_out=stage.held_out,
-        learning_rate=rounds.learning_rate(stage.number),
-        epochs=regime.epochs,
-        batch_size=regime.batch_size,
-        momentum=regime.momentum,
-        weight_decay=regime.weight_decay,
-        proximal=regime.proximal,
-        seed=rounds.seed,
-        bits=bits,
-        weights=stage.weights,
-    )
+def _whole(upper: npt.NDArray[np.int64], n: int) -> Floats:
+    """Return the symmetric matrix of an upper triangle in fixed point."""
+    whole = np.zeros((n, n))
+    whole[triangle(n)] = _from_fixed(upper)
+    return whole + np.triu(whole, 1).T
+
+
+def _from_fixed(values: npt.NDArray[np.int64]) -> Floats:
+    return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
 
 
 def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
@@ -330,22 +464,20 @@ def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies.complete("the model")
 
 
-def _pool_weights(kind: Kind) -> Generator[Ask, Replies, npt.NDArray[np.float64]]:
-    """Find the weights of the experts, by sums of gradients and Hessians alone."""
+def _pool_weights(kind: "Kind") -> Generator[Ask, Replies, Floats]:
+    """Return the weights of the experts, by sums of gradients and Hessians alone."""
     steps = kind.pool_steps()
     weights = next(steps)
     while True:
         replies = yield total(PoolRequest(weights))
+        found = replies.summed("the pool's terms")
+        terms = PoolTerms(
+            n_rows=int(found.n_rows),
+            loss=float(np.ldexp(float(found.loss), -FIXED_POINT)),
+            gradient=_from_fixed(found.gradient),
+            hessian=_from_fixed(found.hessian),
+        )
         try:
-            weights = steps.send(_terms(replies.summed("the pool's terms")))
+            weights = steps.send(terms)
         except StopIteration as stop:
             return np.asarray(stop.value)
-
-
-def _terms(reply: Message) -> PoolTerms:
-    return PoolTerms(
-        n_rows=int(reply.n_rows),
-        loss=float(np.ldexp(float(reply.loss), -FIXED_POINT)),
-        gradient=np.ldexp(reply.gradient.astype(np.float64), -FIXED_POINT),
-        hessian=np.ldexp(reply.hessian.astype(np.float64), -FIXED_POINT),
-    )

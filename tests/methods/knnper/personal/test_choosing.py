@@ -8,7 +8,6 @@ from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_wine
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._node import read_settings, settings_parts
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     GRID,
@@ -18,6 +17,7 @@ from fedneighbors.methods.knnper.algorithm import (
     mixed,
     nearest,
 )
+from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.personal._client_state import choice, in_metric
 from fedneighbors.methods.knnper.personal._mixtures import HeldOut, held_out_rows
 from fedneighbors.methods.knnper.personal._regression import HeldOutNumbers

@@ -13,9 +13,8 @@ from hypothesis.extra import numpy as npst
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._messages import CountsRequest, ReleaseRequest, ScatterRequest
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._simulation import Cohort
+from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.personal import _discriminants as discriminants
 from fedneighbors.methods.knnper.personal._discriminants import (
     RIDGE,
@@ -25,6 +24,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     feature_rate,
     n_features_for,
 )
+from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
 from tests.methods.knnper.federations import members, training
 from tests.naive.discriminants import scatter as naive_scatter
 

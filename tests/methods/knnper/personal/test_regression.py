@@ -10,16 +10,16 @@ from fedneighbors.errors import PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._messages import CountsRequest, UnitsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._simulation import Cohort
 from fedneighbors.methods.knnper._tasks import NUMBERS
+from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.algorithm import GRID, Neighbors, least_mixture, local_means
 from fedneighbors.methods.knnper.personal._regression import (
     FIRST_WEIGHTS,
     linear_pool,
     linear_terms,
 )
+from fedneighbors.methods.knnper.protocol import CountsRequest, UnitsRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime
@@ -130,7 +130,7 @@ def members(*, settings=None, y=TARGETS):
 
 def numbers(parties, **options):
     """Return a coordinator for clients that predict numbers."""
-    return training(parties, kind=NUMBERS, rounds=ROUNDS, **options)
+    return training(parties, rounds=ROUNDS, **options)
 
 
 def asked(parties):

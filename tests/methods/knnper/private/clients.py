@@ -68,12 +68,8 @@ def clients(n, **options):
 
 
 def coordinator(members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options):
-    network = members[0].network
-    names = tuple(member.name for member in members)
     training = PrivateRounds(rounds, bound, privacy)
-    return coordinate_private(
-        training, network.digest, network.initial, names, run=run_name, **options
-    )
+    return coordinate_private(training, members[0].network, run=run_name, **options)
 
 
 def train(members, *, sums="plain", **options):

@@ -14,13 +14,13 @@ from torch import nn
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._messages import SchemaRequest, TrainRequest
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
+from fedneighbors.methods.knnper.protocol import SchemaRequest, TrainRequest
 from fedneighbors.neural._dp_sgd import ORDERS, accountant
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits

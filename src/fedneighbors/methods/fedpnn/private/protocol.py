@@ -6,7 +6,6 @@ function of what was released, so that it costs nothing to hand it out.
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -213,13 +212,7 @@ def check_payable(privacy: Privacy) -> None:
         raise ValueError(
             "the paper of FedPNN prints no private mechanism; take mechanism='local' or 'central'"
         )
-    idle = [
-        entry.name
-        for entry in fields(Privacy)
-        if entry.name in _IDLE and getattr(privacy, entry.name) != entry.default
-    ]
-    if idle:
-        raise ValueError(f"{', '.join(idle)} mean nothing to FedPNN; leave them out of Privacy")
+    privacy.refuse_idle("FedPNN", _IDLE)
     if privacy.bounds is None:
         public_bounds(privacy, 1)
     privacy.require_classes()

@@ -16,9 +16,7 @@ import torch
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._release_gate import ReleaseGate
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._inputs import as_tensor
-from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper._client import KNNPerParty, as_tensor
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -28,6 +26,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicSchemaRequest,
 )
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -174,7 +173,6 @@ class PrivateKNNPerParty(KNNPerParty):
         )
         query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_room(query)
-        self.classes = request.classes
         self._labels = label_positions(self._y, request.classes, name="target")
         self.x = as_tensor(self._raw, request.center, request.scale, self.network)
 

@@ -10,7 +10,7 @@ import torch
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._inputs import refuse_unsuited
+from fedneighbors.methods.knnper._client import refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (
@@ -71,9 +71,7 @@ def federated_privately(
     if asked.standardize and len(shape) == 1 and not network.reads_tokens:
         options["frame"] = frame_of(privacy, shape[0])
     members = [_member(name, holdings, network, privacy, settings) for name in holdings.owned]
-    coordinator = coordinate_private(
-        training, network.digest, network.initial, tuple(holdings.owned), **options
-    )
+    coordinator = coordinate_private(training, network, **options)
     with one_thread():
         outcome = run(coordinator, members, sums=asked.sums)
     return outcome, network, members

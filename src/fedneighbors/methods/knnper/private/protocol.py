@@ -7,7 +7,7 @@ would have to be paid for a second time, which costs more than a fifth of the ro
 
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
-from fedneighbors.methods.knnper._messages import ReleaseRequest, UpdateReply
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
-from fedneighbors.methods.knnper.protocol import Shared
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
+from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
@@ -126,14 +126,8 @@ def check_payable(privacy: Privacy) -> None:
             "private steps add Gaussian noise, which needs a delta above 0, well below one over "
             "the rows of a client, such as 1e-5"
         )
-    idle = [
-        entry.name
-        for entry in fields(Privacy)
-        if entry.name in _IDLE and getattr(privacy, entry.name) != entry.default
-    ]
-    idle += [f"public={fact!r}" for fact in privacy.public if fact != "classes"]
-    if idle:
-        raise ValueError(f"{', '.join(idle)} mean nothing to kNN-Per; leave them out of Privacy")
+    others = tuple(f"public={fact!r}" for fact in privacy.public if fact != "classes")
+    privacy.refuse_idle("kNN-Per", _IDLE, others)
     privacy.require_classes()
 
 
@@ -191,9 +185,7 @@ class PrivateRounds:
 
 def coordinate_private(
     training: PrivateRounds,
-    layout: str,
-    initial: Weights,
-    names: Sequence[str],
+    network: Network,
     *,
     frame: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
     run: str | None = None,
@@ -205,12 +197,8 @@ def coordinate_private(
     ----------
     training : PrivateRounds
         How.
-    layout : str
-        Digest of the network, which all clients must have.
-    initial : float array of shape (n_weights,)
-        Where training begins.
-    names : sequence of str
-        The clients.
+    network : Network
+        The same for all clients; training begins at its weights.
     frame : pair of float64 arrays of shape (n_features,)
         Center and scale of columns, from what is public; both empty to leave them as they are.
     run : str, optional
@@ -238,13 +226,14 @@ def coordinate_private(
         If a budget does not allow it; that client has trained nothing.
     """
     privacy, name = training.privacy, secrets.token_hex(16) if run is None else run
-    replies = yield gather(PublicSchemaRequest(layout, privacy.classes is None))
+    replies = yield gather(PublicSchemaRequest(network.digest, privacy.classes is None))
     schemas = replies.complete("the schema").each
     agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
     replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
     counts = replies.summed("the class counts")
+    names = tuple(schemas)
     yield from _begun(training, name, names)
-    weights = initial
+    weights = network.initial
     for number in range(training.rounds.n_rounds):
         weights = yield from _round(training, name, names, number, weights, counts.n_rows)
         on_stage(number + 1)

@@ -1,4 +1,4 @@
-"""Clients of a trained model: who asks, who joins, whose rows come and go."""
+"""Bases of estimators that predict for clients by name, shared with the rivals of kNN-Per."""
 
 import warnings
 from abc import abstractmethod
@@ -12,10 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._mixtures import joined
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import party_name, row_names, rows_by_party
+from fedneighbors.tabular._ownership import party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -29,16 +27,18 @@ def needs_torch() -> None:
         raise MissingExtraError("torch", "torch") from None
 
 
-class Served:
-    """What estimators have in common that serve clients by name, once they are fitted."""
+class ClientEstimator:
+    """Base of estimators that predict for clients by name."""
 
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
     classes_: npt.NDArray[Any]
     feature_names_in_: npt.NDArray[Any]
+    n_features_in_: int
     _row_shape: tuple[int, ...]
     _shared: Any
     _network: Any
+    _blueprint: Any
 
     def embed(self, X: Any) -> tuple[Floats, Floats]:
         """Return what the network makes of rows, and what it says of them.
@@ -52,7 +52,7 @@ class Served:
             Logarithms of the classes' shares; or targets in standard units, where numbers are
             predicted.
         """
-        from fedneighbors.methods.knnper._inputs import as_tensor, shared_log_shares, with_rows
+        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, with_rows
 
         check_is_fitted(self)
         x = self._rows(X)
@@ -90,7 +90,7 @@ class Served:
         return self
 
     def _kind(self) -> Any:
-        """Return what is learned, as :mod:`~.targets.kind` tells; needs torch."""
+        """Return the learning task; needs torch."""
         from fedneighbors.methods.knnper._tasks import CLASSES
 
         return CLASSES
@@ -133,7 +133,7 @@ class Served:
         return name
 
     def _refuse_known(self, names: Iterable[str]) -> None:
-        """Refuse to take in who is here."""
+        """Raise ValueError if a client already exists."""
         taken = sorted(set(names) & set(self.clients_))
         if taken:
             raise ValueError(
@@ -163,8 +163,8 @@ class Served:
         return {name: rows[name] for name in rows if name in self.clients_}
 
 
-class Classifying:
-    """What classifiers that serve clients by name make of their shares of the classes."""
+class ClientClassifier:
+    """Base of classifiers that predict for clients by name."""
 
     classes_: npt.NDArray[Any]
 
@@ -189,122 +189,6 @@ class Classifying:
         x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
         check_classification_targets(labels)
         return x, labels
-
-
-class Personalized(Served):
-    """What estimators with a memory for each client have in common, once they are fitted."""
-
-    clients_: dict[str, Any]
-    _memory_settings: Any
-
-    def _values(self, y: Any) -> npt.NDArray[Any]:
-        """Return labels or targets as memories keep them."""
-        return self._positions(y)
-
-    def _joined(self, *told: Any, **options: Any) -> OwnPart:
-        """Return what a new client makes of the network, as :func:`~.personal.joined` does."""
-        kind = self._kind()
-        own: OwnPart = joined(*told, **options, choose=kind.chosen, make=kind.personalized)
-        return own
-
-    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Take in a client that did not take part in training, by one pass over its rows.
-
-        How much its memory weighs is chosen on a share of its rows; the network is not changed.
-
-        Parameters
-        ----------
-        name : str or number
-            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
-            one client.
-        X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
-            Its rows and labels, or targets.
-        ids : iterable of str or int, optional
-            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
-            ``"1"`` and so on.
-
-        Raises
-        ------
-        ValueError
-            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
-            classes, a target is not finite, or shapes disagree.
-        TypeError
-            If ``ids`` is a single name and no list.
-        """
-        check_is_fitted(self)
-        name, ids = party_name(name), _listed(ids)
-        self._refuse_known([name])
-        (keys, scores), labels = self.embed(X), self._values(y)
-        refuse_lengths(keys, labels)
-        with self._network.alone():
-            self._refuse_known([name])
-            self.clients_[name] = self._joined(
-                name,
-                keys,
-                scores,
-                labels,
-                overall=self._shared.overall,
-                pool=self._shared.pool,
-                settings=self._memory_settings,
-                ids=ids,
-            )
-        return self
-
-    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Add rows to the memory of a client, as its capacity and strategy allow.
-
-        Parameters
-        ----------
-        name, X, y, ids
-            As :meth:`add_client` takes them, of a client that is known. By default rows are
-            numbered on, without names that are taken.
-
-        Raises
-        ------
-        ValueError
-            If the client is not known, a label is none of the classes, a target is not finite,
-            shapes disagree, or a row's name is taken.
-        TypeError
-            If ``ids`` is a single name and no list.
-        """
-        ids = _listed(ids)
-        keys, _ = self.embed(X)
-        labels = self._values(y)
-        refuse_lengths(keys, labels)
-        with self._network.alone():
-            self.clients_[self._known(name)].add(keys, labels, ids)
-        return self
-
-    def forget(self, name: object, ids: Iterable[object]) -> Self:
-        """Delete rows from the memory of a client.
-
-        The shared network, which may have been trained on them, is not changed, and neither are the
-        discriminants that were found with them.
-
-        Parameters
-        ----------
-        name : str or number
-            The client.
-        ids : iterable of str or int
-            Names of the rows, as they were given, or as ``clients_[name].memory.ids`` has them.
-
-        Raises
-        ------
-        ValueError
-            If the client is not known.
-        KeyError
-            If a row is not in its memory; nothing is deleted then.
-        TypeError
-            If ``ids`` is a single name and no list.
-        """
-        check_is_fitted(self)
-        with self._network.alone():
-            self.clients_[self._known(name)].forget(row_names(ids))
-        return self
-
-
-def _listed(ids: Iterable[object] | None) -> list[str] | None:
-    return None if ids is None else row_names(ids)
 
 
 def refuse_lengths(rows: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:

@@ -1,0 +1,412 @@
+"""Base of kNN-Per's estimators: parameters, training, clients and their rows, model files."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.knnper._base import ClientEstimator, Owners, needs_torch, refuse_lengths
+from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
+from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
+from fedneighbors.methods.knnper.personal._client_state import in_metric
+from fedneighbors.methods.knnper.personal._mixtures import joined
+from fedneighbors.records import RunRecord, environment
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    party_name,
+    public_seed,
+    row_names,
+    rows_by_party,
+)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PersonalizedEstimator(ClientEstimator):
+    """Base of estimators with a shared network and a memory for each client.
+
+    Parameters and attributes are those of the classifier and the regressor.
+    """
+
+    _of_numbers: ClassVar[bool] = False
+
+    model: Any = field(default=None, kw_only=False)
+    embedding: str = "body"
+    head: str | tuple[str, ...] = "head"
+    hidden: tuple[int, ...] = (256, 128)
+    n_neighbors: int | Sequence[int] = 10
+    metric: Metric | Sequence[Metric] = "euclidean"
+    sigma: float = 1.0
+    kernel: Literal["paper", "gaussian", "uniform"] = "paper"
+    combine: Literal["paper", "pool"] = "paper"
+    capacity: int | None = None
+    strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate"
+    memory: Literal["exact", "8-bit", "product", "centers"] = "exact"
+    n_rounds: int = 50
+    participation: float = 1.0
+    local_epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.02
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    validation: float = 0.2
+    standardize: bool = True
+    trainer: Literal["auto", "stacked", "reuse"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    sums: Literal["plain", "masked"] = "plain"
+    checkpoint: str | Path | None = None
+    random_state: int | np.random.RandomState | None = 0
+
+    def _fit(
+        self,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        parties: Owners,
+        reserved: tuple[Any, ...] = (),
+    ) -> Sequence[Any]:
+        """Run federated training, set the fitted attributes and return the clients.
+
+        Labels in ``reserved`` may come later.
+        """
+        seed = public_seed(self.random_state)
+        rounds, settings = RoundSettings.asked_by(self, seed), MemorySettings.asked_by(self, seed)
+        owned = rows_by_party(parties, len(y))
+        needs_torch()
+        from fedneighbors.methods.knnper._training import federated
+        from fedneighbors.neural._blueprint import Blueprint
+
+        started, clock = datetime.now(UTC), time.perf_counter()
+        holdings = Holdings(x, y, owned, self._names())
+        outcome, network, members = federated(
+            self, holdings, rounds, settings, reserved, self._kind()
+        )
+        if beside := [member.personal.settings for member in members if member.personal]:
+            settings = replace(
+                settings,
+                n_beside=beside[0].n_beside,
+                n_discriminants=beside[0].n_discriminants,
+            )
+        shared = outcome.result
+        blueprint = Blueprint.of(self, x.shape[1:], shared.overall.shape[-1])
+        self._hold(network, shared, settings, blueprint)
+        self.clients_ = {member.name: member.personal for member in members}
+        privacy = getattr(self, "privacy", None)
+        self.guarantee_ = (
+            ""
+            if privacy is None
+            else f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
+        )
+        self.run_record_ = RunRecord(
+            name="knnper.fit",
+            parameters={
+                "combine": self.combine,
+                "n_rounds": rounds.n_rounds,
+                "participation": rounds.participation,
+                "n_neighbors": settings.ks[0] if len(settings.ks) == 1 else str(settings.ks),
+                "clients": len(owned),
+            },
+            rounds=outcome.rounds,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - clock,
+            environment=environment(),
+        )
+        return members
+
+    def _hold(self, network: Any, shared: Any, settings: MemorySettings, blueprint: Any) -> None:
+        """Set the attributes that describe the shared network."""
+        self._network, self._shared, self._blueprint = network, shared, blueprint
+        self._memory_settings, self._row_shape = settings, blueprint.shape
+        self.weights_, self.overall_ = shared.weights, shared.overall
+        weights = () if shared.pool is None else np.asarray(shared.pool).tolist()
+        self.pool_ = dict(zip(self._kind().experts, weights, strict=False))
+
+    def _values(self, y: Any) -> npt.NDArray[Any]:
+        """Return labels or targets as memories keep them."""
+        return self._positions(y)
+
+    def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Take in a client that did not take part in training, by one pass over its rows.
+
+        How much its memory weighs is chosen on a share of its rows; the network is not changed.
+
+        Parameters
+        ----------
+        name : str or number
+            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
+            one client.
+        X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
+            Its rows and labels, or targets.
+        ids : iterable of str or int, optional
+            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
+            ``"1"`` and so on.
+
+        Raises
+        ------
+        ValueError
+            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            classes, a target is not finite, or shapes disagree.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        check_is_fitted(self)
+        name, ids = party_name(name), _listed(ids)
+        self._refuse_known([name])
+        (keys, scores), labels = self.embed(X), self._values(y)
+        refuse_lengths(keys, labels)
+        with self._network.alone():
+            self._refuse_known([name])
+            kind = self._kind()
+            self.clients_[name] = joined(
+                name,
+                keys,
+                scores,
+                labels,
+                overall=self._shared.overall,
+                pool=self._shared.pool,
+                settings=self._memory_settings,
+                ids=ids,
+                choose=kind.chosen,
+                make=kind.personalized,
+            )
+        return self
+
+    def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
+        """Add rows to the memory of a client, as its capacity and strategy allow.
+
+        Parameters
+        ----------
+        name, X, y, ids
+            As :meth:`add_client` takes them, of a client that is known. By default rows are
+            numbered on, without names that are taken.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known, a label is none of the classes, a target is not finite,
+            shapes disagree, or a row's name is taken.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        ids = _listed(ids)
+        keys, _ = self.embed(X)
+        labels = self._values(y)
+        refuse_lengths(keys, labels)
+        with self._network.alone():
+            self.clients_[self._known(name)].add(keys, labels, ids)
+        return self
+
+    def forget(self, name: object, ids: Iterable[object]) -> Self:
+        """Delete rows from the memory of a client.
+
+        The shared network, which may have been trained on them, is not changed, and neither are the
+        discriminants that were found with them.
+
+        Parameters
+        ----------
+        name : str or number
+            The client.
+        ids : iterable of str or int
+            Names of the rows, as they were given, or as ``clients_[name].memory.ids`` has them.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        KeyError
+            If a row is not in its memory; nothing is deleted then.
+        TypeError
+            If ``ids`` is a single name and no list.
+        """
+        check_is_fitted(self)
+        with self._network.alone():
+            self.clients_[self._known(name)].forget(row_names(ids))
+        return self
+
+    @property
+    def codebook_(self) -> Codebook | None:
+        """The codebook that all clients share; None before :meth:`share_codebook`."""
+        codec = self._memory_settings.codec
+        return None if codec is None else codec.book
+
+    def share_codebook(self, X: Any, *, n_stretches: int = 8, bits: Literal[4, 8] = 8) -> Self:
+        """Learn a codebook on public rows, and keep all memories as codes by it.
+
+        A key becomes ``n_stretches`` numbers of ``bits`` bits: with the defaults 8 bytes in place
+        of the 512 of an embedding of 128 numbers. Clients that come later get the same codebook,
+        and rows come and go as before. It tells nothing of any client's rows, so that
+        :meth:`forget` leaves nothing of them; what it tells is told of ``X``. Keys are given up:
+        there is no way back but a new :meth:`fit`. Each client's weight of its memory stays what
+        :meth:`fit` chose with all of each key.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, ...)
+            Rows that are nobody's, such as those of a public data set, and like those of the
+            clients. A few hundred at least: each stretch has ``2 ** bits`` entries, or as many as
+            there are rows.
+        n_stretches : int
+            Into how many parts a key is cut; more of them keep more of it.
+        bits : {4, 8}
+            Of the number of an entry.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If memories are not exact, or belong to a pool, whose heads are made of whole keys; if
+            clients chose among metrics, each of which would need a codebook; or if a parameter is
+            out of range.
+        DataError
+            If an embedding is not finite, or beyond what 32 bits hold. No memory is changed then.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from fedneighbors import KNNPerClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> public, X, y = X[:500] / 16, X[500:] / 16, y[500:]
+        >>> writer = ["ann" if label < 5 else "bob" for label in y]
+        >>> model = KNNPerClassifier(n_rounds=5).fit(X, y, parties=writer)
+        >>> before = model.clients_["ann"].memory.keys.astype("float32").nbytes
+        >>> before // model.share_codebook(public).clients_["ann"].memory.codes.nbytes
+        64
+        >>> model.score(X, y, parties=writer) > 0.95
+        True
+        """
+        check_is_fitted(self)
+        settings: MemorySettings = self._memory_settings
+        _refuse_unsuited(settings)
+        keys = in_metric(self.embed(X)[0], settings.metrics[0])
+        codec = shared_codec(keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed)
+        self.clients_ = {name: own.coded(codec) for name, own in self.clients_.items()}
+        self._memory_settings = replace(settings, memory="product", codec=codec)
+        return self
+
+    def save(self, path: str | Path, client: object = None) -> None:
+        """Write network and memories to one file; an interrupted write leaves nothing behind.
+
+        The file holds numbers and words alone. The memories in it are embeddings and labels, or
+        targets, of the clients' rows: give a client its own, not those of others.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        client : str or number, optional
+            Write this client's memory only, to hand it the file. None: those of all.
+
+        Raises
+        ------
+        ValueError
+            If the client is not known.
+        """
+        from fedneighbors.methods.knnper._model import KNNPerModel
+        from fedneighbors.methods.knnper._records import ClientRecord
+
+        check_is_fitted(self)
+        with self._network.alone():
+            chosen = sorted(self.clients_) if client is None else [self._known(client)]
+            shared = self._shared
+            KNNPerModel(
+                blueprint=self._blueprint,
+                layout=self._network.digest,
+                shared=replace(shared, agreed=replace(shared.agreed, feature_names=self._names())),
+                settings=self._memory_settings,
+                clients={name: ClientRecord.of(self.clients_[name]) for name in chosen},
+                guarantee=self.guarantee_,
+                flat=getattr(self, "_is_flat", False),
+            ).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any = None) -> Self:
+        """Read an estimator that :meth:`save`, or a party of a federation, has written.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        model : torch.nn.Module or callable, optional
+            The network, where the file is of one of the user's own: its code is in no file.
+
+        Raises
+        ------
+        MissingExtraError
+            If torch is not installed.
+        ModelFileError
+            If the file is missing, truncated, altered, foreign, of another version, of another
+            network than ``model``, or of numbers where classes are told apart, or the other way.
+        ValueError
+            If the file is of a network of the user's own and ``model`` is not given.
+        """
+        needs_torch()
+        from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
+        from fedneighbors.tabular._model_file import usable
+
+        kept = KNNPerModel.load(path)
+        if kept.of_numbers != cls._of_numbers:
+            what, reader = (
+                ("predicts numbers", "KNNPerRegressor")
+                if kept.of_numbers
+                else ("tells classes apart", "KNNPerClassifier")
+            )
+            raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
+        network, settings = kept_network(kept, model, source=str(path))
+        found = cls(**cls._parameters_of(kept, model))
+        with usable(str(path)):
+            found._hold(network, kept.shared, settings, kept.blueprint)
+            found.guarantee_, found.clients_ = kept.guarantee, kept.own_parts()
+            found._take(kept)
+            found.n_features_in_ = kept.blueprint.shape[0]
+            if kept.shared.agreed.feature_names is not None:
+                found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
+        return found
+
+    def _take(self, kept: Any) -> None:
+        """Set the attributes that only a classifier or only a regressor has."""
+        self.classes_ = np.array(kept.shared.classes)
+
+    @classmethod
+    def _parameters_of(cls, kept: Any, model: Any) -> dict[str, Any]:
+        """Return the parameters that a model file describes; the rest are defaults."""
+        settings: MemorySettings = kept.settings
+        described: Mapping[str, Any] = {
+            **vars(settings),
+            "memory": "exact" if settings.codec is not None else settings.memory,
+            **kept.blueprint.parameters(model),
+            "standardize": len(kept.shared.center) > 0,
+            "random_state": settings.seed,
+        }
+        return {each.name: described[each.name] for each in fields(cls) if each.name in described}
+
+
+def _listed(ids: Iterable[object] | None) -> list[str] | None:
+    return None if ids is None else row_names(ids)
+
+
+def _refuse_unsuited(settings: MemorySettings) -> None:
+    """Refuse memories that cannot become codes by one book."""
+    if settings.memory != "exact":
+        raise ValueError(
+            f"expected memories that keep their keys, memory='exact', got {settings.memory!r}; fit "
+            "anew, and share a codebook then"
+        )
+    if settings.combine != "paper":
+        raise ValueError(
+            f"expected combine='paper', got {settings.combine!r}: the heads of a pool are made of "
+            "whole keys and rows; fit with combine='paper', or with memory='8-bit', whose pool is "
+            "weighed for its codes"
+        )
+    if len(settings.metrics) > 1:
+        raise ValueError(
+            f"expected one metric, got {settings.metrics}: keys of each would need a codebook of "
+            "their own; fit with one"
+        )

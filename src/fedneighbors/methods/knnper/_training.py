@@ -1,0 +1,237 @@
+"""Training over clients of this process: their transport, and the fit of a table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedneighbors.errors import PartyRefused
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._loop import Delivery, Outcome, run_rounds
+from fedneighbors.federation._messages import Message, encode
+from fedneighbors.federation._roles import Refuse, Replies, add_up
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._tasks import Kind
+from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
+from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._network import Network
+from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.tabular._ownership import Holdings, one_thread
+from fedneighbors.tabular._schema import Label
+
+
+class Cohort:
+    """Transport to clients of this process, which train side by side.
+
+    Nothing is packed, and sums are formed as their parts come, so that memory does not grow with
+    the number of clients.
+
+    Parameters
+    ----------
+    parties : sequence of KNNPerParty
+        The clients; they train on the device of the first.
+    method : {"auto", "stacked", "reuse"}
+        As :class:`~fedneighbors.neural._trainer.Trainer` takes it.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[KNNPerParty],
+        *,
+        method: Literal["auto", "stacked", "reuse"] = "auto",
+    ) -> None:
+        self.parties = {party.name: party for party in sorted(parties, key=lambda p: p.name)}
+        self._method: Literal["auto", "stacked", "reuse"] = method
+        self._trainer: Trainer | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the clients, ascending."""
+        return tuple(self.parties)
+
+    def carry(
+        self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
+    ) -> Delivery:
+        """Return the replies of all asked clients, with the bytes that frames would take.
+
+        Raises
+        ------
+        PartyRefused
+            If one refuses.
+        """
+        if all(isinstance(request, TrainRequest) for request in requests.values()):
+            each = self._train(requests)
+        else:
+            self._trainer = None  # what clients learn, and in which units, may change
+            each = self._answers(requests)
+        if reduce == "gather":
+            replies = Replies(dict(each), None, {})
+            upload_bytes = {name: len(encode(reply)) for name, reply in replies.each.items()}
+        else:
+            replies = Replies({}, _running_sum(each), {})
+            upload_bytes = dict.fromkeys(requests, len(encode(replies.total)))
+        first = next(iter(requests.values()))  # all clients are sent equally many bytes
+        return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
+
+    def _answers(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+        for name in sorted(requests):
+            try:
+                yield name, self.parties[name].answer(requests[name])
+            except Refuse as refuse:
+                raise PartyRefused(name, refuse.code, refuse.detail) from None
+
+    def _train(self, requests: Mapping[str, TrainRequest]) -> Iterator[tuple[str, Message]]:
+        names = sorted(requests)
+        trainer = self._table()
+        for first in range(0, len(names), CHUNK):
+            some = names[first : first + CHUNK]
+            tasks = [self._task(name, requests[name]) for name in some]
+            for name, state in zip(
+                some, trainer.train(tasks, requests[some[0]].regime), strict=True
+            ):
+                party = self.parties[name]
+                try:
+                    yield name, party.update(requests[name], party.network.vector(state))
+                except Refuse as refuse:
+                    raise PartyRefused(name, refuse.code, refuse.detail) from None
+
+    def _task(self, name: str, request: TrainRequest) -> LocalTask:
+        task = self.parties[name].task(request)
+        return LocalTask(task.rows + self._offsets[name], task.start, task.words)
+
+    def _table(self) -> Trainer:
+        """Return what trains all clients, whose rows are put into one table once."""
+        if self._trainer is None:
+            parties = list(self.parties.values())
+            ends = torch.tensor([0, *(party.n_rows for party in parties)]).cumsum(0).tolist()
+            self._offsets = dict(zip(self.parties, ends[:-1], strict=True))
+            x = torch.cat([party.x for party in parties])
+            y = torch.cat([party.targets for party in parties])
+            first = parties[0]
+            self._trainer = Trainer(
+                first.network,
+                x,
+                y,
+                method=self._method,
+                objective=first.kind.objective,
+                device=first.device,
+            )
+        return self._trainer
+
+
+def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
+    total: Message | None = None
+    for name, reply in each:
+        total = reply if total is None else add_up({f"before {name}": total, name: reply})
+    return total
+
+
+Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
+
+
+def federated(
+    asked: Any,
+    holdings: Holdings,
+    rounds: RoundSettings,
+    settings: MemorySettings,
+    reserved: tuple[Label, ...],
+    kind: Kind,
+) -> Trained:
+    """Train over the owners of a table, and return outcome, network and clients.
+
+    Parameters
+    ----------
+    asked : estimator
+        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``,
+        ``device``, ``sums`` and ``checkpoint`` are read.
+    holdings : Holdings
+        The table and its owners.
+    rounds : RoundSettings
+        Of the shared network.
+    settings : MemorySettings
+        Of the clients' memories.
+    reserved : tuple of labels
+        Classes that may come later.
+    kind : Kind
+        What is learned: classes or numbers.
+    """
+    if getattr(asked, "privacy", None) is not None:
+        from fedneighbors.methods.knnper.private._training import federated_privately
+
+        return federated_privately(asked, holdings, rounds, settings, reserved)
+    if asked.sums == "masked" and asked.trainer == "stacked":
+        raise ValueError(
+            "clients whose sums are masked train by themselves, one after another; take "
+            "trainer='auto' or 'reuse'"
+        )
+    x = holdings.x
+    n_outputs = kind.n_outputs(holdings.y, reserved)
+    network = chosen_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
+    refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
+    members = [
+        KNNPerParty(
+            name,
+            x[rows],
+            holdings.y[rows],
+            network,
+            settings=settings,
+            feature_names=holdings.feature_names,
+            kind=kind,
+            device=asked.device,
+        )
+        for name, rows in holdings.owned.items()
+    ]
+    checkpoint = None
+    if asked.checkpoint is not None:
+        checkpoint = _checkpoint(asked, network, holdings, (rounds, settings), kind, reserved)
+    coordinator = coordinate(
+        rounds,
+        settings,
+        network,
+        kind,
+        standardize=bool(asked.standardize) and x.ndim == 2,
+        reserved=reserved,
+        checkpoint=checkpoint,
+    )
+    with one_thread():
+        if asked.sums == "plain":
+            outcome = run_rounds(coordinator, Cohort(members, method=asked.trainer))
+        else:
+            outcome = run(coordinator, members, sums=asked.sums)
+    if checkpoint is not None:
+        checkpoint.done()
+    return outcome, network, members
+
+
+def _checkpoint(
+    asked: Any,
+    network: Network,
+    holdings: Holdings,
+    settings: tuple[RoundSettings, MemorySettings],
+    kind: Kind,
+    reserved: tuple[Label, ...],
+) -> Checkpoint:
+    """Return the training's place on disk, which tells it from all others."""
+    if asked.random_state is None:
+        raise ValueError(
+            "a training whose seed is drawn anew is never the one on disk; give random_state a "
+            "number, or leave checkpoint out"
+        )
+    x, labels = holdings.x, tuple(map(str, holdings.y.tolist()))
+    owned = {name: np.arange(len(labels))[rows] for name, rows in holdings.owned.items()}
+    mark = fingerprint(
+        network.digest,
+        network.embedding,
+        network.head,
+        *settings,
+        tuple(owned),
+        labels,
+        type(kind).__name__,
+        reserved,
+        bool(asked.standardize),
+        arrays=(network.initial, x, *owned.values()),
+    )
+    return Checkpoint(asked.checkpoint, mark, probe(network, x.shape[1:], kind=x.dtype.kind))
