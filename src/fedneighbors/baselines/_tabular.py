@@ -18,7 +18,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedpnn._model import covariance_within
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
     MomentsReply,
@@ -26,6 +25,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     make_frame,
 )
+from fedneighbors.methods.fedpnn.protocol import covariance_within
 from fedneighbors.tabular._ownership import rows_by_party
 
 _KNOTS, _MIN_COUNT = 100, 5

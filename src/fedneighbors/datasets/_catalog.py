@@ -126,11 +126,7 @@ def load_columns(name: str) -> Table:
         return _columns(_load_bundled(name))
     files = dict(_table_files(data_folder(name)))
     if name not in files:
-        near = _nearest(name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
-        raise MissingDataError(
-            f"there is no table {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
-            f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
-        )
+        raise _unknown("table", name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
     return read_columns(files[name], nominal=[_LABEL])
 
 
@@ -153,11 +149,7 @@ def find_file(name: str) -> Path:
     for part in _OBJECT_FOLDERS:
         files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
     if name not in files:
-        near = _nearest(name, files)
-        raise MissingDataError(
-            f"there is no file and no data set {name!r} in the folder "
-            f"{os.environ[DATA_VARIABLE]} that {DATA_VARIABLE} names; did you mean {listed(near)}?"
-        )
+        raise _unknown("file and no data set", name, files)
     return files[name]
 
 
@@ -181,7 +173,10 @@ def available() -> tuple[Entry, ...]:
     >>> [entry.name for entry in available()[:4]]
     ['breast_cancer', 'digits', 'iris', 'wine']
     """
-    bundled = tuple(_measured(_load_bundled(name)) for name in sorted(BUNDLED))
+    bundled = tuple(
+        Entry(data.name, data.n_rows, data.n_features, data.n_classes, data.source)
+        for data in map(_load_bundled, sorted(BUNDLED))
+    )
     if not os.environ.get(DATA_VARIABLE):
         return bundled
     folder = data_folder("any")
@@ -203,19 +198,17 @@ def data_folder(name: str) -> Path:
         If the variable is not set, or names no folder.
     """
     stated = os.environ.get(DATA_VARIABLE)
-    if not stated:
-        raise MissingDataError(
-            f"data set {name!r} is not among those of scikit-learn ({', '.join(BUNDLED)}), and "
-            f"the environment variable {DATA_VARIABLE} is not set; set it to the folder that "
-            f"holds {', '.join(_TABLE_FOLDERS)} and images"
-        )
-    folder = Path(stated)
-    if not folder.is_dir():
-        raise MissingDataError(
-            f"{DATA_VARIABLE} names the folder {folder}, which does not exist; set it to the "
-            f"folder that holds {', '.join(_TABLE_FOLDERS)} and images"
-        )
-    return folder
+    if stated and Path(stated).is_dir():
+        return Path(stated)
+    wrong = (
+        f"{DATA_VARIABLE} names the folder {Path(stated)}, which does not exist"
+        if stated
+        else f"data set {name!r} is not among those of scikit-learn ({', '.join(BUNDLED)}), and "
+        f"the environment variable {DATA_VARIABLE} is not set"
+    )
+    raise MissingDataError(
+        f"{wrong}; set it to the folder that holds {', '.join(_TABLE_FOLDERS)} and images"
+    )
 
 
 def _columns(data: Dataset) -> Table:
@@ -224,21 +217,21 @@ def _columns(data: Dataset) -> Table:
     return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
 
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that begin like a misspelt one, else those spelt alike, else all."""
+def _unknown(what: str, name: str, known: Iterable[str]) -> MissingDataError:
+    """Return the error that names those that begin like the name, or are spelt alike, or all."""
     every = sorted(known)
     begun = [other for other in every if name and other.lower().startswith(name.lower())]
-    return begun or difflib.get_close_matches(name, every, n=3) or every
+    near = begun or difflib.get_close_matches(name, every, n=3) or every
+    return MissingDataError(
+        f"there is no {what} {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
+        f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
+    )
 
 
 def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
     for part in _TABLE_FOLDERS:
         for path in sorted((folder / part).glob("*.csv.gz")):
             yield path.name.removesuffix(".csv.gz"), path
-
-
-def _measured(data: Dataset) -> Entry:
-    return Entry(data.name, data.n_rows, data.n_features, data.n_classes, data.source)
 
 
 def _scanned_table(name: str, path: Path) -> Entry:
@@ -344,7 +337,16 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
         import pandas  # noqa: F401 - scikit-learn needs it to return a data frame
     except ImportError as error:
         raise MissingExtraError("pandas", "data") from error
-    content = _download(name_or_id)
+    from sklearn import datasets
+
+    which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}
+    try:
+        content = datasets.fetch_openml(**which, as_frame=True, parser="auto")
+    except (OSError, ValueError) as error:
+        raise MissingDataError(
+            f"OpenML set {name_or_id!r} could not be fetched ({error}); check the name and the "
+            "network, or download the file elsewhere and use read_table"
+        ) from error
     if content.target is None or content.target.ndim != 1:
         raise DataError(
             f"OpenML set {name_or_id!r} has no single default target; download it and use "
@@ -355,16 +357,3 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     return dataset_from_table(
         Table.from_frame(frame, source=source), _OPENML_TARGET, name=str(content.details["name"])
     )
-
-
-def _download(name_or_id: str | int) -> Any:
-    from sklearn import datasets
-
-    which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}
-    try:
-        return datasets.fetch_openml(**which, as_frame=True, parser="auto")
-    except (OSError, ValueError) as error:
-        raise MissingDataError(
-            f"OpenML set {name_or_id!r} could not be fetched ({error}); check the name and the "
-            "network, or download the file elsewhere and use read_table"
-        ) from error

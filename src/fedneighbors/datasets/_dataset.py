@@ -56,19 +56,15 @@ class Dataset:
                 "expected at least one row and one feature"
             )
         n_rows, n_features = self.x.shape
-        if self.y.shape != (n_rows,):
-            raise DataError(
-                f"data set {self.name!r} has {n_rows} rows but labels of shape {self.y.shape}"
-            )
+        for what, column in (("labels", self.y), ("parties", self.parties)):
+            if column is not None and column.shape != (n_rows,):
+                raise DataError(
+                    f"data set {self.name!r} has {n_rows} rows but {what} of shape {column.shape}"
+                )
         if len(self.feature_names) != n_features:
             raise DataError(
                 f"data set {self.name!r} has {n_features} features "
                 f"but {len(self.feature_names)} feature names"
-            )
-        if self.parties is not None and self.parties.shape != (n_rows,):
-            raise DataError(
-                f"data set {self.name!r} has {n_rows} rows but parties of shape "
-                f"{self.parties.shape}"
             )
         if self.n_train is not None and not 0 < self.n_train < n_rows:
             raise DataError(

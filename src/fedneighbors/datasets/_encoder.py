@@ -1,7 +1,7 @@
 """Owns `TableEncoder`: how missing cells and nominal columns become numbers."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,9 @@ class NumericColumn:
                 "it was numeric in the table that the encoder was fitted on"
             )
         numbers = column.astype(np.float64)
-        filled = (
-            numbers if self.median is None else np.where(np.isnan(numbers), self.median, numbers)
-        )
-        return np.asarray(filled[:, None])
+        if self.median is not None:
+            numbers = np.where(np.isnan(numbers), self.median, numbers)
+        return numbers[:, None]
 
 
 @dataclass(frozen=True)
@@ -191,18 +190,21 @@ class TableEncoder:
                 f"{table.source} has only missing cells in column {listed(gone)}; "
                 "remove it, or drop it in reading"
             )
-        rules = (
-            _rule(name, column, source=table.source, max_categories=max_categories)
-            for name, column in table.columns.items()
-        )
-        if not keep_missing:
-            return cls(tuple(rules))
-        return cls(
-            tuple(
-                replace(rule, median=None) if isinstance(rule, NumericColumn) else rule
-                for rule in rules
-            )
-        )
+        rules: list[NumericColumn | NominalColumn] = []
+        for name, column in table.columns.items():
+            if column.dtype != np.object_:
+                median = None if keep_missing else float(np.nanmedian(column.astype(np.float64)))
+                rules.append(NumericColumn(name, median))
+                continue
+            categories = tuple(sorted(set(_categories(column))))
+            if len(categories) > max_categories:
+                raise DataError(
+                    f"column {name!r} of {table.source} is not numeric and has {len(categories)} "
+                    f"distinct values, more than max_categories={max_categories}; drop it, or name "
+                    "what marks its missing cells with missing=[...]"
+                )
+            rules.append(NominalColumn(name, categories))
+        return cls(tuple(rules))
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -317,21 +319,6 @@ class TableEncoder:
         return cls(columns)
 
 
-def _rule(
-    name: str, column: Column, *, source: str, max_categories: int
-) -> NumericColumn | NominalColumn:
-    if column.dtype != np.object_:
-        return NumericColumn(name, float(np.nanmedian(column.astype(np.float64))))
-    categories = tuple(sorted(set(_categories(column))))
-    if len(categories) > max_categories:
-        raise DataError(
-            f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
-            f"values, more than max_categories={max_categories}; drop it, or name what marks its "
-            "missing cells with missing=[...]"
-        )
-    return NominalColumn(name, categories)
-
-
 def _categories(column: Column) -> list[str]:
     return [MISSING_CATEGORY if cell is None else str(cell) for cell in column]
 
@@ -340,9 +327,7 @@ def _rule_from(fields: Any) -> NumericColumn | NominalColumn:
     name = str(fields["name"])
     if "categories" in fields:
         return NominalColumn(name, tuple(str(category) for category in fields["categories"]))
-    if fields["median"] is None:
-        return NumericColumn(name, None)
-    median = float(fields["median"])
-    if not np.isfinite(median):
+    median = None if fields["median"] is None else float(fields["median"])
+    if median is not None and not np.isfinite(median):
         raise ValueError(f"the median of column {name!r} is {median!r}")
     return NumericColumn(name, median)

@@ -15,6 +15,7 @@ from fedneighbors.datasets._table import (
     Column,
     Table,
     listed,
+    missing_cells,
     refuse_infinite,
     refuse_repeated,
     word_column,
@@ -258,14 +259,14 @@ def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.f
 
 
 def _spoken(table: Table, name: str) -> list[str]:
-    cells = table.columns[name].tolist()
-    gone = [row for row, cell in enumerate(cells, start=1) if cell is None or cell != cell]
-    if gone:
+    column = table.columns[name]
+    gone = np.flatnonzero(missing_cells(column))
+    if len(gone):
         raise DataError(
             f"column {name!r} of {table.source} is missing in {len(gone)} rows, first in data "
-            f"row {gone[0]}; fill or remove these rows"
+            f"row {gone[0] + 1}; fill or remove these rows"
         )
-    return [str(cell) for cell in cells]
+    return [str(cell) for cell in column.tolist()]
 
 
 def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,11 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
         for first, block in _arff_blocks(lines, len(names), path):
             for place, cells in enumerate(zip(*block, strict=True)):
                 where = f"column {names[place]!r} of {path}, from line {first}"
-                if numeric[place]:
-                    parts[place].append(_arff_numbers(cells, gone, where))
-                else:
-                    words_read = word_column(None if cell in gone else cell for cell in cells)
-                    parts[place].append(words_read)
+                parts[place].append(
+                    _arff_numbers(cells, gone, where)
+                    if numeric[place]
+                    else word_column(None if cell in gone else cell for cell in cells)
+                )
     columns: list[npt.NDArray[Any]] = [
         np.concatenate(part) if part else np.empty(0) for part in parts
     ]
@@ -239,7 +239,7 @@ def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[n
         return np.array([np.nan if cell.strip() in missing else float(cell) for cell in cells])
 
 
-def _as_words(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
+def _as_words(cells: Iterable[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
     return word_column(None if cell in missing else cell for cell in map(str.strip, cells))
 
 

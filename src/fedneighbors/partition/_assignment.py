@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartitionError
 
 Parties = npt.NDArray[np.str_]
@@ -131,3 +131,15 @@ def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
             f"{n_parties} parties with at least {max(min_rows, 1)} rows each were asked for, but "
             f"there are only {n_rows} rows; ask for fewer parties or a lower min_rows"
         )
+
+
+def apportioned(total: int, weights: Floats | Integers) -> Integers:
+    """Divide ``total`` into whole numbers in proportion to the weights, by largest remainders.
+
+    Ties go to the lower index.
+    """
+    shares = total * weights / weights.sum()
+    whole: Integers = np.floor(shares).astype(np.int64)
+    order = np.argsort(whole - shares, kind="stable")
+    whole[order[: total - int(whole.sum())]] += 1
+    return whole

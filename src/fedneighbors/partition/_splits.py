@@ -10,6 +10,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import (
     Parties,
+    apportioned,
     generator,
     party_names,
     refuse_too_few_rows,
@@ -253,14 +254,5 @@ def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
     last_share = left_for_head * weights / np.cumsum(weights)
     head = int(np.flatnonzero(last_share >= min_rows)[-1]) + 1  # rank 1 always qualifies
     sizes = np.full(n_parties, min_rows, dtype=np.int64)
-    sizes[:head] = _apportioned(int(left_for_head[head - 1]), weights[:head])
+    sizes[:head] = apportioned(int(left_for_head[head - 1]), weights[:head])
     return sizes
-
-
-def _apportioned(total: int, weights: Floats) -> Integers:
-    """Whole numbers in proportion to the weights that add up to ``total``, largest remainder."""
-    shares = total * weights / weights.sum()
-    whole: Integers = np.floor(shares).astype(np.int64)
-    order = np.argsort(whole - shares, kind="stable")
-    whole[order[: total - int(whole.sum())]] += 1
-    return whole

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.baselines._tabular import BASELINES
-from fedneighbors.methods.fedpnn._centers import Exposure
+from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, RunRecord, Table, environment

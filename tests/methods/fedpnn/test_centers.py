@@ -12,13 +12,7 @@ from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
-from fedneighbors.methods.fedpnn._centers import (
-    cells_left_out,
-    merge_small,
-    release_centers,
-    without_few_cells,
-    without_few_told,
-)
+from fedneighbors.methods.fedpnn._model import release_centers
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     ConstantsReply,
@@ -28,10 +22,17 @@ from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     frame_bytes,
     make_frame,
+    without_few_cells,
     without_few_pairs,
+    without_few_told,
 )
-from fedneighbors.methods.fedpnn._selection import SelectionReply
-from fedneighbors.methods.fedpnn.algorithm import CENTERS_PER_ROOT, chosen_threshold, evolve_rows
+from fedneighbors.methods.fedpnn._selection import SelectionReply, cells_left_out
+from fedneighbors.methods.fedpnn.algorithm import (
+    CENTERS_PER_ROOT,
+    chosen_threshold,
+    evolve_rows,
+    merge_small,
+)
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.tabular._schema import Schema
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from fedneighbors.methods.fedpnn._model import covariance_within, supervised_metric
 from fedneighbors.methods.fedpnn._scaling import (
     FARTHEST,
     ConstantsReply,
@@ -17,6 +16,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     make_frame,
 )
+from fedneighbors.methods.fedpnn.protocol import covariance_within, supervised_metric
 
 
 def columns(seed, n=300, missing=0.1):

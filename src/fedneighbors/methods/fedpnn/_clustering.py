@@ -115,13 +115,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ValueError, TypeError
             If a parameter is senseless or a value is not finite.
         """
-        self._check_settings()
-        x = validate_data(self, X, **_NUMBERS)
-        labels = _labels(y, len(x))
-        self.classes_ = None if labels is None else np.unique(labels)
-        self.n_outside_ = 0
-        self._grow(x, labels, None)
-        self._warn(x)
+        self._warn(self._cluster(X, y, afresh=True))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -132,18 +126,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X, y
             As for :meth:`fit`; labels in every call, or in none. New ones may come at any time.
         """
-        first = not hasattr(self, "centers_")
-        self._check_settings()
-        x = validate_data(self, X, reset=first, **_NUMBERS)
-        labels = _labels(y, len(x))
-        if first:
-            self.classes_ = None if labels is None else np.unique(labels)
-            self.n_outside_ = 0
-            self._grow(x, labels, None)
-            return self
-        if (labels is None) != (self.classes_ is None):
-            raise ValueError("expected labels in every call of partial_fit, or in none")
-        self._grow(x, labels, Clusters(self.centers_, self.radii_, self._widened(labels)))
+        self._cluster(X, y, afresh=not hasattr(self, "centers_"))
         return self
 
     def predict(self, X: Any) -> Integers:
@@ -162,7 +145,18 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         x = validate_data(self, X, reset=False, **_NUMBERS)
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
-    def _grow(self, x: Floats, labels: npt.NDArray[Any] | None, start: Clusters | None) -> None:
+    def _cluster(self, X: Any, y: Any, *, afresh: bool) -> Floats:
+        """Cluster rows, from nothing or on top of those before, and return them."""
+        self._check_settings()
+        x: Floats = validate_data(self, X, reset=afresh, **_NUMBERS)
+        labels, start = _labels(y, len(x)), None
+        if afresh:
+            self.classes_ = None if labels is None else np.unique(labels)
+            self.n_outside_ = 0
+        elif (labels is None) != (self.classes_ is None):
+            raise ValueError("expected labels in every call of partial_fit, or in none")
+        else:
+            start = Clusters(self.centers_, self.radii_, self._widened(labels))
         codes, n_classes = np.zeros(len(x), np.int64), 1
         if labels is not None and self.classes_ is not None:
             codes = np.searchsorted(self.classes_, labels).astype(np.int64)
@@ -182,6 +176,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.labels_ = grown.rows
         self.n_seen_ = int(grown.counts.sum())
         self.n_outside_ += grown.n_outside
+        return x
 
     def _widened(self, labels: npt.NDArray[Any] | None) -> Integers:
         """Return the counts with columns for labels that are new, and learn these."""

@@ -1,4 +1,7 @@
-"""The trained model and its file; its metric, from moments, and its smoothing, from losses."""
+"""Centers that a party releases, and the model that is made of them: file, smoothing, exposure.
+
+An exposure says, before a release leaves, what it would tell of single records.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +12,18 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._kerneldensity import log_sums
-from fedneighbors.methods.fedpnn._scaling import QUANTA, Frame, MomentsReply
+from fedneighbors.methods.fedpnn._scaling import Booleans, Frame
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
+    advice_on,
+    chosen_threshold,
     class_log_densities,
+    evolve_rows,
+    group_means,
     log_posteriors,
     majority,
+    merge_small,
     nearest_centers,
 )
 from fedneighbors.tabular._model_file import ModelFile
@@ -88,7 +96,7 @@ class FedPNNModel(ModelFile):
         return majority(self.counts)
 
     @property
-    def has_centers(self) -> npt.NDArray[np.bool_]:
+    def has_centers(self) -> Booleans:
         """Whether there is a center of each class."""
         return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
 
@@ -117,58 +125,174 @@ class FedPNNModel(ModelFile):
         )
 
 
-def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
-    """Return the means of the classes that have rows, and the covariance within classes.
+@dataclass(frozen=True)
+class Exposure:
+    """How many records the centers of a party stand for.
 
     Parameters
     ----------
-    moments : MomentsReply
-        Of at least one row.
-
-    Returns
-    -------
-    means : float64 array of shape (n_present, n_coordinates)
-        In the order of the classes.
-    within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric.
+    n_records : int
+        Rows of the party.
+    n_withheld : int
+        Rows of classes that send nothing.
+    n_clusters : int
+        Clusters as they evolved.
+    n_single : int
+        Clusters of a single record, which are that record.
+    n_small : int
+        Clusters of fewer records than a center must stand for, single ones included.
+    n_centers : int
+        Centers that are sent, after small clusters went into others.
+    fewest : int
+        Records of the smallest center that is sent; 0 if none is.
     """
-    counts = moments.counts
-    present = counts > 0
-    means = moments.sums[present] / (counts[present, None] * float(QUANTA))
-    between = (means * counts[present, None]).T @ means
-    within = (moments.products / float(QUANTA) ** 2 - between) / int(counts.sum())
-    return means, (within + within.T) / 2
+
+    n_records: int
+    n_withheld: int
+    n_clusters: int
+    n_single: int
+    n_small: int
+    n_centers: int
+    fewest: int
+
+    @property
+    def largest_risk(self) -> float:
+        """One over the records of the smallest center that is sent, 0 if none is."""
+        return 1 / self.fewest if self.fewest else 0.0
+
+    def __str__(self) -> str:
+        """Say it in sentences."""
+        if not self.n_centers:
+            return f"Nothing is sent: none of the {self.n_records} records is in a class of enough."
+        withheld = (
+            f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
+        )
+        return (
+            f"{self.n_centers} centers stand for {self.fewest} records or more each. Of "
+            f"{self.n_clusters} clusters {self.n_single} were single records and {self.n_small} "
+            f"too small; these went into others.{withheld}"
+        )
 
 
-def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
-    """Return a linear map after which Euclidean distance tells classes apart.
-
-    Coordinates are whitened by the covariance within classes; the directions between the means of
-    the classes are then stretched.
+@dataclass(frozen=True)
+class Released:
+    """Centers of a party.
 
     Parameters
     ----------
-    moments : MomentsReply
-        Of all parties.
-    ridge : float
-        Added to every variance within classes, in units of the mean variance.
-    boost : float
-        Factor of the directions between class means; 1 for none.
-
-    Returns
-    -------
-    float64 array of shape (n_coordinates, n_coordinates)
-        To multiply points with from the right.
+    centers : float64 array of shape (n_centers, n_dimensions)
+        Points.
+    counts : int64 array of shape (n_centers, n_classes)
+        Records of each class that a center stands for.
+    rows : int64 array of shape (n_rows,)
+        Center that stands for each row, -1 for none.
+    silent : bool array of shape (n_classes,)
+        Classes of fewer records than a center needs: nothing of them is sent.
+    exposure : Exposure
+        What it tells of single records.
+    advice : str
+        What a threshold does that leaves one center or all rows; it stays at the party.
     """
-    means, within = covariance_within(moments)
-    spread, directions = np.linalg.eigh(within)
-    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
-    whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
-    apart = (means - means.mean(axis=0)) @ whiten
-    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
-    return stretched
+
+    centers: Floats
+    counts: Integers
+    rows: Integers
+    silent: Booleans
+    exposure: Exposure
+    advice: str
+
+
+def release_centers(
+    points: Floats,
+    labels: Integers,
+    n_classes: int,
+    *,
+    threshold: float | None,
+    factor: float,
+    classwise: bool,
+    min_count: int,
+    means: bool = True,
+    n_threads: int = 1,
+) -> Released:
+    """Return the centers that a party sends.
+
+    Parameters
+    ----------
+    points : float64 array of shape (n_rows, n_dimensions)
+        Rows in the agreed frame and metric.
+    labels : int64 array of shape (n_rows,)
+        Positions of the classes.
+    n_classes : int
+        Classes of the federation.
+    threshold : float or None
+        Dthr. None chooses one for each class, see :func:`~.algorithm.chosen_threshold`.
+    factor : float
+        Of the threshold, up to which a ball is stretched.
+    classwise : bool
+        Cluster each class by itself.
+    min_count : int
+        Records that a center stands for at least; smaller clusters go to the nearest of their
+        class, and a class of fewer records sends nothing.
+    means : bool
+        Send the means of the clusters' records in place of where the centers came to lie, which
+        may be halfway between two records that others do not bear upon.
+    n_threads : int
+        The result does not depend on it.
+    """
+    silent = np.bincount(labels, minlength=n_classes) < min_count
+    centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
+    grown_sizes, clustered, n_sent = [np.zeros(0, np.int64)], [], 0
+    center_of = np.full(len(points), -1)
+    for rows in _together(labels, silent, classwise=classwise):
+        own = points[rows]
+        limit = threshold or chosen_threshold(own, factor=factor, n_threads=n_threads)
+        grown = evolve_rows(
+            own, labels[rows], n_classes, threshold=limit, factor=factor, n_threads=n_threads
+        )
+        sizes = grown.counts.sum(axis=1)
+        grown_sizes.append(sizes)
+        clustered.append((own, len(sizes)))
+        places = group_means(own, grown.rows) if means else grown.centers
+        kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
+        center_of[rows] = n_sent + into[grown.rows]
+        n_sent += len(kept)
+        centers.append(kept)
+        counts.append(_without_few(merged, min_count=min_count))
+    sent = np.concatenate(counts)
+    grown_counts, fewest = np.concatenate(grown_sizes), sent.sum(axis=1).min(initial=len(points))
+    exposure = Exposure(
+        n_records=len(points),
+        n_withheld=len(points) - int(sent.sum()),
+        n_clusters=len(grown_counts),
+        n_single=int((grown_counts == 1).sum()),
+        n_small=int((grown_counts < min_count).sum()),
+        n_centers=len(sent),
+        fewest=int(fewest) if len(sent) else 0,
+    )
+    advice = ""
+    if threshold is not None:
+        advice = advice_on(clustered, threshold=threshold, factor=factor)
+    return Released(np.concatenate(centers), sent, center_of, silent, exposure, advice)
+
+
+def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
+    """Return the rows that are clustered together: of each class that is told, or of all."""
+    if classwise:
+        return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
+    rows = np.flatnonzero(~silent[labels])
+    return [rows] if len(rows) else []
+
+
+def _without_few(counts: Integers, *, min_count: int) -> Integers:
+    """Return the counts without those that tell of few records of a class.
+
+    They are added to the most frequent class of the center, which they would not outvote.
+    """
+    top = counts.argmax(axis=1)
+    kept = np.where(counts < min_count, 0, counts)
+    kept[np.arange(len(counts)), top] = 0
+    kept[np.arange(len(counts)), top] = counts.sum(axis=1) - kept.sum(axis=1)
+    return np.asarray(kept, np.int64)
 
 
 def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:

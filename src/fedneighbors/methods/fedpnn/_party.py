@@ -13,16 +13,13 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
-from fedneighbors.methods.fedpnn._centers import (
+from fedneighbors.methods.fedpnn._model import (
     Exposure,
+    FedPNNModel,
     Released,
-    group_means,
-    in_usual_classes,
+    leave_one_out_losses,
     release_centers,
-    without_few_cells,
-    without_few_told,
 )
-from fedneighbors.methods.fedpnn._model import FedPNNModel, leave_one_out_losses
 from fedneighbors.methods.fedpnn._scaling import (
     MOST_ROWS,
     Booleans,
@@ -33,12 +30,15 @@ from fedneighbors.methods.fedpnn._scaling import (
     MomentsRequest,
     class_moments,
     column_constants,
+    in_usual_classes,
     make_frame,
     read_frame,
+    without_few_cells,
     without_few_pairs,
+    without_few_told,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
-from fedneighbors.methods.fedpnn.algorithm import SIGMAS
+from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
 from fedneighbors.tabular._schema import Receipt, Schema, describe, label_positions
 
 log = logging.getLogger(__name__)
@@ -325,7 +325,10 @@ class FedPNNParty:
             _, again = _points_of(x, released.rows, frame, min_count=request.min_count)
             means = group_means(_measured(again, request.metric), released.rows)
             released = replace(released, centers=means)
-        self.exposure = released.exposure.beside(len(self._y) - len(labels))
+        n_records, n_sent = len(self._y), int(released.counts.sum())
+        self.exposure = replace(
+            released.exposure, n_records=n_records, n_withheld=n_records - n_sent
+        )
         log.info("party %s: %s", self.name, self.exposure)
         if released.advice:
             warnings.warn(

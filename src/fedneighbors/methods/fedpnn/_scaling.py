@@ -5,6 +5,10 @@ values of a column, never the value of a single record; a column with fewer valu
 none. Parties add up the moments of coordinates, of which a supervised metric is made. Coordinates
 are rounded to multiples of 2**-16 before they are summed, so that the sums are integers and the
 same in whatever order and however split.
+
+Nothing that stands for few records may leave a party: fewer than ``min_count`` and more than none.
+That goes for the rows of a class, for the cells of a class that a column has, for those that it
+lacks, and for the records of a center.
 """
 
 from collections.abc import Sequence
@@ -18,7 +22,6 @@ from scipy.special import ndtri
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
-from fedneighbors.methods.fedpnn._centers import without_few_cells
 
 FARTHEST = 3.0
 """Normal scores are cut here: three standard deviations."""
@@ -135,6 +138,49 @@ class ConstantsRequest:
             raise ValueError(f"a knot stands for fewer than {self.min_count} values")
 
 
+def in_usual_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
+    """Return which rows are of classes that have at least ``min_count`` of them."""
+    _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    return np.asarray(sizes[label] >= min_count)
+
+
+def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
+    """Return the table without the cells of a class in columns that have few of it.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 1.0], [np.nan, 2.0], [np.nan, 3.0]])
+    >>> without_few_cells(x, np.zeros(3, int), min_count=2).tolist()
+    [[nan, 1.0], [nan, 2.0], [nan, 3.0]]
+    """
+    kept = x.copy()
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        held = (~np.isnan(x[rows])).sum(axis=0)
+        few = np.flatnonzero((held > 0) & (held < min_count))
+        kept[np.ix_(rows, few)] = np.nan
+    return kept
+
+
+def without_few_told(told: Floats, labels: Integers, *, min_count: int) -> Floats:
+    """Return coordinates that tell missing cells, made equal where they differ for few of a class.
+
+    Examples
+    --------
+    >>> told = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> without_few_told(told, np.zeros(4, int), min_count=2).T.tolist()
+    [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
+    """
+    even = told.copy()
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        n_told = told[rows].sum(axis=0)
+        few, all_but_few = n_told < min_count, len(rows) - n_told < min_count
+        even[np.ix_(rows, np.flatnonzero(few))] = 0.0
+        even[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
+    return even
+
+
 def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
 ) -> ConstantsReply:
@@ -142,17 +188,6 @@ def column_constants(
 
     Cells that fewer than ``min_count`` of a class have in a column count as missing; where a class
     lacks fewer, they are counted with the first group. Then no difference of numbers tells of few.
-
-    Parameters
-    ----------
-    x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN.
-    n_knots : int
-        Most groups of a column.
-    min_count : int
-        Least values of a group.
-    labels : int64 array of shape (n_rows,), optional
-        Positions of the classes; one class by default.
 
     Examples
     --------
@@ -375,17 +410,7 @@ class MomentsRequest:
 
 
 def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsReply:
-    """Return the moments of points.
-
-    Parameters
-    ----------
-    points : float64 array of shape (n_rows, n_coordinates)
-        Cut at 8 in either direction.
-    labels : int64 array of shape (n_rows,)
-        Positions of the classes.
-    n_classes : int
-        Classes of the federation.
-    """
+    """Return the moments of points."""
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
     products = np.zeros((n_coordinates, n_coordinates), np.int64)
@@ -408,7 +433,7 @@ def without_few_pairs(
     moments: MomentsReply,
     points: Floats,
     base: Floats,
-    known: npt.NDArray[np.bool_],
+    known: Booleans,
     *,
     n_columns: int,
     min_count: int,

@@ -10,8 +10,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._centers import cells_left_out
-from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, check_columns
+from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, Booleans, check_columns
 from fedneighbors.tabular._schema import column_moments
 
 
@@ -85,11 +84,39 @@ class Selection:
             raise ValueError("columns and statistics differ in number")
 
 
+def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
+    """Return which cells of one class sums leave out, so that their number tells of few nowhere.
+
+    Where few are missing, the first of the others are left out with them, up to ``min_count``; a
+    column of which few would remain is left out whole.
+
+    Parameters
+    ----------
+    gone : bool array of shape (n_rows, n_features)
+        Missing cells.
+    min_count : int
+        Fewer cells are few.
+
+    Examples
+    --------
+    >>> gone = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
+    >>> cells_left_out(gone, min_count=2).T.astype(int).tolist()
+    [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
+    """
+    out = gone.copy()
+    n_gone = gone.sum(axis=0)
+    wanting = np.flatnonzero((n_gone > 0) & (n_gone < min_count))
+    others = ~gone[:, wanting]
+    out[:, wanting] |= others & (others.cumsum(axis=0) <= min_count - n_gone[wanting])
+    out[:, len(gone) - out.sum(axis=0) < min_count] = True
+    return out
+
+
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
     """Return the sums of a party's table.
 
     Missing cells are left out, others of a column with them where fewer than ``min_count`` of a
-    class are missing: see :func:`~._centers.cells_left_out`.
+    class are missing: see :func:`cells_left_out`.
 
     Parameters
     ----------

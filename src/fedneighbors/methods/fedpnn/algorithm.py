@@ -205,6 +205,66 @@ def merge_centers(
     return Clusters(*(np.concatenate(parts) for parts in zip(*grown, strict=True)))
 
 
+def group_means(points: Floats, rows: Integers) -> Floats:
+    """Return the mean of the points of each group, of shape (n_groups, n_dimensions).
+
+    Parameters
+    ----------
+    points : float64 array of shape (n_rows, n_dimensions)
+        Points.
+    rows : int64 array of shape (n_rows,)
+        Group of each, from 0 on, none of them empty.
+    """
+    sizes = np.bincount(rows)
+    sums = np.zeros((len(sizes), points.shape[1]))
+    np.add.at(sums, rows, points)
+    return np.asarray(sums / sizes[:, None])
+
+
+def merge_small(
+    centers: Floats, counts: Integers, *, min_count: int
+) -> tuple[Floats, Integers, Integers]:
+    """Return the centers after those of few records have gone into the nearest of their class.
+
+    The smallest goes first, the earlier of two; two centers become the mean of both, weighted by
+    their records. A center that is alone with its class goes into the nearest of any; the last one
+    of all stays.
+
+    Parameters
+    ----------
+    centers : float64 array of shape (n_centers, n_dimensions)
+        Points.
+    counts : int64 array of shape (n_centers, n_classes)
+        Records of each class.
+    min_count : int
+        Fewer records are few.
+
+    Returns
+    -------
+    centers, counts : arrays of shapes (n_left, n_dimensions) and (n_left, n_classes)
+        In the order in which they were given.
+    into : int64 array of shape (n_centers,)
+        Where each of the given centers went.
+    """
+    centers, counts = centers.copy(), counts.copy()
+    alive, into = np.ones(len(centers), bool), np.arange(len(centers))
+    sizes = counts.sum(axis=1)
+    while alive.sum() > 1:
+        small = int(np.argmin(np.where(alive, sizes, np.iinfo(np.int64).max)))
+        if sizes[small] >= min_count:
+            break
+        alive[small] = False
+        alike = alive & (majority(counts) == majority(counts[[small]]))
+        among = np.flatnonzero(alike if alike.any() else alive)
+        near = among[np.argmin(((centers[among] - centers[small]) ** 2).sum(axis=1))]
+        both = sizes[near] + sizes[small]
+        centers[near] += (centers[small] - centers[near]) * (sizes[small] / both)
+        counts[near] += counts[small]
+        sizes[near] = both
+        into[into == small] = near
+    return centers[alive], counts[alive], np.asarray(np.cumsum(alive)[into] - 1, np.int64)
+
+
 def class_log_densities(
     x: Floats,
     centers: Floats,

@@ -20,11 +20,13 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Coordinator, gather, total
-from fedneighbors.methods.fedpnn._model import FedPNNModel, supervised_metric
+from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (
+    QUANTA,
     ConstantsRequest,
     Frame,
+    MomentsReply,
     MomentsRequest,
     frame_bytes,
     make_frame,
@@ -50,15 +52,16 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "metric": ("supervised", None),
     "activation": ("gaussian", "logistic", "cauchy"),
 }
-_LEFT_OPEN: Mapping[str, tuple[Any, ...]] = {
-    "client_threshold": (None,),
-    "server_threshold": (None,),
-    "sigma": ("loo",),
+_LEFT_OPEN: Mapping[str, Any] = {
+    "client_threshold": None,
+    "server_threshold": None,
+    "sigma": "loo",
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class FedPNNSettings:
     factor : float
         Of the threshold, up to which a ball is stretched.
     ridge, boost : float
-        Of the metric, see :func:`~._scaling.supervised_metric`.
+        Of the metric, see :func:`supervised_metric`.
     means : bool
         Parties send the means of their clusters' records, not where the centers came to lie.
     n_knots : int
@@ -121,14 +124,12 @@ class FedPNNSettings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"expected {name} among {choices}, got {getattr(self, name)!r}")
-        for name in ("client_threshold", "server_threshold", "sigma"):
+        for name, left_open in _LEFT_OPEN.items():
             value = getattr(self, name)
-            if value not in _LEFT_OPEN[name] and not (_is_number(value) and 0 < value < math.inf):
-                raise ValueError(
-                    f"expected {name} above 0 or {_LEFT_OPEN[name][0]!r}, got {value!r}"
-                )
+            if value != left_open and not _is_positive(value):
+                raise ValueError(f"expected {name} above 0 or {left_open!r}, got {value!r}")
         for name in ("factor", "ridge", "boost"):
-            if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
+            if not _is_positive(getattr(self, name)):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
         for name in ("client_threshold", "server_threshold"):
             value = getattr(self, name)
@@ -138,7 +139,7 @@ class FedPNNSettings:
             value = getattr(self, name)
             if name == "n_features_to_select" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            if not isinstance(value, Integral) or not _is_positive(value):
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
@@ -369,6 +370,60 @@ class _Plan:
                     f"server_threshold{advice}; None keeps every center", UserWarning, stacklevel=2
                 )
         return merged
+
+
+def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
+    """Return the means of the classes that have rows, and the covariance within classes.
+
+    Parameters
+    ----------
+    moments : MomentsReply
+        Of at least one row.
+
+    Returns
+    -------
+    means : float64 array of shape (n_present, n_coordinates)
+        In the order of the classes.
+    within : float64 array of shape (n_coordinates, n_coordinates)
+        Symmetric.
+    """
+    counts = moments.counts
+    present = counts > 0
+    means = moments.sums[present] / (counts[present, None] * float(QUANTA))
+    between = (means * counts[present, None]).T @ means
+    within = (moments.products / float(QUANTA) ** 2 - between) / int(counts.sum())
+    return means, (within + within.T) / 2
+
+
+def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
+    """Return a linear map after which Euclidean distance tells classes apart.
+
+    Coordinates are whitened by the covariance within classes; the directions between the means of
+    the classes are then stretched.
+
+    Parameters
+    ----------
+    moments : MomentsReply
+        Of all parties.
+    ridge : float
+        Added to every variance within classes, in units of the mean variance.
+    boost : float
+        Factor of the directions between class means; 1 for none.
+
+    Returns
+    -------
+    float64 array of shape (n_coordinates, n_coordinates)
+        To multiply points with from the right.
+    """
+    means, within = covariance_within(moments)
+    spread, directions = np.linalg.eigh(within)
+    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
+    whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
+    apart = (means - means.mean(axis=0)) @ whiten
+    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
+    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
+    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
+    return stretched
 
 
 def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:

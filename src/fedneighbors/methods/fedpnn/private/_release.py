@@ -81,9 +81,7 @@ def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
     return portion(privacy, share)
 
 
-def levels_of(
-    allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], *, most: int = _FINEST
-) -> int:
+def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> int:
     """Return how many integer steps stand for 1, a function of what was agreed alone.
 
     The noise is the same in the units of the table for any number, so that the finest is taken that
@@ -95,15 +93,13 @@ def levels_of(
         Part of the budget.
     moved : callable
         From a number of steps to the sensitivity.
-    most : int
-        The finest.
 
     Raises
     ------
     PrivacyError
         If not even coarse steps will do; everything would drown in the noise anyway.
     """
-    levels = most
+    levels = _FINEST
     while levels >= _COARSEST:
         stated = moved(levels)
         if isinstance(allowed, PureDP):
@@ -322,20 +318,23 @@ class Release:
     n_cells: int
 
 
+def _planned(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], n_cells: int) -> Release:
+    levels = levels_of(allowed, moved)
+    return Release(allowed, moved(levels), levels, n_cells)
+
+
 def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
     """Return the release of number and sum of rows."""
     allowed = part(privacy, of="origin", n_classes=n_classes)
     moved = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
-    levels = levels_of(allowed, moved)
-    return Release(allowed, moved(levels), levels, 1 + n_features)
+    return _planned(allowed, moved, 1 + n_features)
 
 
 def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
     """Return the release of numbers and sums of unit vectors of the classes."""
     allowed = part(privacy, of="class sums", n_classes=n_classes)
     moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
-    levels = levels_of(allowed, moved)
-    return Release(allowed, moved(levels), levels, n_classes * (1 + n_features))
+    return _planned(allowed, moved, n_classes * (1 + n_features))
 
 
 def cells(privacy: Privacy) -> Release:

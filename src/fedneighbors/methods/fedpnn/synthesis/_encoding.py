@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -224,15 +224,9 @@ class Layout:
     @cached_property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
         """Runs of one-hot parts of one width, as (first matrix column, number of parts, width)."""
-        found: list[tuple[int, int, int]] = []
-        for column in self.order:
-            width = self.widths[column]
-            if found and found[-1][2] == width:
-                first, count, _ = found.pop()
-                found.append((first, count + 1, width))
-            else:
-                found.append((self.starts[column], 1, width))
-        return tuple(found)
+        runs = groupby(self.order, key=self.widths.__getitem__)
+        blocks = [(width, list(columns)) for width, columns in runs]
+        return tuple((self.starts[run[0]], len(run), width) for width, run in blocks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Generation of rows without PyTorch: noise, conditional vectors, and a trained generator.
+"""Generation of rows without PyTorch: settings, noise, conditional vectors, a trained generator.
 
 A conditional vector says which category of which nominal column a generated row should have.
 """
@@ -6,6 +6,7 @@ A conditional vector says which category of which nominal column a generated row
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -53,6 +54,86 @@ def draw_noise(
         half = n_entries // 2
         drawn[half:] = drawn[half:] * _SPREAD + _SHIFT
     return drawn
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of the training of one generator.
+
+    Parameters
+    ----------
+    generator, critic : tuple of int
+        Units of the hidden layers.
+    epochs : int
+        Passes; each has as many steps as batches fit into the rows.
+    batch_size : int
+        Rows of a batch; lowered where there are fewer, to a multiple of ``pac``.
+    pac : int
+        Rows that the critic judges together.
+    critic_steps : int
+        Steps of the critic for each of the generator.
+    dropout : float
+        Share of the critic's hidden units that are left out at each step.
+    embedding : int
+        Entries of a noise vector.
+    learning_rate : float
+        Of Adam, for both networks.
+    noise : {"normal", "mixture", "concat"}
+        See :func:`draw_noise`.
+    informed : bool
+        Begin with a generator that makes categories and modes as often as the rows have them.
+
+    Raises
+    ------
+    TypeError
+        If a size is no integer.
+    ValueError
+        If a setting is out of range.
+    """
+
+    generator: tuple[int, ...] = (256, 256)
+    critic: tuple[int, ...] = (256, 256)
+    epochs: int = 300
+    batch_size: int = 500
+    pac: int = 10
+    critic_steps: int = 1
+    dropout: float = 0.5
+    embedding: int = 128
+    learning_rate: float = 2e-4
+    noise: Noise = "mixture"
+    informed: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "pac", "critic_steps", "embedding"):
+            _check_size(name, getattr(self, name))
+        for name in ("generator", "critic"):
+            for units in getattr(self, name):
+                _check_size(f"a layer of {name}", units)
+        if self.batch_size < self.pac:
+            raise ValueError(
+                f"batch_size={self.batch_size} is less than pac={self.pac}; the critic judges pac "
+                "rows of a batch together"
+            )
+        if not isinstance(self.learning_rate, Real) or not 0 < self.learning_rate < 1:
+            raise ValueError(f"learning_rate must lie in (0, 1), got {self.learning_rate!r}")
+        if not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        if self.noise not in NOISES:
+            raise ValueError(f"noise must be one of {NOISES}, got {self.noise!r}")
+
+    def batch_of(self, n_rows: int) -> int:
+        """Rows of a batch when there are ``n_rows``: a multiple of ``pac``, at least one pack.
+
+        A table of fewer rows than a pack is drawn from with replacement, as all batches are.
+        """
+        return max(min(self.batch_size, n_rows) // self.pac, 1) * self.pac
+
+
+def _check_size(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}")
 
 
 Codes = npt.NDArray[np.int64]

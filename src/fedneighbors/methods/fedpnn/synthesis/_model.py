@@ -18,6 +18,7 @@ from fedneighbors.methods.fedpnn.synthesis._encoding import (
 )
 from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, TrainedGenerator
 from fedneighbors.methods.fedpnn.synthesis._tabular import Form
+from fedneighbors.partition._assignment import apportioned
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
@@ -151,7 +152,8 @@ class SynthesisModel(ModelFile):
         """
         if not self.per_class:
             return self._from_one(n_rows, np.random.default_rng([seed, 0]), only)
-        wanted = self._shares(n_rows) if only is None else {only: n_rows}
+        shares = apportioned(n_rows, np.array(self.counts)).tolist()
+        wanted = dict(enumerate(shares)) if only is None else {only: n_rows}
         parts = [
             (place, self.parts[place].table(count, np.random.default_rng([seed, place])))
             for place, count in wanted.items()
@@ -161,14 +163,6 @@ class SynthesisModel(ModelFile):
         places = np.repeat([place for place, _ in parts], [part.n_rows for _, part in parts])
         mixed = np.random.default_rng([seed, len(self.parts)]).permutation(n_rows)
         return table.take(mixed), places[mixed]
-
-    def _shares(self, n_rows: int) -> dict[int, int]:
-        """Rows of each class, by largest remainders; ties go to the lower class."""
-        exact = np.array(self.counts) * n_rows / sum(self.counts)
-        whole = np.floor(exact).astype(np.int64)
-        first = np.argsort(whole - exact, kind="stable")[: n_rows - int(whole.sum())]
-        whole[first] += 1
-        return dict(enumerate(whole.tolist()))
 
     def _from_one(
         self, n_rows: int, rng: np.random.Generator, only: int | None

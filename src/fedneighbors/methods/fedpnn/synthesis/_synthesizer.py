@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,26 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from fedneighbors._typing import Progress, silent
 from fedneighbors.datasets._table import Column, Table
-from fedneighbors.methods.fedpnn.synthesis._fitting import Job, TrainingSettings, fit_parts
-from fedneighbors.methods.fedpnn.synthesis._generation import Noise
-from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel
+from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.methods.fedpnn.synthesis._encoding import NominalCoding, fit_transform
+from fedneighbors.methods.fedpnn.synthesis._generation import (
+    Noise,
+    RowsByCategory,
+    TrainingSettings,
+)
+from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel, TablePart
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 from fedneighbors.tabular._schema import Label
 
 Units = Sequence[int] | Mapping[Any, Sequence[int]]
+
+
+class _Job(NamedTuple):
+    """One generator to be trained: whose rows, the rows, sizes and speeds."""
+
+    name: str
+    table: Table
+    settings: TrainingSettings
 
 
 class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
@@ -187,7 +200,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         classes = () if labels is None else tuple(np.unique(labels).tolist())
         seed = check_random_state(self.random_state).randint(2**31)
         jobs = self._jobs(table, labels, classes)
-        parts = fit_parts(
+        parts = _fit_parts(
             jobs,
             max_modes=self.max_modes,
             repeated_share=self.repeated_share,
@@ -292,16 +305,16 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
 
     def _jobs(
         self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
-    ) -> list[Job]:
+    ) -> list[_Job]:
         if labels is None:
-            return [Job("the table", table, self._settings(None, ()))]
+            return [_Job("the table", table, self._settings(None, ()))]
         if not self.per_class:
             numbers = {label: str(place) for place, label in enumerate(classes)}
             words: Column = np.array([numbers[label] for label in labels.tolist()], np.object_)
             whole = Table({**table.columns, LABEL: words}, table.source)
-            return [Job("all classes", whole, self._settings(None, ()))]
+            return [_Job("all classes", whole, self._settings(None, ()))]
         return [
-            Job(f"class {label!r}", table.take(labels == label), self._settings(label, classes))
+            _Job(f"class {label!r}", table.take(labels == label), self._settings(label, classes))
             for label in classes
         ]
 
@@ -326,3 +339,52 @@ def _of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> 
     if set(value) != set(classes):
         raise ValueError(f"{name} must name the classes {list(classes)}, got {list(value)}")
     return value[label]
+
+
+def _fit_parts(
+    jobs: Sequence[_Job],
+    *,
+    max_modes: int,
+    repeated_share: float | None,
+    seed: int,
+    progress: Progress,
+) -> tuple[TablePart, ...]:
+    """Fit codings and train a generator for each job."""
+    for job in jobs:
+        if job.table.n_rows < 2:
+            raise DataError(
+                f"{job.name} has {job.table.n_rows} row (1 sample), expected 2 or "
+                "more: a generator of a single row would repeat it. Leave the row out, or take "
+                "per_class=False"
+            )
+    try:
+        from fedneighbors.methods.fedpnn.synthesis._training import train
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("torch", "torch") from None
+    total, done, parts = sum(job.settings.epochs for job in jobs), 0, []
+    for place, job in enumerate(jobs):
+        transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)
+        codes, places = transform.codes(job.table, np.random.default_rng([seed, place, 0]))
+        nominal = [k for k, c in enumerate(transform.codings) if isinstance(c, NominalCoding)]
+        widths = [transform.codings[k].width for k in nominal]
+        rows = RowsByCategory.of(codes[:, nominal], widths)
+
+        def report(
+            epoch: int, _: int, what: str, *, before: int = done, name: str = job.name
+        ) -> None:
+            progress(before + epoch, total, f"{what}, {name}")
+
+        generator = train(
+            transform.matrix(codes, places),
+            rows,
+            transform.layout,
+            nominal,
+            job.settings,
+            seed=(seed, place, 1),
+            progress=report,
+        )
+        parts.append(TablePart(transform, generator, rows.conditions(), job.table.n_rows))
+        done += job.settings.epochs
+    return tuple(parts)

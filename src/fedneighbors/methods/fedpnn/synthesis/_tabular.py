@@ -117,14 +117,11 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
 
 def _mixed(cells: npt.NDArray[Any]) -> Column:
     """Column of an array of objects: numbers if all present cells are, else words."""
-    listed = cells.tolist()
-    gone = [cell is None or cell != cell for cell in listed]
-    numbers = [cell for cell, lost in zip(listed, gone, strict=True) if not lost]
-    if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in numbers):
-        return np.array(
-            [np.nan if lost else cell for cell, lost in zip(listed, gone, strict=True)], np.float64
-        )
-    return word_column(None if lost else str(cell) for cell, lost in zip(listed, gone, strict=True))
+    listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
+    present = [cell for cell in listed if cell is not None]
+    if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in present):
+        return np.array([np.nan if cell is None else cell for cell in listed], np.float64)
+    return word_column(None if cell is None else str(cell) for cell in listed)
 
 
 def _named(categorical: Names, table: Table) -> tuple[str, ...]:

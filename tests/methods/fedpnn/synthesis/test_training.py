@@ -4,7 +4,7 @@ from torch.nn import functional
 
 from fedneighbors.methods.fedpnn.synthesis._encoding import Layout
 from fedneighbors.methods.fedpnn.synthesis._generation import TrainedGenerator
-from fedneighbors.methods.fedpnn.synthesis._networks import Critic, Generator
+from fedneighbors.methods.fedpnn.synthesis._training import Critic, Generator
 
 LAYOUT = Layout(widths=(3, 2, 3), scalars=(0, 2))
 
