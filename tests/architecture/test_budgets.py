@@ -18,7 +18,7 @@ MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3
 MAX_DUPLICATES = 7  # passages of six lines or more
-WALKS = {"flynn": 18, "fedknn": 15, "fedpnn": 18, "knnper": 26}
+WALKS = {"flynn": 18, "fedknn": 15, "fedpnn": 17, "knnper": 26}
 
 WALK = """
 import sys, threading

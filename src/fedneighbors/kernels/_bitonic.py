@@ -105,14 +105,8 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
     _expect_sorted(table)
     flat = table.reshape(-1, 4)
     _exchange(flat, pairs, changes)
-    smallest = flat[:wanted]
-    entries = Entries(
-        smallest[:, 0].copy().view(np.float64),
-        smallest[:, 1].copy(),
-        smallest[:, 2].copy(),
-        smallest[:, 3].copy(),
-    )
-    return Merge(entries, changes)
+    distances, *others = flat[:wanted].T.copy()
+    return Merge(Entries(distances.view(np.float64), *others), changes)
 
 
 def carried(loads: Integers, merge: Merge) -> Integers:

@@ -8,6 +8,7 @@ from fedneighbors.kernels.edit._bands import (
     LIMIT,
     PIECE,
     WITHIN,
+    Known,
     Strings,
     admit,
     begin,
@@ -68,11 +69,9 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     state = begin(tally, limit=min(limit, largest), wanted=wanted)
     bounds = np.zeros(len(strings), np.int32) if bounds is None else bounds
     distances = np.full(len(strings), UNKNOWN, np.int32)
-    done = verify_bands(
-        strings_of(strings), np.arange(len(strings)) if order is None else order,
-        letter_of=letter_of, spelled=spelled, bounds=bounds, distances=distances, tally=tally,
-        state=state, budget=budget,
-    )  # fmt: skip
+    order = np.arange(len(strings)) if order is None else order
+    coded, known = (letter_of, spelled), Known(distances, tally, state)
+    done = verify_bands(strings_of(strings), order, coded, bounds, known, budget)
     return done, bounds, distances, state
 
 

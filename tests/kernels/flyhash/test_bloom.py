@@ -176,7 +176,7 @@ def test_a_count_outside_the_weights_is_refused():
 def test_a_label_outside_the_classes_is_refused(label):
     active = np.zeros((1, 1), np.int32)
 
-    with pytest.raises(ValueError, match="labels reach outside"):
+    with pytest.raises(ValueError, match="labels must lie in"):
         grid_hits(
             active,
             np.array([label]),

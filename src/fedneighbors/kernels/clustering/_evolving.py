@@ -133,7 +133,7 @@ def evolve(
     n, n_outside, row = len(centers), 0, 0
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     block, calm = ahead or _least_block(n_threads), True
-    with _Threads(n_threads) as threads:
+    with RowThreads(n_threads) as threads:
         frame = _frame_of(rows, centers, threads)
         state = _state_of(centers, radii, frame, room=_ROOM)
         while row < len(rows):
@@ -181,7 +181,7 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
-    with _Threads(n_threads) as threads:
+    with RowThreads(n_threads) as threads:
         frame = _frame_of(rows, centers, threads)
         state = _state_of(centers, np.zeros(len(centers)), frame, room=0)
         among = len(centers), state, frame, *out
@@ -236,7 +236,7 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _frame_of(x: Floats, centers: Floats, threads: "_Threads") -> Frame:
+def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
     """Return a frame in which all rows and centers are small, or where nothing can be ruled out.
 
     Raises
@@ -287,7 +287,7 @@ def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
     return spare[first : first + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
-class _Threads:
+class RowThreads:
     """Shares rows out to several threads, of which the caller's is one."""
 
     def __init__(self, n_threads: int) -> None:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fedneighbors.kernels._emission import lowest_bit
 from fedneighbors.kernels.vectors._dottiles import (
     GROUP,
     TILE,
     highest,
     lanes_from,
-    lowest_bit,
     multiply_group,
     multiply_one,
 )
 
-USES = {"vectors/dottiles": "1970b092ae3a5f5f"}
+USES = {"emission": "ea0f1a462cc765c8", "vectors/dottiles": "3b37c304fd4da83d"}
 
 NEVER = np.float32(-3e38)  # dot product of a place without a center
 _MAX_CHANGED = 16  # changes after which rows are measured ahead anew

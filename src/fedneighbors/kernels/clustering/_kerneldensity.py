@@ -6,19 +6,17 @@ vanishes however narrow the kernel is.
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.clustering._evolving import RowThreads
 
 ACTIVATIONS = ("gaussian", "logistic", "cauchy")
 _GAUSSIAN, _LOGISTIC = 0, 1
 _STEP = 4
-_ROWS_PER_TASK = 256
 _NARROWEST, _WIDEST = 1e-100, 1e100  # whose squares are floats, times features too
 _ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest integer in the low bits
 _PER_DOUBLING = 1.4426950408889634  # of 1 / log(2)
@@ -201,15 +199,8 @@ def log_sums(
     rows = np.require(x, np.float64, ["C", "W"])
     bounds, skipped = (np.require(part, np.int64, ["C", "W"]) for part in (starts, left_out))
     arrays = columns, bounds, skipped, terms, out
-    n_parts = max(1, min(n_threads, len(x) // _ROWS_PER_TASK))
-    cuts = [len(x) * part // n_parts for part in range(n_parts + 1)]
-    if n_parts == 1:
-        _fill(rows, 0, len(x), *arrays)
-    else:
-        with ThreadPoolExecutor(n_parts) as pool:
-            tasks = [pool.submit(_fill, rows, *part, *arrays) for part in pairwise(cuts)]
-        for task in tasks:
-            task.result()
+    with RowThreads(n_threads) as threads:
+        threads.share(lambda _, first, last: _fill(rows, first, last, *arrays), 0, len(x))
     return out
 
 

@@ -54,6 +54,22 @@ def admit(tally: Any, state: Any, value: Any) -> Any:
         state[0] -= 1
 
 
+class Known(NamedTuple):
+    """Distances found so far, and the limit that follows from them.
+
+    Parameters
+    ----------
+    distances : int32 array of shape (n_strings,)
+        Of each string; the largest integer where it is not known.
+    tally, state : int64 arrays
+        From :func:`begin`; ``tally`` reaches to the largest distance.
+    """
+
+    distances: npt.NDArray[np.int32]
+    tally: npt.NDArray[np.int64]
+    state: npt.NDArray[np.int64]
+
+
 N_BINS = 32
 """Bins of letter counts."""
 
@@ -84,8 +100,10 @@ class Strings(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _count_pieces(strings: Any, counts: Any) -> Any:
+def count_pieces(strings: Any) -> Any:
+    """Return counts of letters and of pieces, uint16 of shape (n_strings, N_BINS + N_BUCKETS)."""
     codes, offsets = strings
+    counts = np.zeros((offsets.size - 1, N_BINS + N_BUCKETS), np.uint16)
     for string in range(offsets.size - 1):
         row = counts[string]
         for i in range(offsets[string], offsets[string + 1]):
@@ -98,12 +116,6 @@ def _count_pieces(strings: Any, counts: Any) -> Any:
                 mixed ^= mixed >> uint64(29)
             place = N_BINS + np.int64(mixed % uint64(N_BUCKETS))
             row[place] = min(np.int64(row[place]) + 1, _FULL)
-
-
-def count_pieces(strings: Strings) -> npt.NDArray[np.uint16]:
-    """Return counts of letters and of pieces, uint16 of shape (n_strings, N_BINS + N_BUCKETS)."""
-    counts = np.zeros((len(strings.offsets) - 1, N_BINS + N_BUCKETS), np.uint16)
-    _count_pieces(strings, counts)
     return counts
 
 
@@ -119,25 +131,7 @@ def _surplus(first: Any, second: Any, n: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _bound(counts: Any, lengths: Any, query_counts: Any, query_length: Any, bounds: Any) -> Any:
-    for string in range(lengths.size):
-        row = counts[string]
-        letters = _surplus(row, query_counts, N_BINS)
-        # One edit changes the length by one at most, and takes away and adds one letter at most,
-        # PIECE pieces at most.
-        bound = max(abs(lengths[string] - query_length), letters)
-        if bound < max(lengths[string], query_length):  # else it is the distance
-            pieces = _surplus(row[N_BINS:], query_counts[N_BINS:], N_BUCKETS)
-            bound = max(bound, (pieces + PIECE - 1) // PIECE)
-        bounds[string] = bound
-
-
-def bound_bands(
-    counts: npt.NDArray[np.uint16],
-    lengths: npt.NDArray[np.int64],
-    query_counts: npt.NDArray[np.uint16],
-    query_length: int,
-) -> npt.NDArray[np.int32]:
+def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int) -> Any:
     """Return a lower bound of each string's distance, int32 of shape (n_strings,).
 
     Parameters
@@ -156,8 +150,17 @@ def bound_bands(
     .. [1] Ukkonen, "Approximate string-matching with q-grams and maximal matches", Theoretical
        Computer Science 92 (1992), Theorem 4.1.
     """
-    bounds = np.empty(len(lengths), np.int32)
-    _bound(counts, lengths, query_counts, query_length, bounds)
+    bounds = np.empty(lengths.size, np.int32)
+    for string in range(lengths.size):
+        row = counts[string]
+        letters = _surplus(row, query_counts, N_BINS)
+        # One edit changes the length by one at most, and takes away and adds one letter at most,
+        # PIECE pieces at most.
+        bound = max(abs(lengths[string] - query_length), letters)
+        if bound < max(lengths[string], query_length):  # else it is the distance
+            pieces = _surplus(row[N_BINS:], query_counts[N_BINS:], N_BUCKETS)
+            bound = max(bound, (pieces + PIECE - 1) // PIECE)
+        bounds[string] = bound
     return bounds
 
 
@@ -239,10 +242,35 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, space: Any) -> 
 
 
 @njit(cache=True, nogil=True)
-def _verify(
-    strings: Any, order: Any, letter_of: Any, spelled: Any, bounds: Any, distances: Any, tally: Any,
-    state: Any, budget: Any,
-) -> Any:  # fmt: skip
+def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, budget: int) -> Any:
+    """Compute distances within the limit, and return how many strings were looked at.
+
+    Parameters
+    ----------
+    strings : Strings
+        The table.
+    order : int64 array of shape (n,)
+        Strings to look at, in ascending order of their bounds. Ends at the first whose bound is
+        above the limit, which falls as distances are found.
+    query : tuple of int32 array and int64 array
+        Place of each code among the letters of the query, -1 where it has no such letter; and the
+        query as such places.
+    bounds : int32 array of shape (n_strings,)
+        Where the distance is at most the limit, both become it; elsewhere the bound becomes one
+        more than the limit.
+    known : Known
+        Distances of the strings.
+    budget : int
+        Ends after this many steps of one word.
+
+    References
+    ----------
+    .. [1] Myers, "A fast bit-vector algorithm for approximate string matching based on dynamic
+       programming", Journal of the ACM 46 (1999).
+    .. [2] Ukkonen, "Algorithms for approximate string matching", Information and Control 64
+       (1985), the band.
+    """
+    (letter_of, spelled), (distances, tally, state) = query, known
     n_words = (spelled.size + 63) // 64
     n_letters = 1
     for i in range(spelled.size):
@@ -284,46 +312,3 @@ def _verify(
         budget -= (end - begin) * (limit // 64 + 2)
         done += 1
     return done
-
-
-def verify_bands(
-    strings: Strings,
-    order: npt.NDArray[np.int64],
-    *,
-    letter_of: npt.NDArray[np.int32],
-    spelled: npt.NDArray[np.int64],
-    bounds: npt.NDArray[np.int32],
-    distances: npt.NDArray[np.int32],
-    tally: npt.NDArray[np.int64],
-    state: npt.NDArray[np.int64],
-    budget: int,
-) -> int:
-    """Compute distances within the limit, and return how many strings were looked at.
-
-    Parameters
-    ----------
-    strings : Strings
-        The table.
-    order : int64 array of shape (n,)
-        Strings to look at, in ascending order of their bounds. Ends at the first whose bound is
-        above the limit in ``state``, which falls as distances are found.
-    letter_of : int32 array
-        Place of a code among the letters of the query; -1 where the query has no such letter.
-    spelled : int64 array of shape (n_letters_of_query,)
-        The query as such places.
-    bounds, distances : int32 arrays of shape (n_strings,)
-        Where the distance is at most the limit, both become it; elsewhere the bound becomes one
-        more than the limit.
-    tally, state : int64 arrays
-        See :mod:`fedneighbors.kernels.edit._bands`; ``tally`` reaches to the largest distance.
-    budget : int
-        Ends after this many steps of one word.
-
-    References
-    ----------
-    .. [1] Myers, "A fast bit-vector algorithm for approximate string matching based on dynamic
-       programming", Journal of the ACM 46 (1999).
-    .. [2] Ukkonen, "Algorithms for approximate string matching", Information and Control 64
-       (1985), the band.
-    """
-    return int(_verify(strings, order, letter_of, spelled, bounds, distances, tally, state, budget))

@@ -14,7 +14,7 @@ from numba import njit, uint64
 from fedneighbors.kernels.edit._bands import admit
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "3ccfd2e17cbd6974", "edit/bands": "5a236a4a70efb459"}
+USES = {"edit/lanes": "3ccfd2e17cbd6974", "edit/bands": "94504f849b3ea154"}
 """Digests of kernel files whose compiled code is used here: the cache sees no edit there."""
 
 _BLOCK = 64  # rows whose letter masks and differences stay in the second-level cache
@@ -244,11 +244,40 @@ def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
                 lanes[lane] |= ((bits >> uint64(lane)) & uint64(1)) << uint64(digit)
 
 
+def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
+    """Return where the tables of each digit of some codes lie, shape (n_letters, n_digits)."""
+    digit = np.arange((n_bits + _DIGIT - 1) // _DIGIT)
+    values = (letters[:, None] >> (_DIGIT * digit)) & ((1 << _DIGIT) - 1)
+    places: npt.NDArray[np.int64] = ((digit << _DIGIT) + values) * N_WORDS
+    return places
+
+
 @njit(cache=True, nogil=True)
-def _scan(
-    slices: Any, groups: Any, bounds: Any, letters: Any, spelled: Any, distances: Any, tally: Any,
-    state: Any, budget: Any,
-) -> Any:  # fmt: skip
+def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, budget: int) -> Any:
+    """Compute all distances of one group after the other, and return how many groups were done.
+
+    Parameters
+    ----------
+    slices : Slices
+        The strings.
+    groups, bounds : int64 arrays of shape (n,)
+        Sliced groups and a lower bound of the distances in each, ascending. The scan stops at the
+        first bound above the limit.
+    query : tuple of int64 arrays
+        From :func:`tell_letters` of the letters of the query without repetition, 0 for one that no
+        string has; and the query as places among these.
+    known : Known
+        Distances of the strings, see :mod:`fedneighbors.kernels.edit._bands`. Those of scanned
+        groups are written; what is already there is not counted again.
+    budget : int
+        The scan stops when it has filled this many cells.
+
+    References
+    ----------
+    .. [1] Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances",
+       Nordic Journal of Computing 10 (2003), the recurrence of one cell.
+    """
+    (letters, spelled), (distances, tally, state) = query, known
     space = (
         np.empty(letters.shape[0] * _STRIDE * N_WORDS, np.uint64),
         np.empty(_BLOCK * 2 * N_WORDS, np.uint64),
@@ -276,46 +305,3 @@ def _scan(
         budget -= spelled.size * slices.rows[group] + N_LANES
         done += 1
     return done
-
-
-def scan_slices(
-    slices: Slices,
-    groups: npt.NDArray[np.int64],
-    bounds: npt.NDArray[np.int64],
-    *,
-    letters: npt.NDArray[np.int64],
-    spelled: npt.NDArray[np.int64],
-    distances: npt.NDArray[np.int32],
-    tally: npt.NDArray[np.int64],
-    state: npt.NDArray[np.int64],
-    budget: int,
-) -> int:
-    """Compute all distances of one group after the other, and return how many groups were done.
-
-    Parameters
-    ----------
-    slices : Slices
-        The strings.
-    groups, bounds : int64 arrays of shape (n,)
-        Sliced groups and a lower bound of the distances in each, ascending. The scan stops at the
-        first bound above the limit in ``state``.
-    letters : int64 array
-        Codes of the query without repetition; a letter that no string has is 0.
-    spelled : int64 array of shape (n_letters_of_query,)
-        The query as places in ``letters``.
-    distances : int32 array of shape (n_strings,)
-        Written for the strings of the scanned groups; what is already there is not counted again.
-    tally, state : int64 arrays
-        See :mod:`fedneighbors.kernels.edit._bands`; ``tally`` reaches to the largest distance.
-    budget : int
-        The scan stops when it has filled this many cells.
-
-    References
-    ----------
-    .. [1] Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances",
-       Nordic Journal of Computing 10 (2003), the recurrence of one cell.
-    """
-    digit = np.arange((slices.n_bits + _DIGIT - 1) // _DIGIT)
-    values = (letters[:, None] >> (_DIGIT * digit)) & ((1 << _DIGIT) - 1)
-    tables = ((digit << _DIGIT) + values) * N_WORDS
-    return int(_scan(slices, groups, bounds, tables, spelled, distances, tally, state, budget))

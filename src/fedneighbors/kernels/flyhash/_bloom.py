@@ -1,7 +1,5 @@
 """Fly Bloom filters: counts of active units by class, novelty of rows, scores of many settings."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-_ROWS_PER_TASK = 1024
+from fedneighbors.kernels.flyhash._winners import over_row_blocks
 
 
 def accumulate(
@@ -108,7 +106,9 @@ def novelty(
     def fill(rows: slice) -> bool:
         return bool(_add_weights(units[rows], counts, table, starts, result[rows]))
 
-    if not all(_over_row_blocks(fill, active.shape[0], n_threads)):
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+    if not all(over_row_blocks(fill, active.shape[0], n_threads)):
         raise ValueError(
             f"a count leads outside the {weights.size} weights; "
             "counts must not be negative and the table must reach the largest"
@@ -134,17 +134,6 @@ def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
     """Refuse indices outside [0, size)."""
     if indices.size and (indices.min() < 0 or indices.max() >= size):
         raise ValueError(f"{name} must lie in [0, {size}), got {indices.min()} to {indices.max()}")
-
-
-def _over_row_blocks(task: Callable[[slice], bool], n_rows: int, n_threads: int) -> list[bool]:
-    """Results of ``task`` for consecutive blocks of rows, in order."""
-    if n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-    blocks = [slice(start, start + _ROWS_PER_TASK) for start in range(0, n_rows, _ROWS_PER_TASK)]
-    if n_threads == 1 or len(blocks) < 2:
-        return [task(block) for block in blocks]
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(task, blocks))
 
 
 @njit(cache=True, nogil=True)
@@ -264,12 +253,8 @@ def grid_hits(
         )
     if held_out.shape != counts.shape:
         raise ValueError(f"expected held_out of shape {counts.shape}, got {held_out.shape}")
-    for name, values, size in (
-        ("active", active, counts.shape[0]),
-        ("labels", labels, counts.shape[1]),
-    ):
-        if values.size and not 0 <= values.min() <= values.max() < size:
-            raise ValueError(f"{name} reach outside [0, {size})")
+    _check_range("active", active, counts.shape[0])
+    _check_range("labels", labels, counts.shape[1])
     hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
     if not _hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
         raise ValueError("a count lies outside the weights; draw the table for the largest count")

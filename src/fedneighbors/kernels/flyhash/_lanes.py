@@ -9,15 +9,15 @@ for any data: six bits decide only how many sums are in vain.
 
 # mypy: allow-untyped-defs
 # (all functions here are compiled, or emit code: numba infers their types)
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types, uint64
 from numba.core import cgutils
-from numba.extending import intrinsic as untyped_intrinsic
 
-intrinsic: Any = untyped_intrinsic
+from fedneighbors.kernels._emission import intrinsic, locate, lowest_bit
+
+USES = {"emission": "ea0f1a462cc765c8"}
 
 LEVELS = 63  # largest quantized value: four of them add up within a byte
 _LANES = 64  # rows that are hashed together, one byte each
@@ -30,11 +30,6 @@ _BRACKET = 4096  # units whose sums bracket the bisection over more
 _HALF, _WORD = ir.IntType(16), ir.IntType(64)
 _BYTES, _HALVES = ir.VectorType(ir.IntType(8), 64), ir.VectorType(_HALF, 32)
 _EIGHT = ir.Constant(_HALVES, [8] * 32)
-
-
-def _pointer(context, builder, signature, args, position):
-    """Address of the first element of an argument."""
-    return context.make_array(signature.args[position])(context, builder, args[position]).data
 
 
 def _load(builder, pointer, kind, alignment):
@@ -68,7 +63,7 @@ def _sum_lines(context, builder, signature, args):
     Bytes are added by fours, then widened. Even and odd bytes make a vector each, which is why row
     ``i`` of a block has byte ``2 i``, or ``2 i - 63`` from 32 on.
     """
-    lines, wiring = (_pointer(context, builder, signature, args, k) for k in (0, 1))
+    lines, wiring = (locate(context, builder, signature, args, k) for k in (0, 1))
     inputs, n_inputs = builder.gep(wiring, [args[2]]), args[3]
     both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
 
@@ -116,7 +111,7 @@ def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
-        target = builder.gep(_pointer(context, builder, signature, args, 4), [args[5]])
+        target = builder.gep(locate(context, builder, signature, args, 4), [args[5]])
         _store_halves(builder, values, target)
         return context.get_dummy_value()
 
@@ -129,7 +124,7 @@ def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
-        limits = _pointer(context, builder, signature, args, 4)
+        limits = locate(context, builder, signature, args, 4)
         return _mask(builder, values, _load_halves(builder, limits))
 
     return types.uint64(lines, wiring, start, n_inputs, thresholds), codegen
@@ -140,7 +135,7 @@ def _compare(_typing, sums, place, thresholds):
     """Word of the lanes in which the sum stored from ``sums[place]`` on reaches the threshold."""
 
     def codegen(context, builder, signature, args):
-        sums, limits = (_pointer(context, builder, signature, args, k) for k in (0, 2))
+        sums, limits = (locate(context, builder, signature, args, k) for k in (0, 2))
         values = _load_halves(builder, builder.gep(sums, [args[1]]))
         return _mask(builder, values, _load_halves(builder, limits))
 
@@ -152,7 +147,7 @@ def _count(_typing, sums, n_units, thresholds, counts):
     """Write how many of ``n_units`` stored sums reach each lane's threshold, modulo 65536."""
 
     def codegen(context, builder, signature, args):
-        sums, limits, counts = (_pointer(context, builder, signature, args, k) for k in (0, 2, 3))
+        sums, limits, counts = (locate(context, builder, signature, args, k) for k in (0, 2, 3))
         limits = _load_halves(builder, limits)
         totals = [cgutils.alloca_once_value(builder, _HALVES(None)) for _ in limits]
         with cgutils.for_range(builder, args[1]) as loop:
@@ -164,16 +159,6 @@ def _count(_typing, sums, n_units, thresholds, counts):
         return context.get_dummy_value()
 
     return types.void(sums, n_units, thresholds, counts), codegen
-
-
-@intrinsic
-def _lowest_bit(_typing, word):
-    """Index of the lowest bit that is set; the word is not 0."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(word), codegen
 
 
 @njit(cache=True, nogil=True)
@@ -266,7 +251,7 @@ def _collect(sums, n_units, thresholds, units):
     for unit in range(n_units):
         mask = _compare(sums, unit * _LANES, thresholds)
         while mask != uint64(0):
-            lane = _lowest_bit(mask)
+            lane = lowest_bit(mask)
             mask &= mask - uint64(1)
             units[lane, n_held[lane]] = unit
             n_held[lane] += 1
@@ -337,7 +322,7 @@ def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
     for hit in range(hits.size):
         unit, mask = hits[hit], masks[hit]
         while mask != uint64(0):
-            lane = _lowest_bit(mask)
+            lane = lowest_bit(mask)
             mask &= mask - uint64(1)
             total, row, first = zero, uint64(lane * width), uint64(unit * n_inputs)
             for k in range(first, first + uint64(n_inputs)):  # unsigned: no test for wrapping

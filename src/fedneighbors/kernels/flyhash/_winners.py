@@ -81,7 +81,9 @@ def winners(
         if ranked:
             _rank_rows(block, inputs, zero, units[rows])
 
-    _over_row_blocks(fill, x.shape[0], n_threads)
+    n_shares = 1 if n_threads == 1 else 4 * n_threads  # so that no thread waits long for the last
+    size = min(_ROWS_PER_TASK, max(1, -(-x.shape[0] // (n_shares * _BLOCK))) * _BLOCK)
+    over_row_blocks(fill, x.shape[0], n_threads, size=size)
     return units
 
 
@@ -160,18 +162,27 @@ def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
     return min(n_units, max(_SAMPLE, 4 * n_active))
 
 
-def _over_row_blocks(task: Callable[[slice], None], n_rows: int, n_threads: int) -> None:
-    """Run ``task`` on consecutive blocks of rows."""
-    n_shares = 1 if n_threads == 1 else 4 * n_threads  # so that no thread waits long for the last
-    size = min(_ROWS_PER_TASK, max(1, -(-n_rows // (n_shares * _BLOCK))) * _BLOCK)
+def over_row_blocks(
+    task: Callable[[slice], Any], n_rows: int, n_threads: int, *, size: int = _ROWS_PER_TASK
+) -> list[Any]:
+    """Return the results of a task for consecutive blocks of rows, in order.
+
+    Parameters
+    ----------
+    task : callable
+        Takes a slice of rows.
+    n_rows : int
+        Of all blocks.
+    n_threads : int
+        1 or more.
+    size : int
+        Rows of a block.
+    """
     blocks = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     if n_threads == 1 or len(blocks) < 2:
-        for block in blocks:
-            task(block)
-        return
+        return list(map(task, blocks))
     with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(task, blocks):
-            pass
+        return list(pool.map(task, blocks))
 
 
 @njit(cache=True, nogil=True)

@@ -11,15 +11,13 @@ References
 # mypy: allow-untyped-defs
 # (functions below the public one are compiled, or emit code: numba infers their types)
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types, uint64
-from numba.extending import intrinsic as untyped_intrinsic
+from numba import njit, uint64
 from numpy.typing import NDArray
 
-intrinsic: Any = untyped_intrinsic
+from fedneighbors.kernels._emission import lowest_bit
+
+USES = {"emission": "ea0f1a462cc765c8"}
 
 _WORD = uint64(0xFFFFFFFF)
 _MULTIPLIER_0, _MULTIPLIER_1 = uint64(0xD2511F53), uint64(0xCD9E8D57)
@@ -85,16 +83,6 @@ def _bitmap_pays(n_features: int, n_inputs: int) -> bool:
     return n_features <= 16 * n_inputs * n_inputs
 
 
-@intrinsic
-def _lowest_bit(_typing, word):
-    """Index of the lowest bit that is set; the word is not 0."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(word), codegen
-
-
 @njit(cache=True, nogil=True)
 def _philox(c0, c1, c2, c3, k0, k1):
     """Four 32-bit words for a counter of four words and a key of two."""
@@ -156,7 +144,7 @@ def _draw_dense(inputs, n_features, seed):
             bits = taken[word]
             taken[word] = uint64(0)
             while bits != uint64(0):
-                inputs[unit, position] = word * 64 + _lowest_bit(bits)
+                inputs[unit, position] = word * 64 + lowest_bit(bits)
                 bits &= bits - uint64(1)
                 position += 1
 

@@ -31,9 +31,9 @@ from fedneighbors.kernels.graph_edit._cells import (
     match_arcs,
     price_cell,
 )  # fmt: skip
-from fedneighbors.kernels.graph_edit._paths import BIG
+from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "7ebd4535f6113e27", "graph_edit/cells": "3c7326abffd576e6"}
+USES = {"graph_edit/paths": "016b33aebd87cd8f", "graph_edit/cells": "bf240eba7d15baac"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
@@ -276,10 +276,7 @@ def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
             score = 4096 * fit - min(degree, 60)
             if score < fewest:
                 chosen, fewest = r, score
-    floor = -1  # of two nodes that can be exchanged, the one mapped later gets the later image
-    for w in range(n):
-        if small.kin[w] == small.kin[chosen]:
-            floor = max(floor, room.image[w])
+    floor = latest_image(small, room.image, n, chosen)
     at = (d * (n + 1) + chosen) * m
     children, n_children, excess, over = room.children[d], 0, room.line[3], BIG
     for c in range(m):
@@ -287,11 +284,8 @@ def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
         if above > slack:
             over = min(over, above)
         elif c > floor and (large.twin[c] < 0 or room.holder[large.twin[c]] >= 0):
-            place, n_children = n_children, n_children + 1
-            while place > 0 and excess[place - 1] > above:
-                excess[place], children[place] = excess[place - 1], children[place - 1]
-                place -= 1
-            excess[place], children[place] = above, c
+            insert_child(children, excess, n_children, c, above)
+            n_children += 1
     _refuse(room, room.total[d] + over)
     room.chosen[d], room.n_children[d], room.place[d] = chosen, n_children, 0
 

@@ -1,4 +1,4 @@
-"""Steps of a shortest augmenting path, which both searches take for a row without a column."""
+"""Steps that both searches share: shortest augmenting paths, and the order of branches."""
 
 from typing import Any
 
@@ -43,3 +43,26 @@ def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int
     while i != loose:
         i, c = through[sink], sink
         at_column[c], sink, at_row[i] = i, at_row[i], c
+
+
+@_jit_inline
+def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
+    """Return the latest image of the nodes that can be exchanged with one, -1 if they have none.
+
+    Of two such nodes the one that is mapped later gets the later image.
+    """
+    floor = -1
+    for w in range(n):
+        if side.kin[w] == side.kin[chosen]:
+            floor = max(floor, image[w])
+    return floor
+
+
+@_jit_inline
+def insert_child(children: Any, excess: Any, n_children: int, c: int, above: int) -> None:
+    """Insert a column among children in ascending order of what they cost above the least."""
+    place = n_children
+    while place > 0 and excess[place - 1] > above:
+        excess[place], children[place] = excess[place - 1], children[place - 1]
+        place -= 1
+    excess[place], children[place] = above, c

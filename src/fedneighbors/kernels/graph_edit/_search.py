@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "131cffa232a7f29e", "graph_edit/dual": "62cada2d49856d0f"}
+USES = {"graph_edit/tree": "78b407088216c9cb", "graph_edit/dual": "c8b952011b7c843d"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -185,10 +185,8 @@ def verify_many(
         The place in ``positions`` to go on at, and how many were found within the threshold.
     """
     wanted = len(positions) + 1 if n_wanted is None else n_wanted
-    place, n_found = _decide_many(
-        table, query, positions, start, tau, wanted, _NO_LIMIT if budget is None else budget,
-        lower, upper, search,
-    )  # fmt: skip
+    limits = start, wanted, _NO_LIMIT if budget is None else budget
+    place, n_found = _decide_many(table, query, positions, tau, limits, (lower, upper), search)
     return int(place), int(n_found)
 
 
@@ -224,10 +222,10 @@ def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) 
 
 @njit(cache=True, nogil=True)
 def _decide_many(
-    table: Any, query: Any, positions: Any, start: int, tau: int, n_wanted: int, budget: int,
-    lower: Any, upper: Any, search: Any,
-) -> Any:  # fmt: skip
+    table: Any, query: Any, positions: Any, tau: int, limits: Any, bounds: Any, search: Any
+) -> Any:
     """See :func:`verify_many`."""
+    (start, n_wanted, budget), (lower, upper) = limits, bounds
     n_found, work = 0, 0
     for i in range(start, positions.shape[0]):
         g = positions[i]
@@ -239,8 +237,8 @@ def _decide_many(
                 work += spent
             if result < 0:
                 return i, n_found
-            bounds = upper if result <= tau else lower
-            bounds[g] = result
+            bound = upper if result <= tau else lower
+            bound[g] = result
         n_found += upper[g] <= tau
         if n_found == n_wanted:
             return i + 1, n_found

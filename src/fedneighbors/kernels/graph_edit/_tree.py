@@ -12,9 +12,16 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
+from fedneighbors.kernels.graph_edit._paths import (
+    BIG,
+    insert_child,
+    latest_image,
+    match_along,
+    nearest_column,
+    relax,
+)
 
-USES = {"graph_edit/paths": "7ebd4535f6113e27"}
+USES = {"graph_edit/paths": "016b33aebd87cd8f"}
 
 # Without counting the references to the arrays of a tuple, 32 microseconds instead of 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -290,21 +297,15 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
             score = 4096 * fits - 64 * min(degree - small.free[r], 60) - min(degree, 60)
             if score < fewest:
                 chosen, fewest = r, score
-    floor = -1  # of two nodes that can be exchanged, the one mapped later gets the later image
-    for w in range(n):
-        if small.kin[w] == small.kin[chosen]:
-            floor = max(floor, small.partner[w])
+    floor = latest_image(small, small.partner, n, chosen)
     children, n_children, over = tree.children[d], 0, BIG
     for c in range(m):
         excess = tree.price[chosen, c] - row[chosen] - column[c]
         if excess > slack:
             over = min(over, excess)
         elif c > floor and (large.twin[c] < 0 or large.partner[large.twin[c]] >= 0):
-            place, n_children = n_children, n_children + 1
-            while place > 0 and distance[place - 1] > excess:
-                distance[place], children[place] = distance[place - 1], children[place - 1]
-                place -= 1
-            distance[place], children[place] = excess, c
+            insert_child(children, distance, n_children, c, excess)
+            n_children += 1
     if over < BIG // 2:
         head[_REFUSED] = min(head[_REFUSED], tree.cost[d] + (tree.total[d] + over + 1) // 2)
     tree.chosen[d], tree.n_children[d], tree.place[d] = chosen, n_children, 0

@@ -71,27 +71,17 @@ def _absolutes(x: Any, i: Any, query: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _all_squares(x: Any, query: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        out[i] = _squares(x, i, query)
+def _square_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
+    for i in range(out.shape[0]):
+        row = i if positions is None else positions[i]
+        out[i] = _squares(x, row, query)
 
 
 @njit(cache=True, nogil=True)
-def _some_squares(x: Any, query: Any, positions: Any, out: Any) -> None:
-    for i in range(positions.shape[0]):
-        out[i] = _squares(x, positions[i], query)
-
-
-@njit(cache=True, nogil=True)
-def _all_absolutes(x: Any, query: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        out[i] = _absolutes(x, i, query)
-
-
-@njit(cache=True, nogil=True)
-def _some_absolutes(x: Any, query: Any, positions: Any, out: Any) -> None:
-    for i in range(positions.shape[0]):
-        out[i] = _absolutes(x, positions[i], query)
+def _absolute_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
+    for i in range(out.shape[0]):
+        row = i if positions is None else positions[i]
+        out[i] = _absolutes(x, row, query)
 
 
 def square_sums(
@@ -120,7 +110,7 @@ def square_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    return _sums(_all_squares, _some_squares, x, query, positions)
+    return _sums(_square_sums, x, query, positions)
 
 
 def absolute_sums(
@@ -149,12 +139,11 @@ def absolute_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    return _sums(_all_absolutes, _some_absolutes, x, query, positions)
+    return _sums(_absolute_sums, x, query, positions)
 
 
 def _sums(
-    all_rows: Any,
-    some_rows: Any,
+    loop: Any,
     x: npt.NDArray[np.floating[Any]],
     query: Floats,
     positions: npt.NDArray[np.int64] | None,
@@ -162,15 +151,16 @@ def _sums(
     """Check the arguments and run the loop over all rows or over some."""
     if query.shape != x.shape[1:]:
         raise ValueError(f"expected a query of shape {x.shape[1:]}, got {query.shape}")
-    if positions is None:
-        out = np.empty(len(x))
-        all_rows(x, query, out)
-        return out
-    if len(positions) and not (positions.min() >= 0 and positions.max() < len(x)):
-        raise ValueError(f"expected positions from 0 to {len(x) - 1}, got one outside")
-    out = np.empty(len(positions))
-    some_rows(x, query, positions, out)
+    if positions is not None:
+        _check_positions(positions, len(x))
+    out = np.empty(len(x) if positions is None else len(positions))
+    loop(x, query, positions, out)
     return out
+
+
+def _check_positions(positions: npt.NDArray[np.int64], n: int) -> None:
+    if len(positions) and not (positions.min() >= 0 and positions.max() < n):
+        raise ValueError(f"expected positions from 0 to {n - 1}, got one outside")
 
 
 @njit(cache=True, nogil=True)
@@ -225,8 +215,7 @@ def great_circle_m(places: Floats, query: Floats, positions: npt.NDArray[np.int6
             f"expected places of shape (n, 2) and a query of shape (2,), got {places.shape} and "
             f"{query.shape}"
         )
-    if len(positions) and not (positions.min() >= 0 and positions.max() < len(places)):
-        raise ValueError(f"expected positions from 0 to {len(places) - 1}, got one outside")
+    _check_positions(positions, len(places))
     out = np.empty(len(positions))
     bad = _great_circle(places, query, positions, out)
     if bad >= 0:

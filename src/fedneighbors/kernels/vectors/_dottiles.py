@@ -6,25 +6,20 @@ twice is the machine's choice.
 
 # mypy: allow-untyped-defs
 # (all functions here emit code: numba infers their types)
-from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic as untyped_intrinsic
 
-intrinsic: Any = untyped_intrinsic
+from fedneighbors.kernels._emission import intrinsic, locate
+
+USES = {"emission": "ea0f1a462cc765c8"}
 
 TILE = 32  # columns that are summed side by side
 GROUP = 4  # rows that share the loads of a column: 0.16 us a row against 0.27 for 224 x 29
 
 _WORD, _INDEX, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _COLUMNS = ir.VectorType(_FLOAT, TILE)
-
-
-def _pointer(context, builder, signature, args, position):
-    """Address of the first element of an argument."""
-    return context.make_array(signature.args[position])(context, builder, args[position]).data
 
 
 def _vector(builder, base, offset):
@@ -84,7 +79,7 @@ def _multiplier(n_rows):
     def multiply(_typing, rows, table, place, n, stride, dots, peaks):
         def codegen(context, builder, signature, args):
             first, table, dots, peaks = (
-                _pointer(context, builder, signature, args, position) for position in (0, 1, 5, 6)
+                locate(context, builder, signature, args, position) for position in (0, 1, 5, 6)
             )
             place, n, stride = args[2:5]
             rows = [builder.gep(first, [builder.mul(_WORD(r), n)]) for r in range(n_rows)]
@@ -111,7 +106,7 @@ def highest(_typing, peaks, row):
     """Largest of the ``TILE`` floats in a row; none of them is NaN, or any may come back."""
 
     def codegen(context, builder, signature, args):
-        base = _pointer(context, builder, signature, args, 0)
+        base = locate(context, builder, signature, args, 0)
         values = _load(builder, _vector(builder, base, builder.mul(args[1], _WORD(TILE))))
         size = TILE
         while size > 1:  # halves are compared until one value is left
@@ -133,19 +128,9 @@ def lanes_from(_typing, peaks, row, least):
     """Word of the floats in a row that are not below a value; all of them if it is NaN."""
 
     def codegen(context, builder, signature, args):
-        base = _pointer(context, builder, signature, args, 0)
+        base = locate(context, builder, signature, args, 0)
         values = _load(builder, _vector(builder, base, builder.mul(args[1], _WORD(TILE))))
         reached = builder.fcmp_unordered(">=", values, _spread(builder, args[2]))
         return builder.zext(builder.bitcast(reached, ir.IntType(TILE)), _WORD)
 
     return types.int64(peaks, row, least), codegen
-
-
-@intrinsic
-def lowest_bit(_typing, word):
-    """Index of the lowest bit that is set; the word is not 0."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(word), codegen

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather
@@ -32,6 +32,20 @@ from fedneighbors.methods.fedknn.algorithm import (
 )
 
 
+def check_distances(what: str, values: Floats) -> None:
+    """Raise if values are not a vector of ascending distances."""
+    good = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
+    if not good or (np.diff(values) < 0).any():
+        raise ValueError(f"{what} are not an ascending vector of numbers of 0 or more")
+
+
+def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
+    """Raise if objects do not each have a distance and a tie key, or distances do not ascend."""
+    check_distances("distances", distances)
+    if distances.shape != (len(ids),) or ties.shape != distances.shape:
+        raise ValueError("distances, ties and ids differ in number")
+
+
 @message
 class BoundReply:
     """The lowest bounds of a provider's objects, float64, ascending, at most k."""
@@ -39,10 +53,7 @@ class BoundReply:
     bounds: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.bounds).all() or (self.bounds < 0).any():
-            raise ValueError("a bound is not a distance")
-        if self.bounds.ndim != 1 or (np.diff(self.bounds) < 0).any():
-            raise ValueError("bounds are not an ascending vector")
+        check_distances("bounds", self.bounds)
 
 
 @message
@@ -71,14 +82,10 @@ class NearestReply:
     n_verified: int
 
     def __post_init__(self) -> None:
-        shape = (len(self.ids),)
-        if self.distances.shape != shape or self.ties.shape != shape:
-            raise ValueError("distances, ties and ids differ in number")
-        if not np.isfinite(self.distances).all() or (self.distances < 0).any():
-            raise ValueError("a distance is not one")
-        rise = np.diff(self.distances)
+        check_objects(self.distances, self.ties, self.ids)
         # not by differences of tie keys, which may run over
-        if (rise < 0).any() or ((rise == 0) & (self.ties[1:] <= self.ties[:-1])).any():
+        tied = np.diff(self.distances) == 0
+        if (tied & (self.ties[1:] <= self.ties[:-1])).any():
             raise ValueError("objects are not in ascending order")
         if len(set(self.ids)) < len(self.ids):
             raise ValueError("an object comes twice")

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m, square_sums
-from fedneighbors.methods.fedknn.metrics._points import ScanSession, TreeSession
+from fedneighbors.methods.fedknn.metrics._points import Scale, ScanSession, TreeSession
 from fedneighbors.methods.fedknn.metrics._sessions import Session, checked_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
@@ -84,7 +84,7 @@ class _PlaceIndex:
         )
 
 
-class ChordScale:
+class ChordScale(Scale):
     """Safe passage between chords of the unit sphere and metres along its surface.
 
     Coordinates of a point on the unit sphere, and the sines of the haversine formula, err by less
@@ -101,21 +101,11 @@ class ChordScale:
         half = np.clip(0.5 * (found - self._chord), 0.0, 1.0)
         return np.asarray(2 * EARTH_RADIUS_M * (1 - self._relative) * np.arcsin(half))
 
-    def reach(self, distance: float) -> float:
-        """Return a chord; ``lower`` of it and of all beyond exceeds ``distance``."""
-        if distance < 0:
-            return 0.0
-        half_angle = distance * (1 + 4 * self._relative) / (2 * EARTH_RADIUS_M)
-        if half_angle >= math.pi / 2:
+    def _radius(self, distance: float, side: int) -> float:
+        half_angle = distance * (1 + side * 4 * self._relative) / (2 * EARTH_RADIUS_M)
+        if side > 0 and half_angle >= math.pi / 2:
             return math.inf
-        return 2 * math.sin(half_angle) + 4 * self._chord
-
-    def inside(self, distance: float) -> float:
-        """Return a chord, maybe negative; all within it is within ``distance``."""
-        if distance < 0:
-            return -1.0
-        half_angle = distance * (1 - 4 * self._relative) / (2 * EARTH_RADIUS_M)
-        return 2 * math.sin(min(half_angle, math.pi / 2)) - 4 * self._chord
+        return 2 * math.sin(min(half_angle, math.pi / 2)) + side * 4 * self._chord
 
 
 def _measure(places: Floats, place: Floats, positions: Integers | None) -> Floats:

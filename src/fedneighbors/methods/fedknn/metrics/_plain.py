@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Found, end_of
+from fedneighbors.methods.fedknn.metrics._sessions import Found, SessionIndex, end_of
 
 
 class PlainMetric:
@@ -39,20 +40,9 @@ class PlainMetric:
             raise ValueError(f"expected a distance of 0 or more from {self.name!r}, got {value!r}")
         return value
 
-    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_PlainIndex":
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> SessionIndex:
         """Return an index that computes every distance."""
-        return _PlainIndex(self, objects, ranks)
-
-
-class _PlainIndex:
-    def __init__(self, metric: PlainMetric, objects: Sequence[Any], ranks: Integers) -> None:
-        self.n_objects = len(objects)
-        self._metric = metric
-        self._objects = objects
-        self._ranks = ranks
-
-    def open(self, query: Any) -> "_PlainSession":
-        return _PlainSession(self._metric, self._objects, self._ranks, query)
+        return SessionIndex(len(objects), partial(_PlainSession, self, objects, ranks))
 
 
 class _PlainSession:

@@ -8,9 +8,9 @@ difference that matters.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -25,29 +25,31 @@ MAX_MAGNITUDE = 2.0**500
 _UNDERFLOW = 2.0**-500
 
 
-class Scale(Protocol):
+class Scale(ABC):
     """Safe passage between distances in search space and distances of the metric."""
 
-    @property
-    def power(self) -> int:
-        """Minkowski power of the search space, 1 or 2."""
-        ...
+    power: int
+    """Minkowski power of the search space, 1 or 2."""
 
+    @abstractmethod
     def lower(self, found: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
-        ...
+
+    @abstractmethod
+    def _radius(self, distance: float, side: int) -> float:
+        """Return the search radius of a distance, with a margin outwards (1) or inwards (-1)."""
 
     def reach(self, distance: float) -> float:
         """Return a search radius; ``lower`` of it and of all beyond exceeds ``distance``."""
-        ...
+        return self._radius(distance, 1) if distance >= 0 else 0.0
 
     def inside(self, distance: float) -> float:
         """Return a search radius, maybe negative; all within it is within ``distance``."""
-        ...
+        return self._radius(distance, -1) if distance >= 0 else -1.0
 
 
 @dataclass(frozen=True)
-class MinkowskiScale:
+class MinkowskiScale(Scale):
     """The scale of ``euclidean``, ``manhattan`` and, on unit vectors, ``cosine``.
 
     Parameters
@@ -78,19 +80,9 @@ class MinkowskiScale:
             return np.asarray(safe * safe * (0.5 - self._relative))
         return safe
 
-    def reach(self, distance: float) -> float:
-        """Return a search radius; ``lower`` of it and of all beyond exceeds ``distance``."""
-        if distance < 0:
-            return 0.0
+    def _radius(self, distance: float, side: int) -> float:
         plain = math.sqrt(2 * distance) if self.halved_square else distance
-        return plain * (1 + 4 * self._relative) + 4 * _UNDERFLOW
-
-    def inside(self, distance: float) -> float:
-        """Return a search radius, maybe negative; all within it is within ``distance``."""
-        if distance < 0:
-            return -1.0
-        plain = math.sqrt(2 * distance) if self.halved_square else distance
-        return plain * (1 - 4 * self._relative) - 4 * _UNDERFLOW
+        return plain * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
 Measure = Callable[[Integers | None], Floats]

@@ -11,7 +11,7 @@ derives from :class:`BrowsingSession` and gets resumable, exact emission.
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -90,6 +90,22 @@ class Index(Protocol):
             If the query is not an object of this metric.
         """
         ...
+
+
+@dataclass(frozen=True)
+class SessionIndex:
+    """An index of which nothing is known but how to open a session.
+
+    Parameters
+    ----------
+    n_objects : int
+        Objects of the party.
+    open : callable
+        Takes a query, returns its session.
+    """
+
+    n_objects: int
+    open: Callable[[Any], Session]
 
 
 @runtime_checkable

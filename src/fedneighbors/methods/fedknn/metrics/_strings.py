@@ -13,6 +13,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.edit._bands import (
     LIMIT,
     WITHIN,
+    Known,
     Strings,
     begin,
     bound_bands,
@@ -20,7 +21,7 @@ from fedneighbors.kernels.edit._bands import (
     verify_bands,
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
-from fedneighbors.kernels.edit._slices import Slices, cut_slices, scan_slices
+from fedneighbors.kernels.edit._slices import Slices, cut_slices, scan_slices, tell_letters
 from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end_of
 
 Codes = npt.NDArray[np.int32]
@@ -145,7 +146,6 @@ UNKNOWN = np.iinfo(np.int32).max
 BETWEEN_LOOKS = 1_000_000
 """Steps of a kernel between two looks at the clock: a few milliseconds."""
 
-WITHOUT_CLOCK = 2**62
 
 WORD_STEP, CELL_STEP = 2, 1
 """Cost of 64 rows of one string's column, and of a cell of 512 strings: 3 ns and 1.5 ns."""
@@ -179,6 +179,7 @@ class StringSession:
         self._length = len(codes)
         letters, spelled = np.unique(codes, return_inverse=True)
         self._letters, self._spelled = letters.astype(np.int64), spelled.astype(np.int64)
+        self._digits = tell_letters(self._letters, table.slices.n_bits)
         lengths = table.slices.lengths
         self._distances = np.full(len(lengths), UNKNOWN, np.int32)
         self._largest = max(self._length, int(lengths[-1]) if len(lengths) else 0)
@@ -306,17 +307,9 @@ class StringSession:
                 return False
 
     def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
-        return scan_slices(
-            self._table.slices,
-            groups,
-            bounds,
-            letters=self._letters,
-            spelled=self._spelled,
-            distances=self._distances,
-            tally=self._tally,
-            state=state,
-            budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
-        )
+        known = Known(self._distances, self._tally, state)
+        query = self._digits, self._spelled
+        return int(scan_slices(self._table.slices, groups, bounds, query, known, _budget(end)))
 
     def _verify_long(self, state: Integers, end: float) -> bool:
         open_long = self._open_long(state)
@@ -357,17 +350,9 @@ class StringSession:
         return True
 
     def _verify(self, order: Integers, state: Integers, end: float) -> int:
-        done = verify_bands(
-            self._table.long,
-            order,
-            letter_of=self._letter_of,
-            spelled=self._spelled,
-            bounds=self._long_bounds,
-            distances=self._distances[self._table.n_short :],
-            tally=self._tally,
-            state=state,
-            budget=WITHOUT_CLOCK if end == math.inf else BETWEEN_LOOKS,
-        )
+        known = Known(self._distances[self._table.n_short :], self._tally, state)
+        query, bounds = (self._letter_of, self._spelled), self._long_bounds
+        done = int(verify_bands(self._table.long, order, query, bounds, known, _budget(end)))
         self._compared[order[:done]] = True
         return done
 
@@ -392,6 +377,11 @@ class StringSession:
 
     def _is_exhausted(self, limit: int) -> bool:
         return self._least_open() > limit and int(self._tally[: limit + 1].sum()) <= self._n_given
+
+
+def _budget(end: float) -> int:
+    """Return the steps of a kernel until the next look at the clock, without limit if never."""
+    return 2**62 if end == math.inf else BETWEEN_LOOKS
 
 
 class EditMetric:

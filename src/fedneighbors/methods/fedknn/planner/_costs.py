@@ -14,6 +14,7 @@ from fedneighbors.federation._inprocess import Connected
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, gather
 from fedneighbors.methods.fedknn.metrics._sessions import Session
+from fedneighbors.methods.fedknn.protocol import check_distances, check_objects
 
 MOST_ECHOED = 1 << 24
 """Bytes of an echo at most."""
@@ -75,21 +76,14 @@ class SampleReply:
     reached_s: Floats
 
     def __post_init__(self) -> None:
-        shape = (len(self.ids),)
-        if self.distances.shape != shape or self.ties.shape != shape:
-            raise ValueError("distances, ties and ids differ in number")
-        if self.steps.ndim != 1 or self.steps.shape != self.reached_s.shape:
+        check_objects(self.distances, self.ties, self.ids)
+        check_distances("bounds", self.bounds)
+        check_distances("seconds", self.reached_s)
+        check_distances("seconds", np.sort([self.open_s, self.bounds_s, self.first_s]))
+        if self.steps.shape != self.reached_s.shape:
             raise ValueError("steps and their seconds differ in number")
-        if (np.diff(self.steps, prepend=0) <= 0).any() or (self.steps > shape[0]).any():
+        if (np.diff(self.steps, prepend=0) <= 0).any() or (self.steps > len(self.ids)).any():
             raise ValueError("steps do not ascend to the number of objects")
-        times = np.array([self.open_s, self.bounds_s, self.first_s, *self.reached_s])
-        if not (np.isfinite(times) & (times >= 0)).all() or (np.diff(self.reached_s) < 0).any():
-            raise ValueError("seconds are not 0 or more and ascending")
-        numbers = np.concatenate([self.bounds, self.distances])
-        if not (np.isfinite(numbers) & (numbers >= 0)).all():
-            raise ValueError("a bound or distance is not one")
-        if (np.diff(self.bounds) < 0).any() or (np.diff(self.distances) < 0).any():
-            raise ValueError("bounds or distances do not ascend")
 
 
 @message

@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
@@ -50,7 +51,60 @@ _PAIR = struct.Struct("<qq")
 
 
 @dataclass(frozen=True)
-class CountNoise:
+class Noise(ABC):
+    """Noise on the two counts of each provider in one query.
+
+    Parameters
+    ----------
+    epsilon : number
+        Above 0.
+    n_providers, k : int
+        Of the query; public.
+    failure : number
+        A probability in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+    """
+
+    epsilon: Number
+    n_providers: int = field(kw_only=True)
+    k: int = field(kw_only=True)
+    failure: Number = field(default=Fraction(1, 20), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not exact(self.epsilon, "epsilon") > 0:
+            raise ValueError(f"expected epsilon above 0, got {self.epsilon!r}")
+        if self.n_providers < 1 or self.k < 1:
+            raise ValueError(
+                f"expected providers and neighbors, got {self.n_providers} and {self.k}"
+            )
+        if not 0 < exact(self.failure, "failure") < 1:
+            raise ValueError(f"expected failure in (0, 1), got {self.failure!r}")
+
+    @property
+    @abstractmethod
+    def cost(self) -> Guarantee:
+        """Guarantee of one query for one provider, about the records of the others."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Text that is the same for the same noise at the same price, however it was written."""
+
+    @abstractmethod
+    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+        """Draw noise for ``n`` providers, each independently of the others, shifts included."""
+
+    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
+        """Draw noise on the two counts of one provider, shifts included."""
+        return self.draws(1, bits=bits)[0]
+
+
+@dataclass(frozen=True)
+class CountNoise(Noise):
     """Noise of the mended DANN* (``variant="mended"``).
 
     The first count may come out too low: the second round mends that. It is shifted up all the
@@ -84,15 +138,11 @@ class CountNoise:
     7
     """
 
-    epsilon: Number
     delta: Number = 0
-    n_providers: int = field(kw_only=True)
-    k: int = field(kw_only=True)
     promise: Promise = field(default="exact", kw_only=True)
-    failure: Number = field(default=Fraction(1, 20), kw_only=True)
 
     def __post_init__(self) -> None:
-        require_budget(self.epsilon, self.n_providers, self.k)
+        super().__post_init__()
         if self.promise not in ("exact", "certified"):
             raise ValueError(f"expected 'exact' or 'certified', got {self.promise!r}")
         delta = exact(self.delta, "delta")
@@ -106,7 +156,6 @@ class CountNoise:
                 f"certified answers need no delta and would not use it: got {self.delta!r}; leave "
                 "it out"
             )
-        require_failure(self.failure)
         for name in ("epsilon", "delta", "failure"):  # so that equal laws are equal in all digits
             object.__setattr__(self, name, exact(getattr(self, name), name))
 
@@ -145,10 +194,6 @@ class CountNoise:
         costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
         """
         return _settled(self).second_shift
-
-    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
-        """Draw what is added to one provider's two counts, shifts included."""
-        return self.draws(1, bits=bits)[0]
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
         """Draw the same for ``n`` providers, each independently of the others."""
@@ -192,7 +237,7 @@ def _settled(law: CountNoise) -> _Settled:
 
 
 @dataclass(frozen=True)
-class PaperNoise:
+class PaperNoise(Noise):
     """Noise as Algorithm 2 prints it (lines 12-13); its promises do not hold.
 
     Each count gets integer Laplace noise of scale 2 / epsilon and is raised by
@@ -209,15 +254,6 @@ class PaperNoise:
     failure : number
         lambda: how likely one count, not one answer, comes out too low.
     """
-
-    epsilon: Number
-    n_providers: int = field(kw_only=True)
-    k: int = field(kw_only=True)
-    failure: Number = field(default=Fraction(1, 20), kw_only=True)
-
-    def __post_init__(self) -> None:
-        require_budget(self.epsilon, self.n_providers, self.k)
-        require_failure(self.failure)
 
     @cached_property
     def cost(self) -> PureDP:
@@ -238,10 +274,6 @@ class PaperNoise:
     def shift(self) -> int:
         """By how much either count is raised."""
         return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
-
-    def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
-        """Draw what is added to one provider's two counts, shifts included."""
-        return self.draws(1, bits=bits)[0]
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
         """Draw the same for ``n`` providers, each independently of the others."""
@@ -267,35 +299,9 @@ def least_shift(scale: Fraction, chance: Fraction) -> int:
         return max(math.ceil(limit / log_a), 0)
 
 
-def require_budget(epsilon: Number, n_providers: int, k: int) -> None:
-    """Refuse what no query can have.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is not above 0, or there is no provider or neighbour.
-    """
-    if not exact(epsilon, "epsilon") > 0:
-        raise ValueError(f"expected epsilon above 0, got {epsilon!r}")
-    if n_providers < 1 or k < 1:
-        raise ValueError(f"expected providers and neighbors, got {n_providers} and {k}")
-
-
-def require_failure(failure: Number) -> None:
-    """Refuse a probability that is none.
-
-    Raises
-    ------
-    ValueError
-        If it is not in (0, 1).
-    """
-    if not 0 < exact(failure, "failure") < 1:
-        raise ValueError(f"expected failure in (0, 1), got {failure!r}")
-
-
 def charged_noise(
     ledger: Ledger,
-    law: CountNoise | PaperNoise,
+    law: Noise,
     *,
     query: bytes,
     user: str = "search",
@@ -316,7 +322,7 @@ def charged_noise(
     ----------
     ledger : Ledger
         With a budget for each provider.
-    law : CountNoise or PaperNoise
+    law : Noise
         Of the noise. However its numbers were written, it is the same law.
     query : bytes
         The query.

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedknn.protocol import NearestReply
+from fedneighbors.methods.fedknn.protocol import NearestReply, check_distances
 
 MOST_BYTES_OF_A_NAME = 64
 """Bytes that the name of an object takes in UTF-8, filled up to this number."""
@@ -31,9 +31,8 @@ class PaddedBoundReply:
 
     def __post_init__(self) -> None:
         known = self.bounds[np.isfinite(self.bounds)]
-        if self.bounds.ndim != 1 or (np.diff(known) < 0).any() or (known < 0).any():
-            raise ValueError("bounds are not an ascending vector of 0 or more")
-        if not np.isposinf(self.bounds[len(known) :]).all():
+        check_distances("bounds", known)
+        if self.bounds.ndim != 1 or not np.isposinf(self.bounds[len(known) :]).all():
             raise ValueError("bounds are not filled up at their end")
         if len(self.epoch) != EPOCH_BYTES:
             raise ValueError(f"an epoch has {EPOCH_BYTES} bytes")
