@@ -3,10 +3,8 @@
 from typing import TYPE_CHECKING
 
 from fedneighbors.cli._search_options import (
-    AlgorithmName,
     ColumnsOption,
     DataOption,
-    Deal,
     DelayOption,
     Guarantee,
     GuaranteeOption,
@@ -18,11 +16,11 @@ from fedneighbors.cli._search_options import (
     QueryDeltaOption,
     QueryEpsilonOption,
     QueryOption,
-    Settings,
     Source,
     TieSeedOption,
     Workers,
     WorkersOption,
+    build_search,
     read_federation,
     read_queries,
 )
@@ -55,12 +53,17 @@ def explain(
     Takes the options of "run fedknn". The parties search for the query as a
     sample and the links to them are measured; nothing is charged to a ledger.
     """
-    settings = Settings(
-        metric.value, AlgorithmName.AUTO, epsilon, delta, guarantee, delay, workers, seed
+    search = build_search(
+        metric,
+        epsilon=epsilon,
+        delta=delta,
+        guarantee=guarantee,
+        delay=delay,
+        workers=workers,
+        seed=seed,
     )
-    search = settings.search()
     source = Source(data, metric, columns, None, party_column, limit)
-    objects, owners = read_federation(source, Deal(partition, parties, seed))
+    objects, owners = read_federation(source, partition, parties, seed)
     asked, labels = read_queries(query, queries, source=source, objects=objects)
     search.fit(objects.items, parties=owners)
     for item, label in zip(asked, labels, strict=True):

@@ -1,11 +1,371 @@
 """``fedneighbors run``: one command per method, each on a file split over parties here."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
+from fedneighbors.cli._privacyoptions import (
+    BoundsOption,
+    DeltaOption,
+    EpsilonOption,
+    MechanismOption,
+    PublicOption,
+    privacy_of,
+)
 from fedneighbors.cli._run_fedknn import fedknn
-from fedneighbors.cli._run_fedpnn import fedpnn
-from fedneighbors.cli._run_flynn import flynn
-from fedneighbors.cli._run_knnper import knnper
+from fedneighbors.cli._splits import (
+    AlphaOption,
+    ClassesOption,
+    DataOption,
+    FactorOption,
+    LabelOption,
+    OutOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    TestOption,
+    keep_manifest,
+    play,
+)
+
+if TYPE_CHECKING:
+    from fedneighbors.privacy._policy import Privacy
+
+_FILLED = (
+    "Medians of missing cells and categories of nominal columns come from all rows of the file, "
+    "held-out ones included, and were not agreed by the parties: they count as public here."
+)
+_ENCODED = (
+    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
+    "were not agreed by the parties: they count as public here."
+)
+_ENCODED_BY_CLIENTS = (
+    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
+    "were not agreed by the clients."
+)
+
+
+class Combine(StrEnum):
+    """Ways to combine memory and network."""
+
+    PAPER = "paper"
+    POOL = "pool"
+
+
+class Device(StrEnum):
+    """Devices of network training."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    AUTO = "auto"
+
+
+MinCountOption = Annotated[
+    int, typer.Option(min=1, help="Records that every center stands for at least.")
+]
+ClientOption = Annotated[float | None, typer.Option(help="Dthr of the parties; else each chooses.")]
+ServerOption = Annotated[
+    float | None, typer.Option(help="Dthr of the server; else every center is kept.")
+]
+SelectOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
+]
+PublicClassesOption = Annotated[
+    str,
+    typer.Option(
+        help="Facts that count as public: classes (which labels occur), which a file played "
+        "as a federation needs with --epsilon.",
+        rich_help_panel="Privacy",
+    ),
+]
+RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")]
+ParticipationOption = Annotated[
+    float, typer.Option(min=0.001, max=1.0, help="Share of clients in a round.")
+]
+NeighborsOption = Annotated[int, typer.Option("-k", "--neighbors", min=1, help="That vote.")]
+CombineOption = Annotated[
+    Combine, typer.Option(help="Each client's own weight (paper), or weights for all (pool).")
+]
+CheckpointOption = Annotated[
+    Path | None, typer.Option(help="File from which a training that was interrupted goes on.")
+]
+RivalsOption = Annotated[
+    bool, typer.Option(help="Train eleven other methods, too, from FedAvg to APFL; takes minutes.")
+]
+DeviceOption = Annotated[
+    Device, typer.Option(help="Where networks train; auto takes a GPU if there is one.")
+]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training over the parties of a table, as the command line describes it."""
+
+    data: str
+    label: str
+    party_column: str | None
+    split: Split
+    test_size: float
+    out: Path
+
+    def run(
+        self,
+        train: Callable[..., tuple[Any, ...]],
+        parameters: dict[str, Any],
+        *,
+        model_file: str,
+        shown: Sequence[str],
+        filled: bool = False,
+        encoded: str,
+        keep_missing: bool = False,
+        **options: bool,
+    ) -> None:
+        """Train on the table; print and keep the results.
+
+        Parameters
+        ----------
+        train : callable
+            The ``run`` of a method in :mod:`fedneighbors.runs`.
+        parameters : dict
+            Arguments of its estimator.
+        model_file : str
+            File name of the model.
+        shown : sequence of str
+            Tables to print.
+        filled : bool
+            Add the note of encoded cells also where only missing ones were filled.
+        encoded : str
+            Note for the record where cells were encoded.
+        keep_missing : bool
+            Leave missing cells of numeric columns NaN.
+        **options
+            Other arguments of ``train``.
+        """
+        from fedneighbors.cli._console import progress_bar
+        from fedneighbors.cli._results import keep_model
+        from fedneighbors.partition import describe
+
+        played = play(
+            self.data,
+            label=self.label,
+            party_column=self.party_column,
+            split=self.split,
+            keep_missing=keep_missing,
+        )
+        table, manifest = played.table, played.manifest
+        with progress_bar() as progress:
+            model, record, *roles = train(
+                table.x,
+                table.y,
+                played.owners,
+                feature_names=table.feature_names,
+                test_size=self.test_size,
+                seed=self.split.seed,
+                parameters=parameters,
+                progress=progress,
+                **options,
+            )
+        noted = table.encoder is not None and (filled or bool(table.encoder.nominal_names))
+        keep_model(
+            model,
+            record,
+            table,
+            self.out / model_file,
+            source=played.source,
+            shown=shown,
+            encoded=encoded if noted else "",
+        )
+        if roles:
+            manifest = describe(
+                played.owners,
+                table.y,
+                kind=manifest.kind,
+                seed=manifest.seed,
+                parameters=manifest.parameters,
+                roles=roles[0],
+                unseen=(),  # every client takes part in training
+            )
+        if parameters.get("privacy") is None:  # exact counts would void a private model's promise
+            keep_manifest(manifest, self.out / "manifest.json")
+
+
+def flynn(
+    data: DataOption,
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 8,
+    alpha: AlphaOption = 0.3,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: TestOption = 0.25,
+    search: Annotated[
+        bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
+    ] = False,
+    n_units: Annotated[int | None, typer.Option(min=1, help="Units of the hash.")] = None,
+    n_inputs: Annotated[int | None, typer.Option(min=1, help="Features per unit.")] = None,
+    n_active: Annotated[int | None, typer.Option(min=1, help="Active units per row.")] = None,
+    decay: Annotated[float | None, typer.Option(help="Weight per activation, in [0, 1).")] = None,
+    out: OutOption = Path("fedneighbors-run"),
+    seed: SeedOption = 0,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    mechanism: MechanismOption = "local",
+    public: PublicOption = "",
+) -> None:
+    """Train FlyNN, the one-round federated nearest-neighbour classifier.
+
+    Reads one file and plays a federation of its rows in this process, to see
+    what it would reach. For parties on machines of their own see the Flower
+    app.
+    """
+    from fedneighbors.runs._flynn import run as run_flynn
+
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    training = Training(data, label, party_column, split, test_size, out)
+    privacy = privacy_of(epsilon, delta, mechanism, public)
+    if privacy is not None and search:
+        raise typer.BadParameter("--search adds up exact hits and would void --epsilon; drop one")
+    given = {
+        "n_units": n_units,
+        "n_inputs": n_inputs,
+        "n_active": n_active,
+        "decay": decay,
+        "privacy": privacy,
+    }
+    training.run(
+        run_flynn,
+        {name: value for name, value in given.items() if value is not None},
+        model_file="model.fnn",
+        shown=["summary"],
+        filled=True,
+        encoded=_FILLED,
+        search=search,
+    )
+
+
+def fedpnn(
+    data: DataOption,
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 4,
+    alpha: AlphaOption = 1.0,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: TestOption = 0.25,
+    min_count: MinCountOption = 5,
+    client_threshold: ClientOption = None,
+    server_threshold: ServerOption = None,
+    n_features_to_select: SelectOption = None,
+    out: OutOption = Path("fedneighbors-run"),
+    seed: SeedOption = 0,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    mechanism: MechanismOption = "local",
+    public: PublicClassesOption = "",
+    bounds: BoundsOption = "",
+) -> None:
+    """Train FedPNN, the one-round classifier of centers that parties send.
+
+    Reads one file and plays a federation of its rows in this process, to see
+    what it would reach, and what its centers would tell of single records.
+    """
+    from fedneighbors.runs._fedpnn import run as run_fedpnn
+
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    training = Training(data, label, party_column, split, test_size, out)
+    parameters = {
+        "min_count": min_count,
+        "client_threshold": client_threshold,
+        "server_threshold": server_threshold,
+        "n_features_to_select": n_features_to_select,
+        "privacy": _promise(epsilon, delta, mechanism, public, bounds),
+    }
+    training.run(
+        run_fedpnn,
+        parameters,
+        model_file="model.fnp",
+        shown=["summary", "exposure", "columns"],
+        encoded=_ENCODED,
+        keep_missing=True,
+    )
+
+
+def _promise(
+    epsilon: str | None, delta: str | None, mechanism: str, public: str, bounds: str
+) -> "Privacy | None":
+    """Return the privacy that the options ask for, None for none."""
+    privacy = privacy_of(
+        epsilon,
+        delta,
+        mechanism,
+        public,
+        bounds=bounds,
+        read_off=["classes"],
+        delta_only_central=False,
+    )
+    if privacy is not None and not bounds:
+        raise typer.BadParameter(
+            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
+            "off the rows"
+        )
+    return privacy
+
+
+def knnper(
+    data: DataOption,
+    label: LabelOption = "target",
+    partition: PartitionOption = SplitKind.DIRICHLET,
+    parties: PartiesOption = 8,
+    alpha: AlphaOption = 0.3,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    test_size: TestOption = 0.25,
+    rounds: RoundsOption = 50,
+    participation: ParticipationOption = 1.0,
+    neighbors: NeighborsOption = 10,
+    combine: CombineOption = Combine.PAPER,
+    checkpoint: CheckpointOption = None,
+    rivals: RivalsOption = False,
+    device: DeviceOption = Device.CPU,
+    out: OutOption = Path("fedneighbors-run"),
+    seed: SeedOption = 0,
+) -> None:
+    """Train kNN-Per: one network for all, and a memory for each client.
+
+    Reads one file and plays a federation of its rows in this process, to see
+    what each client would gain beside the shared network and alone.
+    """
+    from fedneighbors.runs._knnper import run as run_knnper
+
+    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    parameters = {
+        "n_rounds": rounds,
+        "participation": participation,
+        "n_neighbors": neighbors,
+        "combine": combine.value,
+        "checkpoint": checkpoint,
+        "device": device.value,
+    }
+    Training(data, label, party_column, split, test_size, out).run(
+        run_knnper,
+        parameters,
+        model_file="model.fnk",
+        shown=["summary", "clients"],
+        encoded=_ENCODED_BY_CLIENTS,
+        with_baselines=rivals,
+    )
+
 
 run = typer.Typer(
     no_args_is_help=True, help="Train or search over parties; keep what came of it with a report."

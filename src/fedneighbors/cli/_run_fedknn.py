@@ -11,7 +11,6 @@ from fedneighbors.cli._search_options import (
     AlgorithmOption,
     ColumnsOption,
     DataOption,
-    Deal,
     DelayOption,
     Guarantee,
     GuaranteeOption,
@@ -25,11 +24,11 @@ from fedneighbors.cli._search_options import (
     QueryDeltaOption,
     QueryEpsilonOption,
     QueryOption,
-    Settings,
     Source,
     TieSeedOption,
     Workers,
     WorkersOption,
+    build_search,
     opened,
     read_federation,
     read_queries,
@@ -37,7 +36,7 @@ from fedneighbors.cli._search_options import (
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
-    from fedneighbors.records import RunRecord, Table
+    from fedneighbors.records import Table
 
 
 _MOST_QUERIES = 10
@@ -73,13 +72,21 @@ def fedknn(
     see what a search would cost. Prints the neighbors of each query and what
     finding them took.
     """
+    from fedneighbors.cli._results import keep, print_tables
     from fedneighbors.runs._fedknn import Searched, search_and_record
 
-    search = Settings(
-        metric.value, algorithm, epsilon, delta, guarantee, delay, workers, seed
-    ).search()
+    search = build_search(
+        metric,
+        algorithm=algorithm,
+        epsilon=epsilon,
+        delta=delta,
+        guarantee=guarantee,
+        delay=delay,
+        workers=workers,
+        seed=seed,
+    )
     source = Source(data, metric, columns, name_column, party_column, limit)
-    objects, owners = read_federation(source, Deal(partition, parties, seed))
+    objects, owners = read_federation(source, partition, parties, seed)
     asked, labels = read_queries(query, queries, source=source, objects=objects)
     told = {
         "data": Path(data).name,
@@ -93,13 +100,6 @@ def fedknn(
         search.fit(objects.items, parties=owners, ledger=book)
         about = Searched(owners, objects.labels, asked, labels)
         record = search_and_record(search, about, k=k, parameters=told)
-    _show(record, out)
-
-
-def _show(record: "RunRecord", out: Path) -> None:
-    """Print what was found and what it took; write record and report."""
-    from fedneighbors.cli._results import keep, print_tables
-
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])
     keep(record, out, name="record")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fedneighbors.datasets._objects import Kind, Objects
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.partition._assignment import Parties
-    from fedneighbors.privacy._policy import Privacy
     from fedneighbors.privacy.ledger._ledger import Ledger
 
 _ROW = re.compile(r"row:([0-9]{1,12})")
@@ -118,52 +117,15 @@ class Source:
         return tuple(name.strip() for name in self.columns.split(",") if name.strip())
 
 
-@dataclass(frozen=True)
-class Deal:
-    """How objects are dealt to parties, as the command line says it."""
-
-    partition: str
-    n_parties: int
-    seed: int
-
-    def owners(self, objects: "Objects") -> "Parties":
-        """Return the party of each object.
-
-        Raises
-        ------
-        typer.BadParameter
-            If the partition is none of those that are known.
-        PartitionError
-            If there are more parties than objects.
-        """
-        from fedneighbors import partition
-
-        if objects.owners is not None:
-            return partition.natural(objects.owners)
-        if self.partition == "natural":
-            raise typer.BadParameter("--partition natural needs --party-column, which names owners")
-        word, _, factor = self.partition.partition(":")
-        if self.partition != "uniform" and not (word == "zipf" and factor):
-            raise typer.BadParameter(
-                f"expected --partition uniform, zipf:S or natural, got {self.partition!r}"
-            )
-        return partition.quantity_skew(
-            len(objects), self.n_parties, factor=_skew(factor), seed=self.seed
-        )
-
-
-def _skew(text: str) -> float:
-    try:
-        return float(text or 0)
-    except ValueError:
-        raise typer.BadParameter(f"expected a number behind zipf:, got {text!r}") from None
-
-
-def read_federation(source: Source, deal: Deal) -> "tuple[Objects, Parties]":
+def read_federation(
+    source: Source, partition: str, n_parties: int, seed: int
+) -> "tuple[Objects, Parties]":
     """Return the objects of a command line and the party of each.
 
     Raises
     ------
+    typer.BadParameter
+        If the partition is unknown.
     DataError, PartitionError
         If the data cannot be read or dealt so.
     """
@@ -176,8 +138,29 @@ def read_federation(source: Source, deal: Deal) -> "tuple[Objects, Parties]":
         owner=source.party_column,
         label=source.name_column,
     )
-    kept = objects if source.limit is None else objects.first(source.limit)
-    return kept, deal.owners(kept)
+    if source.limit is not None:
+        objects = objects.first(source.limit)
+    return objects, _owners(objects, partition, n_parties, seed)
+
+
+def _owners(objects: "Objects", partition: str, n_parties: int, seed: int) -> "Parties":
+    """Return the party of each object."""
+    from fedneighbors.partition import natural, quantity_skew
+
+    if objects.owners is not None:
+        return natural(objects.owners)
+    if partition == "natural":
+        raise typer.BadParameter("--partition natural needs --party-column, which names owners")
+    word, _, factor = partition.partition(":")
+    if partition != "uniform" and not (word == "zipf" and factor):
+        raise typer.BadParameter(
+            f"expected --partition uniform, zipf:S or natural, got {partition!r}"
+        )
+    try:
+        skew = float(factor or 0)
+    except ValueError:
+        raise typer.BadParameter(f"expected a number behind zipf:, got {factor!r}") from None
+    return quantity_skew(len(objects), n_parties, factor=skew, seed=seed)
 
 
 def read_queries(
@@ -288,51 +271,45 @@ WorkersOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """A search, as the command line says it."""
+def build_search(
+    metric: MetricName,
+    *,
+    algorithm: AlgorithmName = AlgorithmName.AUTO,
+    epsilon: str | None,
+    delta: str | None,
+    guarantee: Guarantee,
+    delay: float,
+    workers: Workers,
+    seed: int,
+) -> "FederatedNeighbors":
+    """Return the search of a command line, to be fitted.
 
-    metric: str
-    algorithm: AlgorithmName
-    epsilon: str | None
-    delta: str | None
-    guarantee: Guarantee
-    delay_ms: float
-    workers: Workers
-    seed: int
+    Raises
+    ------
+    typer.BadParameter
+        If privacy is asked for in terms that make no sense.
+    """
+    from fedneighbors.federation._inprocess import Link
+    from fedneighbors.methods.fedknn import FederatedNeighbors
+    from fedneighbors.privacy._policy import Privacy
 
-    def search(self) -> "FederatedNeighbors":
-        """Return the search, to be fitted.
-
-        Raises
-        ------
-        typer.BadParameter
-            If privacy is asked for in terms that make no sense.
-        """
-        from fedneighbors.federation._inprocess import Link
-        from fedneighbors.methods.fedknn import FederatedNeighbors
-
-        return FederatedNeighbors(
-            metric=self.metric,
-            algorithm=self.algorithm.value,
-            privacy=self._privacy(),
-            guarantee=self.guarantee.value,
-            random_state=self.seed,
-            workers=self.workers.value,
-            link=Link(self.delay_ms / 1e3) if self.delay_ms else None,
-        )
-
-    def _privacy(self) -> "Privacy | None":
-        from fedneighbors.privacy._policy import Privacy
-
-        if self.epsilon is None:
-            if self.delta or self.guarantee is Guarantee.CERTIFIED:
-                raise typer.BadParameter("--delta and --guarantee need --epsilon, the budget")
-            return None
+    privacy = None
+    if epsilon is None and (delta or guarantee is Guarantee.CERTIFIED):
+        raise typer.BadParameter("--delta and --guarantee need --epsilon, the budget")
+    if epsilon is not None:
         try:
-            return Privacy(epsilon=self.epsilon, delta=self.delta or 0)
+            privacy = Privacy(epsilon=epsilon, delta=delta or 0)
         except (ValueError, TypeError) as error:
             raise typer.BadParameter(str(error)) from error
+    return FederatedNeighbors(
+        metric=metric.value,
+        algorithm=algorithm.value,
+        privacy=privacy,
+        guarantee=guarantee.value,
+        random_state=seed,
+        workers=workers.value,
+        link=Link(delay / 1e3) if delay else None,
+    )
 
 
 def opened(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,7 +68,7 @@ def synthesize(
     from fedneighbors.cli._console import progress_bar, say
     from fedneighbors.runs._synthesis import synthesize as learn
 
-    given: dict[str, Any] = {"epochs": epochs, "noise": noise and noise.value}
+    given = {"per_class": not together, "epochs": epochs, "noise": noise and noise.value}
     with progress_bar() as progress:
         made = learn(
             _read(data, label),
@@ -76,10 +76,7 @@ def synthesize(
             n_rows=rows,
             test_size=test_size,
             seed=seed,
-            parameters={
-                "per_class": not together,
-                **{name: value for name, value in given.items() if value is not None},
-            },
+            parameters={name: value for name, value in given.items() if value is not None},
             progress=progress,
         )
     _show(made.record, Path(data).name, report)

@@ -1,7 +1,7 @@
 """A run of FedPNN on a user's table: trained over its parties, scored on held-out rows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,13 +10,19 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, RunRecord, Table, environment
-from fedneighbors.runs._figures import held_out_rows, holdings, reliability_curves, traffic
+from fedneighbors.runs._figures import (
+    held_out_rows,
+    holdings,
+    most_frequent,
+    reliability_curves,
+    traffic,
+)
 
 Labels = npt.NDArray[Any]
 
@@ -47,7 +53,7 @@ def run(
     test_size: float = 0.25,
     seed: int = 0,
     parameters: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int, str], None],
+    progress: Progress,
 ) -> tuple[FedPNNClassifier, RunRecord]:
     """Train over the parties of a table, score held-out rows, and keep the model.
 
@@ -117,7 +123,7 @@ def _baseline_shares(
     table: tuple[Floats, Labels, Labels],
     rows: Labels,
     held_out: Labels,
-    progress: Callable[[int, int, str], None],
+    progress: Progress,
 ) -> dict[str, Floats]:
     """Return the baselines' shares for held-out rows, with the model without privacy."""
     x, y, parties = table
@@ -135,7 +141,6 @@ def _baseline_shares(
 
 
 def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels) -> Table:
-    labels, counts = np.unique(y, return_counts=True)
     rows: list[tuple[Any, ...]] = []
     for method, table in shares.items():
         guess = classes[table.argmax(axis=1)]
@@ -147,8 +152,8 @@ def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: La
                 _roc_auc(truth, table, classes),
             )
         )
-    usual = np.full(len(truth), labels[counts.argmax()])
-    rows.append(("most frequent class", accuracy(truth, usual), 1 / len(labels), 0.5))
+    usual = np.full(len(truth), most_frequent(y))
+    rows.append(("most frequent class", accuracy(truth, usual), 1 / len(np.unique(y)), 0.5))
     return Table(
         name="summary",
         title="On held-out rows",

@@ -1,4 +1,4 @@
-"""Tables and figures that runs have in common: who holds what, bytes, calibration."""
+"""Common parts of runs: the split of rows, and tables and figures of a training."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -48,6 +48,12 @@ def held_out_rows(
         np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
     )
     return rows, held_out
+
+
+def most_frequent(y: npt.NDArray[Any]) -> Any:
+    """Return the label of most rows, the lowest of equals."""
+    labels, counts = np.unique(y, return_counts=True)
+    return labels[np.argmax(counts)]
 
 
 def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:

@@ -1,7 +1,7 @@
 """Named runs of FlyNN: the demo, a run on a user's table, the experiments of the paper."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fedneighbors._typing import Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.algorithm import warmup
@@ -20,21 +21,18 @@ from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
-from fedneighbors.runs._figures import held_out_rows, holdings, reliability_curves, traffic
-
-Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all, and what is going on."""
+from fedneighbors.runs._figures import (
+    held_out_rows,
+    holdings,
+    most_frequent,
+    reliability_curves,
+    traffic,
+)
 
 Labels = npt.NDArray[Any]
 
 
-def silent(done: int, total: int, message: str) -> None:
-    """Report nothing."""
-
-
-def demo(
-    *, n_parties: int = 8, alpha: float = 0.3, seed: int = 0, progress: Progress = silent
-) -> RunRecord:
+def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunRecord:
     """Train on scikit-learn's digits, split over parties with label skew, and compare.
 
     Parameters
@@ -245,12 +243,12 @@ def run(
     y: Labels,
     parties: Labels,
     *,
-    feature_names: tuple[str, ...] | None = None,
-    test_size: float = 0.25,
-    seed: int = 0,
-    search: bool = False,
-    parameters: Mapping[str, Any] | None = None,
-    progress: Progress = silent,
+    feature_names: tuple[str, ...],
+    test_size: float,
+    seed: int,
+    search: bool,
+    parameters: Mapping[str, Any],
+    progress: Progress,
 ) -> tuple[FlyNNClassifier, RunRecord]:
     """Train over the parties of a table, score held-out rows, and keep the model.
 
@@ -260,7 +258,7 @@ def run(
         Finite numbers.
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
-    feature_names : tuple of str, optional
+    feature_names : tuple of str
         Column names, kept in the model.
     test_size : float
         Share of rows held out, in (0, 1).
@@ -268,7 +266,7 @@ def run(
         Seed of split and hash.
     search : bool
         Choose sizes and decay by cross-validation on the training rows.
-    parameters : mapping, optional
+    parameters : mapping
         Arguments of :class:`FlyNNClassifier`.
     progress : callable
         Told what is going on.
@@ -281,7 +279,7 @@ def run(
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = held_out_rows(y, test_size, seed)
-    settings = {"random_state": seed, "n_jobs": -1, **(parameters or {})}
+    settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
         settings |= _searched(x[rows], y[rows], parties[rows], settings)
@@ -303,8 +301,7 @@ def run(
         traffic(model.run_record_.rounds),
         reliability_curves(probabilities, y[held_out], model.classes_),
     ]
-    if feature_names is not None:
-        model.name_features(feature_names)
+    model.name_features(feature_names)
     progress(2, 2, "done")
     return model, RunRecord(
         name="flynn.run",
@@ -340,7 +337,7 @@ def _run_summary(
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
     guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
-    guesses["most frequent class"] = np.full(len(truth), _most_frequent(y))
+    guesses["most frequent class"] = np.full(len(truth), most_frequent(y))
     theirs = guesses["kNN, pooled (k = 5)"]
     rows = tuple(
         (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, theirs))
@@ -352,8 +349,3 @@ def _run_summary(
         columns=("method", "accuracy", "balanced accuracy", "agreement with kNN"),
         rows=rows,
     )
-
-
-def _most_frequent(y: Labels) -> Any:
-    labels, counts = np.unique(y, return_counts=True)
-    return labels[np.argmax(counts)]

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedneighbors import baselines
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.methods.knnper.personal._pool import local_prior
@@ -35,12 +35,12 @@ def run(
     y: Labels,
     parties: Labels,
     *,
-    feature_names: Sequence[str] | None = None,
-    test_size: float = 0.25,
-    seed: int = 0,
-    parameters: Mapping[str, Any] | None = None,
-    with_baselines: bool = False,
-    progress: Callable[[int, int, str], None],
+    feature_names: Sequence[str],
+    test_size: float,
+    seed: int,
+    parameters: Mapping[str, Any],
+    with_baselines: bool,
+    progress: Progress,
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over the clients of a table, and score on rows that each of them holds out.
 
@@ -50,13 +50,13 @@ def run(
         Finite.
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
-    feature_names : sequence of str, optional
+    feature_names : sequence of str
         Column names, kept in the model.
     test_size : float
         Share of each client's rows that is held out, in (0, 1).
     seed : int
         Of the held-out rows and of training.
-    parameters : mapping, optional
+    parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
         Train the methods of :mod:`~.baselines`, too, each under the best of at most four settings.
@@ -77,7 +77,7 @@ def run(
     test = roles.test
     n_steps = 3 + len(baselines.TITLES) * with_baselines
     progress(0, n_steps, "training over all clients")
-    model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **(parameters or {}))
+    model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
     model.fit(x[~test], y[~test], parties=parties[~test])
     progress(1, n_steps, "asking every client")
     shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
@@ -95,8 +95,7 @@ def run(
     right = {
         name: _right(found, y, parties, test, model.classes_) for name, found in shares.items()
     }
-    if feature_names is not None:
-        model.name_features(feature_names)
+    model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
     record = RunRecord(
         name="knnper.run",
