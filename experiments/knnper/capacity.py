@@ -30,8 +30,8 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import joined
-from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.records import Figure, Table
 
 SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)

@@ -20,8 +20,8 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed, nearest
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import joined
-from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.records import Figure, Scalar, Table
 
 Chosen = tuple[str, int, float]

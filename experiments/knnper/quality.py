@@ -17,7 +17,7 @@ from experiments.knnper.federations import Scope, crowd
 from experiments.knnper.fixtures import Scene, seen_through, trained
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
-from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, Scalar, Table
 

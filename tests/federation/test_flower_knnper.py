@@ -296,8 +296,8 @@ def test_defaults_of_the_app_are_those_of_the_settings_and_the_estimator():
 def test_every_setting_of_memories_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(MemorySettings)}
 
-    # what stands beside a memory follows from the others; a codebook is shared after training
-    assert keys - set(DEFAULTS) == {"n-beside", "n-discriminants", "codec"}
+    # a codebook is shared after training
+    assert keys - set(DEFAULTS) == {"codec"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.protocol import SchemaRequest
 from tests.methods.knnper.federations import members, network, training
 

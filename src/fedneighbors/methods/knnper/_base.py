@@ -14,7 +14,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper._tasks import CLASSES
-from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index

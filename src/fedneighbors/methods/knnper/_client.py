@@ -16,6 +16,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper._tasks import CLASSES
 from fedneighbors.methods.knnper.algorithm import weighted_change
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
@@ -23,7 +24,6 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     Scatter,
     triangle,
 )
-from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
     CountsRequest,

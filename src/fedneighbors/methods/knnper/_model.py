@@ -17,9 +17,9 @@ from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_pa
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS, task_of
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES, Discriminants
-from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network

@@ -15,8 +15,8 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._base import ClientEstimator, Owners, needs_torch, refuse_lengths
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
 from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
+from fedneighbors.methods.knnper.memory._rows import in_metric
 from fedneighbors.methods.knnper.personal._client_state import joined
-from fedneighbors.methods.knnper.personal._view import in_metric
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import (
     Holdings,

@@ -18,8 +18,8 @@ from fedneighbors.methods.knnper.memory._drift import (
     error_evidence,
     label_evidence,
 )
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._view import View
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 

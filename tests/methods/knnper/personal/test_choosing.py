@@ -18,8 +18,8 @@ from fedneighbors.methods.knnper.algorithm import (
     nearest,
 )
 from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
+from fedneighbors.methods.knnper.memory._rows import View, in_metric
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, choice, held_out_rows
-from fedneighbors.methods.knnper.personal._view import View, in_metric
 from tests.naive import knnper as naive
 
 X, Y = load_wine(return_X_y=True)

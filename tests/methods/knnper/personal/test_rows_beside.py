@@ -5,7 +5,7 @@ import pytest
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.methods.knnper.memory._rows import View
 
 
 def turned_rings(seed, n=60, n_clients=6):

@@ -15,9 +15,9 @@ from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
-from fedneighbors.methods.knnper.personal._view import View
 from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._ownership import one_blas_thread
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve, svd
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper.personal._view import View
+from fedneighbors.methods.knnper.memory._rows import View
 
 PENALTIES = (0.1, 0.5, 2.0, 10.0)
 """Among which each client chooses, by rows that are left out in turn."""
