@@ -115,4 +115,7 @@ def _private_party(table: dict[str, Any], node: Config) -> Party:
         raise Refuse("its terms of privacy lack bounds or classes that fit its table") from error
 
 
-server, client = table_apps(_coordinate, _party, _private_party, keep_missing=True)
+_apps = table_apps(_coordinate, _party, _private_party, keep_missing=True)
+# Flower looks for plain assignments of these names in the source.
+server = _apps[0]
+client = _apps[1]

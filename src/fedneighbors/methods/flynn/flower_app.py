@@ -69,4 +69,7 @@ def _private_party(table: dict[str, Any], _node: Config) -> FlyNNParty:
     return PrivateFlyNNParty(**table)
 
 
-server, client = table_apps(_coordinate, _party, _private_party)
+_apps = table_apps(_coordinate, _party, _private_party)
+# Flower looks for plain assignments of these names in the source.
+server = _apps[0]
+client = _apps[1]

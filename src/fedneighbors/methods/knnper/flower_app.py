@@ -473,4 +473,7 @@ def _own(node: Config) -> Callable[[], Model]:
     return model
 
 
-server, client = table_apps(_coordinate, _party, keep=_keep)
+_apps = table_apps(_coordinate, _party, keep=_keep)
+# Flower looks for plain assignments of these names in the source.
+server = _apps[0]
+client = _apps[1]
