@@ -71,7 +71,7 @@ class Baseline(
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Base of the methods that kNN-Per is compared with.
+    """Personalised baseline for comparison with kNN-Per.
 
     A method trains weights for all and a part of its own for each client (:meth:`_train`), and
     makes the own parts of clients that come later (:meth:`_join`). ``_own_part`` tells what a

@@ -139,7 +139,7 @@ class Agreement:
 
     @cached_property
     def head(self) -> npt.NDArray[np.bool_]:
-        """Which weights are those of the network's head, shape (n_weights,)."""
+        """Return a mask of the head's weights, shape (n_weights,)."""
         marks = self.network.state(np.zeros_like(self.network.initial))
         for name in self.network.head_names:
             marks[name] = torch.ones_like(marks[name])

@@ -1,4 +1,4 @@
-"""Where commands write: results to standard output, progress and complaints to standard error."""
+"""Console output: results to standard output, progress and errors to standard error."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -35,7 +35,7 @@ class MetricName(StrEnum):
 
     @property
     def kind(self) -> "Kind":
-        """What kind of object it compares."""
+        """Return the kind of object that the metric compares."""
         match self:
             case MetricName.HAVERSINE:
                 return "places"
@@ -102,7 +102,7 @@ NeighborsOption = Annotated[
 
 @dataclass(frozen=True)
 class Source:
-    """Where objects come from, as the command line says it."""
+    """Source of the objects, as given on the command line."""
 
     data: str
     metric: MetricName
@@ -213,14 +213,14 @@ class AlgorithmName(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """What private answers promise."""
+    """Guarantees of private answers."""
 
     EXACT = "exact"
     CERTIFIED = "certified"
 
 
 class Workers(StrEnum):
-    """Where parties answer."""
+    """Workers that run the parties."""
 
     THREADS = "threads"
     PROCESSES = "processes"

@@ -1,4 +1,4 @@
-"""How a command line names a data set and its split over parties."""
+"""Command-line options for a data set and its split over parties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

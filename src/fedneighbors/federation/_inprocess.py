@@ -162,7 +162,7 @@ class Line:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be carried."""
+        """Return whether nothing is to be carried."""
         return self._n_open == 0
 
     def put(self, job: Job) -> None:

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 @message
 class Opened:
-    """What is kept of :class:`OpenSum`."""
+    """State after :class:`OpenSum`."""
 
     request: bytes
     mask_private: bytes
@@ -75,7 +75,7 @@ class Opened:
 
 @message
 class Dealt:
-    """What is kept of :class:`DealShares`."""
+    """State after :class:`DealShares`."""
 
     context: bytes
     mask_keys: dict[str, bytes]
@@ -89,7 +89,7 @@ class Dealt:
 
 @message
 class Held:
-    """What is kept of :class:`MaskInput`: the shares of others, and the own ones."""
+    """State after :class:`MaskInput`: the shares of others, and the own ones."""
 
     context: bytes
     members: tuple[str, ...]

@@ -45,7 +45,7 @@ Carry = Callable[[Mapping[str, Message]], Replies]
 
 
 class MaskedSums:
-    """How a coordinator adds up replies that it may not see.
+    """Masked sums of replies that the coordinator may not see.
 
     Parameters
     ----------

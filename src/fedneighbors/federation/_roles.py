@@ -1,4 +1,4 @@
-"""Who takes part: parties that answer, coordinators that ask, and what passes between them.
+"""Roles of a federation: parties, coordinators, and the requests and replies between them.
 
 A coordinator is a generator. It yields an :class:`Ask`, is sent the :class:`Replies`, and returns
 its result, so that it reads from top to bottom like the algorithm box of a paper. It knows nothing
@@ -34,7 +34,7 @@ MASKED_SUM = "masked sum: "
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """What a party knows of the masked sum that its reply goes into.
+    """Description of the masked sum that a party's reply is added to.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Party(Protocol):
 
 @message
 class Refusal:
-    """What travels when a party cannot answer: a code and a public word, never values.
+    """Refusal of a party as sent on the wire: a code and a public word, never values.
 
     Both are printable and short, so that a hostile party cannot write into a log.
     """
@@ -118,7 +118,7 @@ class Refuse(Exception):  # noqa: N818 - raised as a sentence: the party will re
 
 @dataclass(frozen=True)
 class Ask:
-    """What a coordinator yields.
+    """Request that a coordinator yields.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def total(requests: Message | Mapping[str, Message]) -> Ask:
 
 @dataclass(frozen=True)
 class Replies:
-    """What a coordinator is sent.
+    """Replies that are sent to a coordinator.
 
     Parameters
     ----------

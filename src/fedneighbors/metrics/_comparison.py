@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """How a method compares with a baseline over the same data sets.
+    """Comparison of a method with a baseline over the same data sets.
 
     Parameters
     ----------

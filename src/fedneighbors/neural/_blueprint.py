@@ -141,7 +141,7 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a network is made from, but for its weights.
+    """Description of a network without its weights.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def needs_opacus() -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How one client's budget is divided; the two parts add up to the whole.
+    """Split of one client's budget; the two parts add up to the whole.
 
     Parameters
     ----------

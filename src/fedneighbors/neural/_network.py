@@ -164,7 +164,7 @@ class Network:
 
     @property
     def stacks(self) -> bool:
-        """Whether many clients can be trained as one batched product.
+        """Return whether many clients can be trained as one batched product.
 
         Running averages, as batch normalization keeps them, and dropout cannot.
         """
@@ -173,13 +173,13 @@ class Network:
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether whole numbers in a row stand for tokens, and are no measurements."""
+        """Return whether whole numbers in a row stand for tokens, and are no measurements."""
         looked_up = (nn.Embedding, nn.EmbeddingBag)
         return self.n_tokens is not None or self._has(looked_up)
 
     @property
     def convolves(self) -> bool:
-        """Whether there are convolutions."""
+        """Return whether there are convolutions."""
         return self._has(nn.modules.conv._ConvNd)
 
     @property

@@ -25,7 +25,7 @@ from fedneighbors.neural._schedule import (
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
-    """What one client is to train.
+    """Training task of one client.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class LocalTask:
 
 
 class HeadsApart(NamedTuple):
-    """What a trainer of heads takes: the head, its inputs and labels, and the clients' tasks.
+    """Inputs of a training of heads: the head, its inputs and labels, and the clients' tasks.
 
     The first row is zero, and stands in short batches.
     """

@@ -149,7 +149,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RowRoles:
-    """Which rows are for what; no row is for two things.
+    """Disjoint roles of rows.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _ROLES = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a partition was.
+    """Description of a partition.
 
     Row and class counts per party are facts about the parties' data: keep the manifest where
     the data was split, and do not send it to a coordinator.

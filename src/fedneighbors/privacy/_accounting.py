@@ -1,4 +1,4 @@
-"""What releases cost together: stated composition, conversions rounded upward.
+"""Total cost of releases: stated composition, conversions rounded upward.
 
 Sums are exact fractions. The one step that is not exact, zCDP to (epsilon, delta), is OpenDP's
 and never below the true value.
@@ -141,7 +141,7 @@ def _approximate(parts: _Parts, budget: ApproxDP) -> ApproxDP:
 
 
 def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
-    """Whether the releases together cost no more than the budget.
+    """Return whether the releases together cost no more than the budget.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
 
 def within(spent: Guarantee, budget: Guarantee) -> bool:
-    """Whether a cost is no larger than a budget of the same notion."""
+    """Return whether a cost is no larger than a budget of the same notion."""
     return all(used <= allowed for used, allowed in _pairs(spent, budget))
 
 

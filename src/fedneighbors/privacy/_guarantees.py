@@ -130,7 +130,7 @@ def _short(number: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far one record can move a vector of integers.
+    """Sensitivity of a vector of integers to one record.
 
     A mechanism takes it together with the vector; nothing else may state a sensitivity.
 

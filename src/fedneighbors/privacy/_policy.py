@@ -26,7 +26,7 @@ MECHANISMS = ("paper", "local", "central")
 
 @dataclass(frozen=True)
 class Privacy:
-    """How private a training or a search is to be.
+    """Privacy requirements of a training or a search.
 
     Whatever a training learns from rows is either paid for out of ``epsilon`` and ``delta``, or
     declared public here. Arguments of the estimator, such as ``n_units``, are public by being

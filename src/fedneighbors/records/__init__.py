@@ -1,4 +1,4 @@
-"""What a run leaves on disk: schema, writer, reader."""
+"""Records of runs on disk: schema, writer, reader."""
 
 from fedneighbors.records._encoding import decode_pixels, encode_pixels
 from fedneighbors.records._schema import (

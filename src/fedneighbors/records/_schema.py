@@ -1,4 +1,4 @@
-"""What a run record holds: rounds of a federation, tables of results, pictures to draw."""
+"""Schema of run records: rounds of a federation, tables of results, figures."""
 
 import os
 import platform

@@ -207,7 +207,7 @@ def _draw_diagonal(axes: Axes, *, log: bool) -> None:
 
 
 def lies_flat(chart: Chart) -> bool:
-    """Whether bars run to the right because their names are too long to stand below them."""
+    """Return whether bars run to the right because their names are too long to stand below them."""
     longest = max((len(name) for name in chart.categories), default=0)
     return longest > _LONG_NAME or longest * len(chart.categories) > 90
 

@@ -139,7 +139,7 @@ def _beside(data: Chart) -> float:
 
 
 def _named_at_ends(data: Chart) -> bool:
-    """Whether series are named right of their last points rather than in a legend."""
+    """Return whether series are named right of their last points rather than in a legend."""
     return (
         data.figure.kind == "line"
         and len(data.panels) == 1
@@ -149,7 +149,7 @@ def _named_at_ends(data: Chart) -> bool:
 
 
 def _shared(data: Chart) -> tuple[bool, bool]:
-    """Whether all panels have the same x axis and the same y axis."""
+    """Return whether all panels have the same x axis and the same y axis."""
     flat = data.figure.kind in _BARS and lies_flat(data)
     heights = [np.concatenate([series.y for series in panel.series]) for panel in data.panels]
     same_values = data.figure.kind == "stacked" or _alike(heights, log=data.figure.log_y)
@@ -162,7 +162,7 @@ def _shared(data: Chart) -> tuple[bool, bool]:
 
 
 def _alike(panels: list[Floats], *, log: bool) -> bool:
-    """Whether one scale suits all panels: each fills at least a quarter of it."""
+    """Return whether one scale suits all panels: each fills at least a quarter of it."""
     spans = []
     for values in panels:
         drawable = values[np.isfinite(values) & (values > 0 if log else True)]

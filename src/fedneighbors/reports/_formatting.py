@@ -12,12 +12,12 @@ _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def is_bytes(column: str) -> bool:
-    """Whether a column of this name holds bytes."""
+    """Return whether a column of this name holds bytes."""
     return column == "bytes" or column.endswith("_bytes")
 
 
 def is_seconds(column: str) -> bool:
-    """Whether a column of this name holds seconds."""
+    """Return whether a column of this name holds seconds."""
     return column == "seconds" or column.endswith("_s")
 
 

@@ -37,7 +37,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """What there is to draw.
+    """Data of a figure.
 
     Parameters
     ----------

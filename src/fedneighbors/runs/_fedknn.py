@@ -1,4 +1,4 @@
-"""What a run of searches leaves: the neighbours found, and what finding them cost, as a record."""
+"""Record of a run of searches: the neighbours found and their cost."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -29,6 +29,16 @@ _NOTE = (
     "Nothing here is differentially private."
 )
 
+_ACCURACY = Figure(
+    name="accuracy",
+    kind="bar",
+    title="Accuracy on rows that each client held out",
+    table="summary",
+    x="method",
+    y="accuracy",
+    caption="The shared network is the same for all clients; its mixtures are not.",
+)
+
 
 def run(
     x: Floats,
@@ -103,15 +113,7 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(_summary(right), _clients(model, right), *(table for table, _ in chapters)),
         figures=(
-            Figure(
-                name="accuracy",
-                kind="bar",
-                title="Accuracy on rows that each client held out",
-                table="summary",
-                x="method",
-                y="accuracy",
-                caption="The shared network is the same for all clients; its mixtures are not.",
-            ),
+            _ACCURACY,
             *(figure for _, figure in chapters),
         ),
         notes=(_NOTE,),

@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Synthesis:
-    """What a synthesis left.
+    """Result of a synthesis.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Who a party is: its Ed25519 key, and the roster of the keys that were enrolled."""
+"""Identity of a party: its Ed25519 key, and the roster of enrolled keys."""
 
 import hashlib
 import json

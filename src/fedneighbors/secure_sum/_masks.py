@@ -51,7 +51,7 @@ def public_of(private: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What one party masks with in one round.
+    """Secrets of one party for the masks of one round.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ gives each party a ledger of its own.
 
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class PaidRequest:
     n_shares: int
 
 
-class PrivateTableParty(TableParty):
+class PrivateTableParty(TableParty, ABC):
     """One organisation's table behind a ledger.
 
     Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
@@ -100,13 +101,35 @@ class PrivateTableParty(TableParty):
         self._bits = bits
 
     @staticmethod
+    @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the rows that count as records, each cut to what is agreed."""
-        raise NotImplementedError
+        """Return the rows that count as records, each cut to the agreed bounds."""
 
+    def _schema(self, *, with_labels: bool) -> Schema:
+        if with_labels and not self._privacy.knows("classes"):
+            raise Refuse("the labels were not declared public")
+        return self._described(self._y if with_labels else self._y[:0])
+
+    def _check_terms(self, request: Any) -> None:
+        if dict(request.privacy) != terms(self._privacy):
+            raise Refuse("the privacy asked for is not the one that was agreed")
+
+    def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
+        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
+        if len(classes) < fewest or not set(agreed) <= set(classes):
+            raise Refuse("a class that was agreed or is public is missing")
+
+
+class ChargedReplies(ABC):
+    """Noised replies of a private party, each charged to its ledger before it is drawn."""
+
+    _gate: ReleaseGate
+    _privacy: Privacy
+    _check_terms: Callable[[Any], None]
+
+    @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
-        """Return what a reply costs and how it is drawn once that is paid."""
-        raise NotImplementedError
+        """Return the cost of a reply, and the function that draws it after the charge."""
 
     def contribute(self, request: Message, masked: MaskedRound) -> Message:
         """Return the reply with this party's share of the noise, for a masked sum.
@@ -122,20 +145,6 @@ class PrivateTableParty(TableParty):
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
-
-    def _schema(self, *, with_labels: bool) -> Schema:
-        if with_labels and not self._privacy.knows("classes"):
-            raise Refuse("the labels were not declared public")
-        return self._described(self._y if with_labels else self._y[:0])
-
-    def _check_terms(self, request: Any) -> None:
-        if dict(request.privacy) != terms(self._privacy):
-            raise Refuse("the privacy asked for is not the one that was agreed")
-
-    def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
-        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
-        if len(classes) < fewest or not set(agreed) <= set(classes):
-            raise Refuse("a class that was agreed or is public is missing")
 
 
 def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
@@ -206,7 +215,7 @@ class PrivateTraining:
 
     @property
     def masked(self) -> bool:
-        """Whether parties add shares of the noise inside masked sums."""
+        """Return whether parties add shares of the noise inside masked sums."""
         return self.privacy.mechanism == "central" and self.n_parties > 1
 
     @property

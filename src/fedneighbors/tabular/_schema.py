@@ -1,4 +1,4 @@
-"""What tables look like, how parties agree on it, and exact sums of their columns."""
+"""Schemas of tables, agreement between parties, and exact sums of columns."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all parties' tables have in common.
+    """Schema common to all parties' tables.
 
     Parameters
     ----------

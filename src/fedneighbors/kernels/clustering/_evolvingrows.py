@@ -50,7 +50,7 @@ class State(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """When a center is founded, and which of them takes a row."""
+    """Parameters of a clustering pass."""
 
     limit: float
     original: bool
@@ -262,7 +262,7 @@ def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, 
 
 @njit(cache=True, nogil=True)
 def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
-    """Whether the center found for a row is still the nearest, in spite of those that changed."""
+    """Return whether a row's center is still the nearest after others changed."""
     stands = True
     clear = far * far * x.shape[1] * (1.0 + _WIDE)  # no root is needed beyond that
     for j in changed:
@@ -279,7 +279,7 @@ def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> An
 
 @njit(cache=True, nogil=True)
 def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Where a row belongs; the center to stretch, at which distance plus radius and distance.
+    """Return the place of a row, the center to stretch, and the two distances.
 
     The sum is -1 if a ball holds the row as it is.
     """

@@ -52,7 +52,7 @@ def _store_halves(builder, sums, pointer):
 
 
 def _reached(builder, sums, thresholds):
-    """Where sums are at least thresholds, as two vectors of 32 bits."""
+    """Return where sums reach their thresholds, as two vectors of 32 bits."""
     pairs = zip(sums, thresholds, strict=True)
     return [builder.icmp_unsigned(">=", values, limits) for values, limits in pairs]
 

@@ -143,7 +143,7 @@ def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
 
 
 def _are_whole(rows: NDArray[Any]) -> bool:
-    """Whether all values are whole numbers; most float data fail in the first row."""
+    """Return whether all values are whole numbers; most float data fail in the first row."""
     return all(bool((np.rint(part) == part).all()) for part in (rows[:1], rows))
 
 

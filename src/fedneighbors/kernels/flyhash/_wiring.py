@@ -1,4 +1,4 @@
-"""Which features each hash unit reads: a public function of seed and sizes, the same everywhere.
+"""Inputs of each hash unit: a public function of seed and sizes, the same everywhere.
 
 The generator is Philox4x32-10 [1]_: the words of draw block ``b`` of unit ``i`` are a pure function
 of (seed, i, b), so no state passes from one unit to the next and no library version matters.
@@ -79,7 +79,7 @@ def wiring(
 
 
 def _bitmap_pays(n_features: int, n_inputs: int) -> bool:
-    """Whether scanning n_features bits costs less than inserting n_inputs values in order."""
+    """Return whether scanning all bits is cheaper than inserting the inputs in order."""
     return n_features <= 16 * n_inputs * n_inputs
 
 

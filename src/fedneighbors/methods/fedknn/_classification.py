@@ -117,7 +117,7 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _is_numeric(self) -> bool:
-        """Whether objects are rows of a table, which scikit-learn can check."""
+        """Return whether objects are rows of a table, which scikit-learn can check."""
         return isinstance(self.metric, str) and self.metric in _NUMERIC
 
     def _objects(self, X: Any, *, fitting: bool) -> Any:

@@ -289,7 +289,7 @@ _PHASES = {
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """What one query cost.
+    """Cost of one query.
 
     Parameters
     ----------

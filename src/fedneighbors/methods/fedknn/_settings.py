@@ -127,7 +127,7 @@ class SearchSettings:
 
     @property
     def may_pad(self) -> bool:
-        """Whether a query may run under DANN*."""
+        """Return whether a query may run under DANN*."""
         return self.privacy is not None and self.algorithm != "baseline"
 
     def law(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:

@@ -62,7 +62,7 @@ def ranks_of(ties: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Part:
-    """What one provider has returned so far.
+    """Objects that one provider has returned so far.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Part:
 
     @property
     def hides_nothing(self) -> bool:
-        """Whether these are all of the provider's objects, by its own words."""
+        """Return whether these are all of the provider's objects, by its own words."""
         return self.exhausted and self.exact and self.within == math.inf
 
     def then(self, more: "Part") -> "Part":

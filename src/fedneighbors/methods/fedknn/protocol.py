@@ -123,7 +123,7 @@ class NearestRequest:
 
 @message
 class CountReply:
-    """How many objects lie within a radius."""
+    """Number of objects within a radius."""
 
     count: int
 
@@ -187,7 +187,7 @@ class Answer:
 
 
 class Roll:
-    """Who takes part in a query, from exchange to exchange.
+    """Providers that take part in a query, from exchange to exchange.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ class FedPNNModel(ModelFile):
 
     @property
     def has_centers(self) -> Booleans:
-        """Whether there is a center of each class."""
+        """Return whether there is a center of each class."""
         return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:
@@ -127,7 +127,7 @@ class FedPNNModel(ModelFile):
 
 @dataclass(frozen=True)
 class Exposure:
-    """How many records the centers of a party stand for.
+    """Numbers of records behind the centers of a party.
 
     Parameters
     ----------

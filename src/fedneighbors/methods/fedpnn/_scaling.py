@@ -247,7 +247,7 @@ class FrameParts:
 
 @dataclass(frozen=True, eq=False)
 class Frame(FrameParts):
-    """How a row becomes a point, the same at every party.
+    """Transformation of rows to points, the same at every party.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which columns tell classes apart: Welch's t of each class against the rest, from exact sums."""
+"""Column selection by Welch's t of each class against the rest, from exact sums."""
 
 import math
 from dataclasses import dataclass

@@ -66,7 +66,7 @@ def _is_positive(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class FedPNNSettings:
-    """What the coordinator is told.
+    """Settings of the coordinator.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def _too_few() -> DataError:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What parties are asked for, and what is made of their replies."""
+    """Requests to the parties, and the aggregation of their replies."""
 
     settings: FedPNNSettings
     schema: Agreed

@@ -1,4 +1,4 @@
-"""What a search tries: wirings, each with a grid of settings that costs no further hashing."""
+"""Candidates of a search: wirings, each with a grid of settings that needs no more hashing."""
 
 import math
 from collections.abc import Sequence

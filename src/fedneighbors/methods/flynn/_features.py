@@ -199,7 +199,7 @@ def check_scaling(standardize: bool | str) -> None:
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """What a row becomes before it is hashed; the same at every party.
+    """Transformation of rows before they are hashed; the same at every party.
 
     Parameters
     ----------

@@ -252,7 +252,7 @@ class GridScorer:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a search found out about one candidate.
+    """Scores of one candidate of a search.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ class SchemaRequest:
 
 @dataclass(frozen=True)
 class FlyNNSettings:
-    """What the coordinator is told; None leaves a value to be derived from the tables.
+    """Settings of the coordinator; None derives a value from the tables.
 
     Parameters
     ----------

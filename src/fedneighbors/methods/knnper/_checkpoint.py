@@ -29,7 +29,7 @@ class Kept:
 
 @message
 class Told:
-    """What a fingerprint is of."""
+    """Inputs of a training's fingerprint."""
 
     words: tuple[str, ...]
     arrays: tuple[npt.NDArray[Any], ...]

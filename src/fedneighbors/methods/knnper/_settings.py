@@ -45,7 +45,7 @@ def _refuse_count(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How the shared model is trained (federated averaging).
+    """Settings of federated averaging.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class RoundSettings:
 
 @dataclass(frozen=True)
 class MemorySettings:
-    """How the memories of the clients are built and asked.
+    """Settings of the clients' memories.
 
     Parameters
     ----------
@@ -161,12 +161,12 @@ class MemorySettings:
 
     @property
     def looks_at_rows(self) -> bool:
-        """Whether rows are kept beside their embeddings, for heads of a pool."""
+        """Return whether rows are kept beside their embeddings, for heads of a pool."""
         return self.combine == "pool" and self.memory == "exact"
 
     @property
     def has_candidates(self) -> bool:
-        """Whether clients choose k or metric."""
+        """Return whether clients choose k or metric."""
         return len(self.ks) * len(self.metrics) > 1
 
     @classmethod

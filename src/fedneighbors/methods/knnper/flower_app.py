@@ -86,12 +86,12 @@ class PlanRequest:
 
     @property
     def blueprint(self) -> Blueprint:
-        """Of the network; ValueError if there is none."""
+        """Return the network's blueprint, or raise ValueError."""
         return Blueprint.read(self.network)
 
     @property
     def settings(self) -> MemorySettings:
-        """Of the memories; ValueError if they are none."""
+        """Return the settings of the memories, or raise ValueError."""
         return read_settings(self.memory)
 
 

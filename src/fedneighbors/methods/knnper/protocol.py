@@ -113,7 +113,7 @@ class UnitsRequest:
 
 @message
 class UpdateReply:
-    """What a client's training adds to the sum (Eq 13), in fixed point."""
+    """Update of a client's training for the sum (Eq 13), in fixed point."""
 
     change: Integers
 
@@ -147,7 +147,7 @@ class TrainRequest:
 
 @message
 class ScatterReply:
-    """How random features scatter within classes and between them, summed over the clients.
+    """Scatter of random features within classes and between them, summed over the clients.
 
     The upper triangles, row after row, in units of 2 to the power of -32.
     """
@@ -235,7 +235,7 @@ class ReleaseRequest:
 
     @property
     def seen(self) -> Discriminants | None:
-        """What the clients' scatter tells of a row; None where nothing looks at rows."""
+        """Return the discriminants of the clients' scatter; None where heads use no rows."""
         if not self.directions.size:
             return None
         drawn = RandomFeatures(self.seed, self.rate, len(self.directions))
@@ -244,7 +244,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """What all clients have in common at the end.
+    """State shared by all clients at the end.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """How far a training has come, so that it can go on from there.
+    """Progress of a training, from which it can be resumed.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class Stage:
 
     @property
     def held_out(self) -> bool:
-        """Whether held-out rows are left out."""
+        """Return whether held-out rows are left out."""
         return self.chosen_on is None
 
 

@@ -26,7 +26,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Certificate:
-    """What two samples prove, at the stated confidence.
+    """Lower bound proved by two samples, at the stated confidence.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Certificate:
         return self.rho()
 
     def refutes(self, claim: Guarantee) -> bool:
-        """Whether the claim is proved wrong.
+        """Return whether the claim is proved wrong.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ _BASES = (0, 4, 30)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found.
+    """Result of an audit.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class Verdict:
 
     @property
     def accused(self) -> bool:
-        """Whether the claim is proved wrong."""
+        """Return whether the claim is proved wrong."""
         return self.certificate.refutes(self.claim)
 
 

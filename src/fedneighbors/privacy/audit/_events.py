@@ -49,7 +49,7 @@ class Event:
         return f"{self.name}[{self.place}] in {{{shown}{more}}}"
 
     def contains(self, outputs: Outputs) -> npt.NDArray[np.bool_]:
-        """Whether each output lies in the event.
+        """Return whether each output lies in the event.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ def _sums(outputs: Outputs) -> Outputs:
 
 
 def _support(outputs: Outputs) -> Outputs:
-    """Which of the first cells are positive, which are not zero, and how many of all are not."""
+    """Return the signs and supports of the first cells, and the number of nonzero cells."""
     few = _cells(outputs)
     bit = 1 << np.arange(few.shape[1])
     return np.stack([(few > 0) @ bit, (few != 0) @ bit, (outputs != 0).sum(axis=1)], axis=1)

@@ -77,7 +77,7 @@ class Ledger:
 
     @property
     def party(self) -> str:
-        """Whose ledger it is."""
+        """Return the name of the ledger's owner."""
         return self._file.party
 
     def __enter__(self) -> Self:

@@ -99,7 +99,7 @@ class Law(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether -k is as likely as k."""
+        """Return whether -k is as likely as k."""
 
     def weights(self, precision: int) -> Iterator[Weight]:
         """Yield the weights of 0, 1, 2, ... without end, in units of 2**-precision."""

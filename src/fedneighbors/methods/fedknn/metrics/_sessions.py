@@ -48,7 +48,7 @@ class Session(Protocol):
     """One query under way."""
 
     exact: bool
-    """Whether emitted order and distances are exact; false for approximate indexes."""
+    """Return whether emitted order and distances are exact; false for approximate indexes."""
 
     n_verified: int
     """Objects whose distance was computed so far (not bounded)."""

@@ -51,7 +51,7 @@ class EchoRequest:
 
 @message
 class SampleReply:
-    """What a provider found of a sample query, and how long each step took it.
+    """Result of a sample query at one provider, with the time of each step.
 
     Objects in the order of a :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`; the
     ``bounds`` are the k lowest, ascending. ``exhausted``: it has no others. ``complete``: it
@@ -191,7 +191,7 @@ def _first_s(open_session: Callable[[], Session], end: float) -> float:
 
 @dataclass(frozen=True)
 class LinkCost:
-    """What the way to a provider and back costs.
+    """Cost of a round trip to a provider.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class LinkCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured.
+    """Measured costs.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _LIMIT_S = 2.0
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an algorithm is expected to take, medians over the sample queries.
+    """Expected cost of an algorithm, as medians over the sample queries.
 
     Parameters
     ----------

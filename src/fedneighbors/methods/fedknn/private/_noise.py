@@ -161,7 +161,7 @@ class CountNoise(Noise):
 
     @property
     def cost(self) -> Guarantee:
-        """What one query tells one provider about the records of the others."""
+        """Return the privacy cost of one query towards one provider."""
         return _settled(self).cost
 
     @property
@@ -206,7 +206,7 @@ class CountNoise(Noise):
 
 
 class _Settled(NamedTuple):
-    """What follows from the parameters of a law."""
+    """Values derived from the parameters of a noise law."""
 
     first: DiscreteLaplace
     second: DiscreteLaplace
@@ -257,7 +257,7 @@ class PaperNoise(Noise):
 
     @cached_property
     def cost(self) -> PureDP:
-        """What one query costs at most: epsilon for the first counts, as much for the second."""
+        """Return the maximum cost of one query: epsilon for each of its two counts."""
         return PureDP(2 * exact(self.epsilon, "epsilon"))
 
     @property

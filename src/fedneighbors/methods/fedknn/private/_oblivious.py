@@ -55,7 +55,7 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the providers returned so far, a row of k places for each provider and round.
+    """Objects returned so far, a row of k places for each provider and round.
 
     Parameters
     ----------

@@ -254,7 +254,7 @@ class PrivateFedPNNModel(ModelFile):
 
     @property
     def has_centers(self) -> npt.NDArray[np.bool_]:
-        """Whether the model tells of each class; this one always does."""
+        """Return whether the model tells of each class; this one always does."""
         return np.ones(len(self.classes), bool)
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:  # noqa: ARG002 - as of FedPNNModel

@@ -36,14 +36,14 @@ from fedneighbors.methods.fedpnn.private.protocol import (
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
 from fedneighbors.tabular._schema import PublicSchemaRequest
 
 _FARTHEST = 2.0**1000
 _Paid = OriginRequest | ClassSumsRequest | CellsRequest
 
 
-class PrivateFedPNNParty(PrivateTableParty):
+class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
     """One organisation's table behind a ledger.
 
     It answers no request of the exact protocol. Each row is judged, and cut, by itself: a missing

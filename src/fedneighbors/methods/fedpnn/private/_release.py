@@ -1,4 +1,4 @@
-"""What a party's rows become before they leave it: vectors, and how far one row moves them.
+"""Released vectors of a party's rows, and their sensitivity to one row.
 
 Three vectors, each a sum over rows. The *origin*: how many rows, and their sum in the cube that the
 bounds span. The *class sums*: how many rows of each class, and the sum of their directions as seen

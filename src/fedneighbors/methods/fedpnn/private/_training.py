@@ -1,4 +1,4 @@
-"""What ``fit`` does under a privacy budget: a federation in this process, and its record."""
+"""Training under a privacy budget: a federation in this process, and its record."""
 
 import time
 from collections.abc import Mapping

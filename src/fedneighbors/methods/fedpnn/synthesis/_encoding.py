@@ -186,7 +186,7 @@ _MANY_DECIMALS = 2.0**53  # larger floats are all whole; they say nothing of the
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the columns of a table lie in the matrix: all places first, then all one-hot parts.
+    """Positions of a table's columns in the matrix: all places, then all one-hot parts.
 
     One-hot parts lie in ascending order of their width, so that equal ones form a block and are
     worked on together.
@@ -247,7 +247,7 @@ class TableTransform:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where each column lies in the matrix."""
+        """Return the position of each column in the matrix."""
         return Layout(
             widths=tuple(coding.width for coding in self.codings),
             scalars=tuple(place for place, coding in enumerate(self.codings) if coding.modes),

@@ -141,7 +141,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Picks:
-    """Which column and which of its categories was picked for each row of a batch.
+    """Column and category picked for each row of a batch.
 
     Parameters
     ----------

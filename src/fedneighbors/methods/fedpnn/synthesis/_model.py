@@ -122,7 +122,7 @@ class SynthesisModel(ModelFile):
 
     @property
     def per_class(self) -> bool:
-        """Whether each class has a generator of its own."""
+        """Return whether each class has a generator of its own."""
         return LABEL not in self._names
 
     @property

@@ -214,7 +214,7 @@ class NearestRecords:
 
 
 def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
-    """How close synthetic rows come to the real rows that they were learned from.
+    """Measure the distances of synthetic rows to the nearest real rows.
 
     A number counts as its rank among the real ones, a word or a missing cell as equal or not; the
     distance is the root of the mean of the squares over the columns.
@@ -274,7 +274,7 @@ _HELD_OUT = 0.3
 
 @dataclass(frozen=True)
 class Score:
-    """How well a classifier does.
+    """Score of a classifier.
 
     Parameters
     ----------

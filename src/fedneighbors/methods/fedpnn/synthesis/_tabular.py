@@ -17,7 +17,7 @@ Names = Sequence[str | int]
 
 @dataclass(frozen=True)
 class Form:
-    """How rows were handed in, so that synthetic ones come back alike.
+    """Input format of the rows, in which synthetic rows are returned.
 
     Parameters
     ----------

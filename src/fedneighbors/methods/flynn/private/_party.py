@@ -36,7 +36,7 @@ from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
 from fedneighbors.tabular._schema import MomentsReply, PublicSchemaRequest, Receipt, blocks
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ _LARGEST = np.iinfo(np.int32).max
 _MOST_CELLS = 1 << 23  # of a reply: 32 MiB, within what a ledger keeps
 
 
-class PrivateFlyNNParty(PrivateTableParty, FlyNNParty):
+class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     """One organisation's table behind a ledger.
 
     It answers no request of the exact protocol but for the moments that were declared public. Rows

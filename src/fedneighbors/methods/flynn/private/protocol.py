@@ -162,7 +162,7 @@ _PAIR = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of all rows together, and whether it was paid for.
+    """Totals over all rows, and whether the ledger was charged for them.
 
     ``n_rows`` is None where nothing needs it; ``mean`` and ``scale`` where nothing is scaled.
     """

@@ -1,1 +1,1 @@
-"""What a client remembers: keys and labels, their neighbors, and when they go; needs no torch."""
+"""Memories of clients: keys and labels, neighbor search and eviction; needs no torch."""

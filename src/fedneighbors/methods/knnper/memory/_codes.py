@@ -60,7 +60,7 @@ class EightBitCodec:
     nbytes: ClassVar[int] = 0
     """Bytes that rows share."""
     learned_here: ClassVar[bool] = False
-    """Whether a deleted row leaves a trace."""
+    """Return whether a deleted row leaves a trace."""
 
     @property
     def n_bytes(self) -> int:

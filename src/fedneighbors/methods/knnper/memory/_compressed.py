@@ -213,7 +213,7 @@ class ClassCenters:
 
     @property
     def centers(self) -> Floats:
-        """Where the centers are, shape (n_centers, n_dimensions)."""
+        """Return the centers, shape (n_centers, n_dimensions)."""
         return self._codec.decode(self.codes)
 
     @property

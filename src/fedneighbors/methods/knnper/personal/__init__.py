@@ -1,1 +1,1 @@
-"""What a client makes of the shared model for itself: mixtures, pools and heads; needs no torch."""
+"""Personalization of the shared model: mixtures, pools and heads; needs no torch."""

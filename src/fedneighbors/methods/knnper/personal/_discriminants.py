@@ -118,7 +118,7 @@ def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """How features scatter within the classes of clients, and between them; clients add up.
+    """Scatter of features within classes and between them; sums over clients.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class Scatter:
 
 @dataclass(frozen=True, eq=False)
 class Discriminants:
-    """What the clients' scatter tells of a row, in a few numbers.
+    """Projection of rows on the discriminants of the clients' scatter.
 
     Parameters
     ----------

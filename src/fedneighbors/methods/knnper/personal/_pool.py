@@ -60,7 +60,7 @@ def local_mean(targets: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class PoolTerms:
-    """What a client's held-out rows say of the weights; terms of several clients add up.
+    """Statistics of a client's held-out rows for the pool's weights; sums over clients.
 
     Parameters
     ----------

@@ -153,7 +153,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
 
     @property
     def spent(self) -> Guarantee:
-        """What its ledger has charged for the data set, of all trainings."""
+        """Return the total that the ledger has charged for the data set."""
         return self._gate.ledger.spent(self._gate.dataset)
 
     def answer(self, request: Message) -> Message:

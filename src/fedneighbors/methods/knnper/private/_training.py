@@ -1,4 +1,4 @@
-"""What ``fit`` does under a privacy budget: a federation in this process, each client's own ledger.
+"""Training under a privacy budget: a federation in this process, one ledger per client.
 
 The ledgers hold the budget of this one training and end with the process; clients of a real
 federation keep theirs in files.

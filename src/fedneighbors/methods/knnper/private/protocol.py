@@ -159,7 +159,7 @@ def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class PrivateRounds:
-    """How the shared network is trained under a budget.
+    """Settings of the shared network's private training.
 
     Parameters
     ----------
