@@ -121,7 +121,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Centre and scale columns; the constants come from exact sums over all parties. True
         divides columns of like spread by one number and others each by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        What is hashed in place of the features, see :func:`~.expansion.expand`; ``"auto"`` is
+        What is hashed in place of the features; ``"auto"`` is
         ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
         Weigh counts by class size; keeps a frequent class from winning by its size alone.
