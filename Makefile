@@ -38,7 +38,7 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 
 .PHONY: test
 test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
-	$(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow
 test-slow: $(VENV)/.test ## The long campaigns

@@ -105,7 +105,7 @@ def forged(**values):
 def test_limits_of_the_record_hold_for_what_is_read():
     raw = replace(FULL, spare=forged(weight=-1.0, width=1)).to_bytes()
 
-    with pytest.raises(ModelFileError, match="my file holds no usable model: a weight is below 0"):
+    with pytest.raises(ModelFileError, match="no usable model: Leaf: a weight is below 0"):
         Tree.from_bytes(raw, source="my file")
 
 

@@ -1,7 +1,8 @@
 """The canonical byte form of messages: one value, one encoding, every length bounded, nothing runs.
 
 A message is a frozen dataclass whose fields are None, booleans, integers, finite floats, strings,
-bytes, numeric arrays, tuples of these and string-keyed mappings of these. A frame is::
+bytes, numeric arrays, further dataclasses, and tuples and string-keyed mappings of these. A field
+that is a dataclass is written as the bytes of a frame of its own. A frame is::
 
     frame  = b"FNM" version:u8 name:str count:u8 value*       fields in the order of the class
     value  = b"N" | b"T" | b"F" | b"i" i64 | b"f" f64 | b"s" str | b"b" bytes
@@ -21,6 +22,7 @@ import struct
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -139,6 +141,10 @@ class Writer:
         self.raw(np.ascontiguousarray(array, dtype=code).tobytes())
 
     def _collection(self, value: Any, where: str, depth: int) -> None:
+        if dataclasses.is_dataclass(value):
+            self.raw(b"b")
+            self._sized(encode(value), where=where)
+            return
         if not isinstance(value, tuple | Mapping):
             raise TypeError(f"{where} is a {type(value).__name__}; a frame cannot carry it")
         self.raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
@@ -300,6 +306,9 @@ def _check(hint: Any, *, where: str) -> None:
     origin = typing.get_origin(hint)
     if hint in _SCALARS or origin in (np.ndarray, typing.Literal):
         return
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        declared(hint)
+        return
     if origin in (typing.Union, types.UnionType, tuple):
         inner = [choice for choice in typing.get_args(hint) if choice is not Ellipsis]
     elif _is_mapping(origin) and typing.get_args(hint)[0] is str:
@@ -307,7 +316,7 @@ def _check(hint: Any, *, where: str) -> None:
     else:
         raise TypeError(
             f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
-            "Literal, NDArray, and tuples and string-keyed mappings of these"
+            "Literal, NDArray, dataclasses, and tuples and string-keyed mappings of these"
         )
     for choice in inner:
         _check(choice, where=where)
@@ -335,7 +344,27 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping) and all(fits(x, arguments[1]) for x in value.values())
     if hint is int and isinstance(value, bool):
         return False
-    return isinstance(value, _SCALARS[hint])
+    return isinstance(value, _SCALARS.get(hint, hint))
+
+
+@lru_cache(maxsize=1024)
+def _records(hint: Any) -> tuple[type[Any], ...]:
+    """Return the dataclasses that a declared type holds."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return (hint,)
+    return tuple(kind for inner in typing.get_args(hint) for kind in _records(inner))
+
+
+def _opened(value: Any, hint: Any) -> Any:
+    """Return a value of a declared type from one in which frames stand for dataclasses."""
+    kinds = _records(hint)
+    if kinds and isinstance(value, bytes):
+        return decode(value, kinds)
+    if kinds and isinstance(value, tuple):
+        return tuple(_opened(entry, hint) for entry in value)
+    if kinds and isinstance(value, Mapping):
+        return {key: _opened(entry, hint) for key, entry in value.items()}
+    return value
 
 
 def _is_mapping(origin: Any) -> bool:
@@ -401,6 +430,8 @@ def encode(item: Message) -> bytes:
     writer.raw(bytes([len(hints)]))
     for field, hint in hints.items():
         value = getattr(item, field)
+        if hint is float and type(value) is int:
+            value = float(value)
         writer.value(value, where=f"{name}.{field}")
         if not fits(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
@@ -450,7 +481,7 @@ def _fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
         raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
     values = {}
     for field, hint in hints.items():
-        values[field] = reader.value()
+        values[field] = _opened(reader.value(), hint)
         if not fits(values[field], hint):
             raise WireError(f"{name}.{field} is not of the declared type")
     if reader.left:

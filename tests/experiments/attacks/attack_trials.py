@@ -15,14 +15,12 @@ from experiments.attacks.evidence import gaussian_evidence, laplace_evidence
 from experiments.attacks.limits import gaussian_auc, laplace_auc, largest_auc
 from experiments.attacks.scores import auc, hit_rate_limit
 from fedneighbors import FlyNNClassifier
-from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import MaskedRound
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import count_sensitivity, part
 from fedneighbors.methods.flynn.private.protocol import MaskedNoisyCountRequest, NoisyCountRequest
-from fedneighbors.methods.flynn.protocol import CountRequest
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -190,12 +188,11 @@ def ask_for_counts(protection, *, n_trials):
 
 def _answers(protection, parties, plan, run):
     """Counts of one party as it sends them, or the sum of all as a masked round reveals it."""
-    asked = encode(CountRequest.of(plan, (0, 1), n_bits=32))
     agreed = terms(protection.privacy)
     if protection.mechanism == "local":
-        request = NoisyCountRequest(run, agreed, 1, asked, constants_paid=False)
+        request = NoisyCountRequest(run, agreed, 1, plan, (0, 1), constants_paid=False)
         return parties[0].answer(request).counts
-    request = MaskedNoisyCountRequest(run, agreed, N_HONEST, asked, constants_paid=False)
+    request = MaskedNoisyCountRequest(run, agreed, N_HONEST, plan, (0, 1), constants_paid=False)
     return sum(
         party.contribute(request, MaskedRound(f"{run} {party.name}", 5, 5, 4)).counts.astype(
             np.int64

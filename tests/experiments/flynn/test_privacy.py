@@ -118,7 +118,7 @@ def test_the_shortcut_releases_what_parties_behind_ledgers_release(parts, policy
 
     assert (ours.counts == theirs.counts).all()
     assert ours.noise_variance == theirs.noise_variance
-    assert ours.plan.same_as(theirs.plan)
+    assert ours.plan == theirs.plan
     assert theirs.guarantee.startswith(ours.guarantee)
     guess = np.argmin(theirs.novelty(test[0]), axis=1)
     assert score(ours, hashed) == balanced_accuracy(hashed.truth, guess)

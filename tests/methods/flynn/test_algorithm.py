@@ -230,8 +230,8 @@ def test_plans_are_the_same_when_all_that_decides_the_hash_is():
         HashPlan(FeatureMap(3, "none"), 8, 2, 3, 0),
     ]
 
-    assert plan().same_as(plan())
-    assert not any(plan().same_as(other) or other.same_as(plan()) for other in others)
+    assert plan() == plan()
+    assert not any(plan() == other for other in others)
 
 
 def test_fractions_of_the_twin_are_exact():

@@ -36,7 +36,7 @@ def test_the_file_of_a_fixed_table_is_the_known_one():
     raw = classifier.fit(X, Y).model_.to_bytes()
 
     assert hashlib.sha256(raw).hexdigest() == (
-        "e3ad7ce48c819f2322b4023fd6f99ab90bb1a1e014057724b94a9034e0a373f9"
+        "16adfdd966aca5944cd3a75165a6a6e4c77d542dc2fd118c1c397378aace55ae"
     )
 
 

@@ -248,10 +248,10 @@ def test_leave_one_out_scores_are_those_of_filters_without_the_row():
     model = classifier().fit(x, y).model_
     active = hash_table(x, model.plan)
 
-    scores = leave_one_out(active, y, model.counts, model.table)
+    scores = leave_one_out(active, y, model.filters, model.table)
 
     for k in range(30):
-        counts = model.counts.copy()
+        counts = model.filters.copy()
         counts[active[k], y[k]] -= 1
         assert (score_rows(active[[k]], counts, model.table)[0] == scores[k]).all()
 

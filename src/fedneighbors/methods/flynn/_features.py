@@ -1,7 +1,6 @@
 """From a table to what is hashed: standardizing with exact constants, then expanding."""
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._messages import message
 from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
@@ -197,7 +197,7 @@ def check_scaling(standardize: bool | str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@message
 class FeatureMap:
     """Transformation of rows before they are hashed; the same at every party.
 
@@ -250,17 +250,6 @@ class FeatureMap:
         if self.scale is None:
             return False
         return "global" if (self.scale == self.scale[:1]).all() else "feature"
-
-    def same_as(self, other: "FeatureMap") -> bool:
-        """Return whether both maps turn every row into the same."""
-        mine = (self.n_features, self.expansion, self.seed)
-        theirs = (other.n_features, other.expansion, other.seed)
-        return mine == theirs and np.array_equal(self._constants(), other._constants())
-
-    def _constants(self) -> Floats:
-        if self.mean is None or self.scale is None:
-            return np.zeros((0, 2))
-        return np.stack([self.mean, self.scale], axis=1)
 
     def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the rows as they are hashed, of shape (n_rows, n_outputs).

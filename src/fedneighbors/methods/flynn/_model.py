@@ -1,17 +1,14 @@
-"""The trained model: what every party holds in the end, and the fields of its file."""
+"""The trained model, which every party holds in the end."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.federation._messages import message
-from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import (
     SHARPNESS,
     Counts,
@@ -27,55 +24,14 @@ from fedneighbors.methods.flynn.algorithm import (
     probabilities,
     score_rows,
 )
-from fedneighbors.records._storage import replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model, usable
+from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label, label_index
 
-_MAGIC = b"FNMODEL2"
 PRIVATE_SHARPNESS = 2.0**2.5  # near the best over generated and real tables; fitted to no rows
 
 
-@message
-class ModelFrame:
-    """The fields of a model as they stand in its file."""
-
-    classes: tuple[str | int | float | bool, ...]
-    feature_names: tuple[str, ...] | None
-    n_features: int
-    expansion: str
-    mean: npt.NDArray[np.float64] | None
-    scale: npt.NDArray[np.float64] | None
-    n_units: int
-    n_inputs: int
-    n_active: int
-    seed: int
-    decay: float | None
-    class_normalized: bool
-    losses: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.integer]
-    noise_variance: float
-    guarantee: str
-
-    def __post_init__(self) -> None:
-        if self.decay is not None and not 0 <= self.decay <= 1:
-            raise ValueError("the decay is out of range")
-        if len({type(label) for label in self.classes}) > 1 or not _ascend(self.classes):
-            raise ValueError("classes are not labels of one type in ascending order")
-        if self.counts.shape != (self.n_units, len(self.classes)):
-            raise ValueError("counts do not match units and classes")
-        lowest = np.iinfo(np.int32).min if self.noise_variance else 0
-        if self.counts.max(initial=0) > np.iinfo(np.int32).max or self.counts.min() < lowest:
-            raise ValueError("a count is out of range")
-        if self.noise_variance < 0 or (self.noise_variance and not self.guarantee):
-            raise ValueError("the noise is not that of a guarantee")
-        if self.losses.shape != (len(SHARPNESS),):
-            raise ValueError("calibration has the wrong length")
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise ValueError("feature names do not match the features")
-
-
 @dataclass(frozen=True)
-class FlyNNModel:
+class FlyNNModel(ModelFile):
     """Fly Bloom filters of all classes and the plan to hash with.
 
     Parameters
@@ -84,8 +40,8 @@ class FlyNNModel:
         How rows are hashed.
     classes : tuple of labels
         Ascending.
-    counts : int32 array of shape (n_units, n_classes)
-        Activations of each unit in each class.
+    counts : integer array of shape (n_units, n_classes)
+        Activations of each unit in each class, see :func:`narrowed`.
     decay : float or None
         gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
     class_normalized : bool
@@ -101,9 +57,11 @@ class FlyNNModel:
         The privacy of the counts in words; empty for exact counts.
     """
 
+    magic: ClassVar[bytes] = b"FNMODEL3"
+
     plan: HashPlan
     classes: tuple[Label, ...]
-    counts: Counts
+    counts: npt.NDArray[np.integer]
     decay: float | None
     class_normalized: bool
     feature_names: tuple[str, ...] | None = None
@@ -113,10 +71,29 @@ class FlyNNModel:
     noise_variance: float = 0.0
     guarantee: str = ""
 
+    def __post_init__(self) -> None:
+        if self.decay is not None and not 0 <= self.decay <= 1:
+            raise ValueError("the decay is out of range")
+        if len({type(label) for label in self.classes}) > 1 or not _ascend(self.classes):
+            raise ValueError("classes are not labels of one type in ascending order")
+        if self.counts.shape != (self.plan.n_units, len(self.classes)):
+            raise ValueError("counts do not match units and classes")
+        lowest = np.iinfo(np.int32).min if self.noise_variance else 0
+        if self.counts.max(initial=0) > np.iinfo(np.int32).max or self.counts.min() < lowest:
+            raise ValueError("a count is out of range")
+        if self.noise_variance < 0 or (self.noise_variance and not self.guarantee):
+            raise ValueError("the noise is not that of a guarantee")
+        if self.losses.shape != (len(SHARPNESS),):
+            raise ValueError("calibration has the wrong length")
+        n_features = self.plan.features.n_features
+        if self.feature_names is not None and len(self.feature_names) != n_features:
+            raise ValueError("feature names do not match the features")
+
     @cached_property
     def filters(self) -> Counts:
         """The counts as rows are scored with them: noise below 0 is cut off."""
-        return clipped(self.counts) if self.noise_variance else self.counts
+        counts = np.ascontiguousarray(self.counts, np.int32)
+        return clipped(counts) if self.noise_variance else counts
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -140,7 +117,8 @@ class FlyNNModel:
     def table(self) -> DecayTable:
         """Weights of all counts: gamma ** c, or the score for noised counts if gamma is open."""
         if self.noise_variance and self.decay is None:
-            return log_table(self.counts, variance=self.noise_variance, n_active=self.plan.n_active)
+            counts = self.counts.astype(np.int32)
+            return log_table(counts, variance=self.noise_variance, n_active=self.plan.n_active)
         return decay_table(
             self.filters.max(axis=0).astype(np.int64),
             self.sizes,
@@ -175,7 +153,7 @@ class FlyNNModel:
                 "expected two exact models or two of the same privacy, got "
                 f"{self.guarantee or 'exact'!r} and {other.guarantee or 'exact'!r}"
             )
-        if not self.plan.same_as(other.plan) or self.feature_names != other.feature_names:
+        if self.plan != other.plan or self.feature_names != other.feature_names:
             raise ValueError(
                 "expected models with the same sizes, seed, column names and standardizing "
                 "constants; train both from the same first call, or fit a federation"
@@ -191,81 +169,13 @@ class FlyNNModel:
         return replace(
             self,
             classes=classes,
-            counts=counts,
+            counts=narrowed(counts),
             losses=self.losses + other.losses,
             noise_variance=self.noise_variance + other.noise_variance,
         )
 
-    def to_bytes(self) -> bytes:
-        """Return the model as the bytes of its file, the same for the same model."""
-        plan = self.plan
-        parts = ModelFrame(
-            classes=self.classes,
-            feature_names=self.feature_names,
-            n_features=plan.features.n_features,
-            expansion=plan.features.expansion,
-            mean=plan.features.mean,
-            scale=plan.features.scale,
-            n_units=plan.n_units,
-            n_inputs=plan.n_inputs,
-            n_active=plan.n_active,
-            seed=plan.seed,
-            decay=self.decay,
-            class_normalized=self.class_normalized,
-            losses=self.losses,
-            counts=_narrowed(self.counts),
-            noise_variance=self.noise_variance,
-            guarantee=self.guarantee,
-        )
-        return sealed_model(_MAGIC, parts)
 
-    @classmethod
-    def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "FlyNNModel":
-        """Return the model that :meth:`to_bytes` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If the bytes are truncated, altered, not a model or of another version.
-        """
-        with usable(source):
-            return cls._from_frame(open_model(_MAGIC, raw, ModelFrame, source=source))
-
-    @classmethod
-    def _from_frame(cls, frame: ModelFrame) -> "FlyNNModel":
-        features = FeatureMap(
-            frame.n_features, frame.expansion, frame.mean, frame.scale, frame.seed
-        )
-        plan = HashPlan(features, frame.n_units, frame.n_inputs, frame.n_active, frame.seed)
-        return cls(
-            plan=plan,
-            classes=frame.classes,
-            counts=frame.counts.astype(np.int32),
-            decay=frame.decay,
-            class_normalized=frame.class_normalized,
-            feature_names=frame.feature_names,
-            losses=frame.losses,
-            noise_variance=frame.noise_variance,
-            guarantee=frame.guarantee,
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write the model file; an interrupted write leaves nothing behind."""
-        replace_file(path, self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | Path) -> "FlyNNModel":
-        """Read a model file.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is missing, truncated, altered or of another version.
-        """
-        return cls.from_bytes(read_model_file(path), source=str(path))
-
-
-def _narrowed(counts: Counts) -> npt.NDArray[Any]:
+def narrowed(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
     """Return the counts in the narrowest dtype that holds them, signed only if one is negative."""
     kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
     for kind in kinds:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._messages import Message, decode, encode, message
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
 from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._winners import winners
@@ -26,7 +26,6 @@ from fedneighbors.methods.flynn.algorithm import (
     decay_table,
 )
 from fedneighbors.methods.flynn.protocol import (
-    CountRequest,
     FlyNNParty,
     MomentsRequest,
     SchemaRequest,
@@ -52,10 +51,12 @@ class FoldCounts:
 
 @message
 class FoldCountRequest:
-    """Ask for the counts of each fold; ``plan`` is the frame of a count request."""
+    """Ask for the counts of each fold, of integers that hold in ``n_bits``."""
 
     reply: ClassVar[type] = FoldCounts
-    plan: bytes
+    plan: HashPlan
+    classes: tuple[Label, ...]
+    n_bits: int
     n_active: tuple[int, ...]
     n_folds: int
 
@@ -117,14 +118,13 @@ class SearchParty(FlyNNParty):
         return super().answer(request)
 
     def _fold_counts(self, request: FoldCountRequest) -> FoldCounts:
-        wanted = decode(request.plan, (CountRequest,))
-        plan, n_classes = wanted.plan(), len(wanted.classes)
+        plan, n_classes = request.plan, len(request.classes)
         self._asked = request
-        self._classes = self._positions(wanted.classes)
+        self._classes = self._positions(request.classes)
         self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
         groups = self._groups()
         shape = (len(request.n_active) * len(groups), plan.n_units, n_classes)
-        counts = np.empty(shape, f"u{wanted.n_bits // 8}")
+        counts = np.empty(shape, f"u{request.n_bits // 8}")
         for k, active in enumerate(self._hashes()):
             for fold, rows in enumerate(groups):
                 counts[k * len(groups) + fold] = count_rows(
@@ -321,9 +321,8 @@ def coordinate_search(
     for candidate in candidates:
         plans = _plans(candidate, grid, moments, schema, seed)
         n_bits = 16 if moments.n_rows < 1 << 16 else 32
-        widest = CountRequest.of(plans[-1], schema.classes, n_bits=n_bits)
         rhos = tuple(plan.n_active for plan in plans)
-        replies = yield total(FoldCountRequest(encode(widest), rhos, n_folds))
+        replies = yield total(FoldCountRequest(plans[-1], schema.classes, n_bits, rhos, n_folds))
         folds = replies.summed("the counts of the folds")
         _check_folds(folds, plans, (max(n_folds, 1), len(schema.classes)), moments.n_rows)
         settings = tuple(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
 from fedneighbors.kernels.flyhash._winners import winners
@@ -89,7 +90,7 @@ def hash_rows(
     return winners(x, wiring, n_active, n_threads=n_threads)
 
 
-@dataclass(frozen=True)
+@message
 class HashPlan:
     """All that a party needs to hash as the others do; nothing in it is private.
 
@@ -137,16 +138,6 @@ class HashPlan:
         """Inputs of each unit, drawn on first use."""
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
-    def same_as(self, other: "HashPlan") -> bool:
-        """Return whether both plans hash every row alike."""
-        sizes = (self.n_units, self.n_inputs, self.n_active, self.seed)
-        return sizes == (
-            other.n_units,
-            other.n_inputs,
-            other.n_active,
-            other.seed,
-        ) and self.features.same_as(other.features)
-
 
 def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
     """Return the active units of each row of a dense or sparse table, block by block."""
@@ -171,7 +162,7 @@ def count_rows(
     return counts
 
 
-def class_sizes(counts: Counts, n_active: int) -> npt.NDArray[np.int64]:
+def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDArray[np.int64]:
     """Return the number of rows of each class; each row added ``n_active`` to its column."""
     return np.asarray(counts.sum(axis=0, dtype=np.int64) // n_active)
 

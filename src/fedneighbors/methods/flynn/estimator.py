@@ -19,7 +19,7 @@ from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.flynn._features import hashable_numbers
-from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
 from fedneighbors.methods.flynn.algorithm import (
     calibration_rows,
     count_rows,
@@ -235,9 +235,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_exact("partial_fit")
         x, labels = self._known_rows(X, y, "partial_fit")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
-        model = replace(self.model_, counts=self.model_.counts + self._count(active, labels))
+        counts = narrowed(self.model_.counts + self._count(active, labels))
+        model = replace(self.model_, counts=counts)
         rows = calibration_rows(active, model.n_rows)
-        scores = leave_one_out(active[rows], labels[rows], model.counts, model.table)
+        scores = leave_one_out(active[rows], labels[rows], model.filters, model.table)
         losses = model.losses + log_losses(scores, labels[rows], self.n_active_)
         self._set_model(replace(model, losses=losses))
         return self
@@ -265,7 +266,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "expected rows that were learned before; these take more out of the filters than "
                 "was put in. Nothing was changed: check rows and labels"
             )
-        self._set_model(replace(self.model_, counts=left))
+        self._set_model(replace(self.model_, counts=narrowed(left)))
         return self
 
     def merge(self, other: "FlyNNClassifier") -> Self:
@@ -425,7 +426,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _set_model(self, model: FlyNNModel) -> None:
         self.model_ = model
-        self.counts_ = model.counts.T
+        self.counts_ = model.counts.astype(np.int32).T
         self.n_units_ = model.plan.n_units
         self.n_inputs_ = model.plan.n_inputs
         self.n_active_ = model.plan.n_active

@@ -23,7 +23,7 @@ from fedneighbors.methods.flynn._features import (
     choose_expansion,
     standardizer,
 )
-from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
     calibration_rows,
@@ -68,46 +68,10 @@ class CountRequest:
     """
 
     reply: ClassVar[type] = CountReply
-    n_features: int
-    expansion: str
-    mean: npt.NDArray[np.float64] | None
-    scale: npt.NDArray[np.float64] | None
-    n_units: int
-    n_inputs: int
-    n_active: int
-    seed: int
-    classes: tuple[str | int | float | bool, ...]
+    plan: HashPlan
+    classes: tuple[Label, ...]
     n_bits: int
     declared: Mapping[str, int]
-
-    @classmethod
-    def of(
-        cls,
-        plan: HashPlan,
-        classes: tuple[Any, ...],
-        *,
-        n_bits: int,
-        declared: Mapping[str, int] | None = None,
-    ) -> "CountRequest":
-        """Return the request that carries a plan."""
-        return cls(
-            n_features=plan.features.n_features,
-            expansion=plan.features.expansion,
-            mean=plan.features.mean,
-            scale=plan.features.scale,
-            n_units=plan.n_units,
-            n_inputs=plan.n_inputs,
-            n_active=plan.n_active,
-            seed=plan.seed,
-            classes=classes,
-            n_bits=n_bits,
-            declared=dict(declared or {}),
-        )
-
-    def plan(self) -> HashPlan:
-        """Return the plan that the fields describe."""
-        features = FeatureMap(self.n_features, self.expansion, self.mean, self.scale, self.seed)
-        return HashPlan(features, self.n_units, self.n_inputs, self.n_active, self.seed)
 
     def check(self, party: str, reply: CountReply) -> None:
         """Refuse counts that no rows of one party have; runtimes ask where they see its reply.
@@ -122,15 +86,15 @@ class CountRequest:
             If the counts are not such.
         """
         counts = reply.counts
-        if counts.shape != (self.n_units, len(self.classes)):
-            raise ValueError(f"expected counts of {self.n_units} units by {len(self.classes)}")
-        sums = counts.sum(axis=0, dtype=np.int64)
-        if (sums % self.n_active).any():
-            raise ValueError(f"counts of a class do not add up to a multiple of {self.n_active}")
-        if (counts > sums // self.n_active).any():
+        if counts.shape != (self.plan.n_units, len(self.classes)):
+            raise ValueError(f"expected counts of {self.plan.n_units} units by {len(self.classes)}")
+        sums, n_active = counts.sum(axis=0, dtype=np.int64), self.plan.n_active
+        if (sums % n_active).any():
+            raise ValueError(f"counts of a class do not add up to a multiple of {n_active}")
+        if (counts > sums // n_active).any():
             raise ValueError("a unit was counted more often than its class has rows")
         most = self.declared.get(party)
-        if most is not None and int(sums.sum()) > most * self.n_active:
+        if most is not None and int(sums.sum()) > most * n_active:
             raise ValueError(f"counts of more than the {most} rows that were declared")
 
 
@@ -146,7 +110,7 @@ class ModelRelease:
     """Send the whole model, not yet calibrated (Algorithm 2, line 10)."""
 
     reply: ClassVar[type] = CalibrationReply
-    model: bytes
+    model: FlyNNModel
 
 
 @message
@@ -261,7 +225,7 @@ class FlyNNParty(TableParty):
             case CountRequest():
                 return self._count(request)
             case ModelRelease():
-                return self._calibrate(FlyNNModel.from_bytes(request.model))
+                return self._calibrate(request.model)
             case Finish():
                 return self._finish(request.losses)
         raise Refuse("unknown request")
@@ -277,15 +241,14 @@ class FlyNNParty(TableParty):
         return column_moments(self._x)
 
     def _count(self, request: CountRequest) -> CountReply:
-        plan = request.plan()
-        if self._x.shape[1] != request.n_features:
+        if self._x.shape[1] != request.plan.features.n_features:
             raise Refuse("the number of columns is not the announced one")
-        counts = self._counted(plan, request.classes)
+        counts = self._counted(request.plan, request.classes)
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
         """Hash the table, or take the hashes of the last message if the plan is the same."""
-        if self._hashed is None or not self._hashed[0].same_as(plan):
+        if self._hashed is None or self._hashed[0] != plan:
             self._hashed = plan, hash_table(self._x, plan, n_threads=self._n_threads)
         return self._hashed[1]
 
@@ -298,7 +261,7 @@ class FlyNNParty(TableParty):
         active = self._active(model.plan)
         rows = calibration_rows(active, model.n_rows)
         labels = self._positions(model.classes)[rows]
-        scores = leave_one_out(active[rows], labels, model.counts, model.table)
+        scores = leave_one_out(active[rows], labels, model.filters, model.table)
         self._released = model
         if self._path is not None:
             model.save(self._pending)
@@ -351,19 +314,18 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     moments = checked_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
-    declared = settings.declared_rows
-    replies = yield total(CountRequest.of(plan, schema.classes, n_bits=n_bits, declared=declared))
+    replies = yield total(CountRequest(plan, schema.classes, n_bits, settings.declared_rows))
     reply = replies.summed("the counts")
     counts = _checked_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
     model = FlyNNModel(
         plan=plan,
         classes=schema.classes,
-        counts=counts,
+        counts=narrowed(counts),
         decay=settings.decay,
         class_normalized=settings.class_normalized,
         feature_names=schema.feature_names,
     )
-    replies = yield total(ModelRelease(model.to_bytes()))
+    replies = yield total(ModelRelease(model))
     losses = replies.summed("the calibration").losses
     if losses.shape != model.losses.shape or losses.min() < 0:
         raise ProtocolError("the summed losses are not such; a party sent something else")

@@ -9,6 +9,7 @@ import pytest
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
 from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
@@ -40,16 +41,18 @@ from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.flynn.private.tables import CENTRAL, LOCAL, PAPER, ledger_of, party, table
 
 PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)
-COUNTS = encode(CountRequest.of(PLAN, (0, 1), n_bits=32))
+
+
+MODEL = FlyNNModel(PLAN, (0, 1), np.zeros((40, 2), np.uint8), None, True)
 
 
 def counts_request(privacy=LOCAL, run="a", **change):
-    request = NoisyCountRequest(run, terms(privacy), 1, COUNTS, False)
+    request = NoisyCountRequest(run, terms(privacy), 1, PLAN, (0, 1), False)
     return replace(request, **change)
 
 
 def masked_request(privacy=CENTRAL, n_shares=2):
-    return MaskedNoisyCountRequest("a", terms(privacy), n_shares, COUNTS, False)
+    return MaskedNoisyCountRequest("a", terms(privacy), n_shares, PLAN, (0, 1), False)
 
 
 def exact_counts():
@@ -62,8 +65,8 @@ def exact_counts():
     [
         SchemaRequest(),
         MomentsRequest(True),
-        CountRequest.of(PLAN, (0, 1), n_bits=16),
-        ModelRelease(b""),
+        CountRequest(PLAN, (0, 1), 16, {}),
+        ModelRelease(MODEL),
         Finish(np.zeros(29, np.int64)),
     ],
     ids=lambda request: type(request).__name__,
@@ -122,10 +125,9 @@ def test_another_run_is_another_release_and_refused_once_the_budget_is_spent():
 def test_another_question_under_the_same_run_is_charged_too():
     north = party(ledger=ledger_of("north", PureDP(2)))
     wider = HashPlan(PLAN.features, 50, 2, 5, 7)
-    other = encode(CountRequest.of(wider, (0, 1), n_bits=32))
 
     north.answer(counts_request())
-    north.answer(counts_request(plan=other))
+    north.answer(counts_request(plan=wider))
 
     assert north._gate.ledger.spent("table") == PureDP(2)
 
@@ -149,7 +151,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
 
 
 def test_a_party_that_agreed_to_noise_does_not_pick():
-    request = PicksRequest("a", terms(LOCAL), COUNTS, False, 6)
+    request = PicksRequest("a", terms(LOCAL), PLAN, (0, 1), False, 6)
 
     with pytest.raises(Refuse, match="not the one that was agreed"):
         party().answer(request)
@@ -230,20 +232,15 @@ def test_noise_does_not_come_from_the_public_seed():
         (LOCAL, ConstantsRequest("a", terms(LOCAL), 1, np.zeros(2), np.ones(2))),
         (
             LOCAL,
-            counts_request(
-                plan=encode(
-                    CountRequest.of(HashPlan(FeatureMap(2, "none"), 4, 1, 1, 0), (0, 1), n_bits=32)
-                )
-            ),
+            counts_request(plan=HashPlan(FeatureMap(2, "none"), 4, 1, 1, 0)),
         ),
         (
             PAPER,
             PicksRequest(
                 "a",
                 terms(PAPER),
-                encode(
-                    CountRequest.of(HashPlan(FeatureMap(2, "none"), 4, 1, 1, 0), (0, 1), n_bits=32)
-                ),
+                HashPlan(FeatureMap(2, "none"), 4, 1, 1, 0),
+                (0, 1),
                 False,
                 2,
             ),
@@ -336,7 +333,7 @@ def rows_with_and_without_a_far_value():
 def probe(**change):
     """A plan whose constants make far values of a column as large as floats go."""
     features = FeatureMap(3, "mirror", np.zeros(3), np.full(3, 1.0) * change.pop("scale"))
-    return encode(CountRequest.of(HashPlan(features, 20, 2, 3, 7), (0, 1), n_bits=32))
+    return HashPlan(features, 20, 2, 3, 7)
 
 
 @pytest.mark.parametrize("scale", [1e-300, FAR / 1.7e308, 5e-324, 1e308])
@@ -355,9 +352,7 @@ def test_no_constants_make_a_party_fail_because_of_a_row(scale):
 def test_no_value_makes_a_party_fail(expansion, value):
     x, y = table()
     x[3, 2] = value
-    plan = encode(
-        CountRequest.of(HashPlan(FeatureMap(3, expansion), 20, 2, 3, 7), (0, 1), n_bits=32)
-    )
+    plan = HashPlan(FeatureMap(3, expansion), 20, 2, 3, 7)
     north = party(rows=(x, y))
 
     assert isinstance(north.answer(counts_request(plan=plan)), NoisyCountReply)
@@ -394,7 +389,7 @@ def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     north = party(privacy=PAPER)
 
     with pytest.raises(Refuse, match="more cells are to be picked than there are"):
-        north.answer(PicksRequest("a", terms(PAPER), COUNTS, False, n_picks))
+        north.answer(PicksRequest("a", terms(PAPER), PLAN, (0, 1), False, n_picks))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
 
@@ -404,7 +399,7 @@ def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
     north = party()
 
     with pytest.raises(Refuse, match="too many for a reply"):
-        north.answer(counts_request(plan=encode(CountRequest.of(wide, (0, 1), n_bits=32))))
+        north.answer(counts_request(plan=wide))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
 
@@ -520,6 +515,6 @@ def test_a_plan_without_a_class_that_is_public_is_refused_without_a_charge():
     north = party()
 
     with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):
-        north.answer(counts_request(plan=encode(CountRequest.of(PLAN, (0, 2), n_bits=32))))
+        north.answer(counts_request(classes=(0, 2)))
 
     assert north._gate.ledger.spent("table") == PureDP(0)

@@ -9,7 +9,6 @@ from fedneighbors.errors import DataError, PartyMissing, PartyRefused, PrivacyEr
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
-from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
@@ -21,7 +20,7 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
     coordinate_private,
 )
-from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
@@ -277,13 +276,12 @@ def released(rows, epsilon, n, seed):
     """Many releases of a tiny table's counts, as they leave a party."""
     policy = Privacy(epsilon=epsilon, mechanism="local", public=PUBLIC)
     plan = HashPlan(FeatureMap(3, "none"), 3, 2, 1, 7)
-    asked = encode(CountRequest.of(plan, (0, 1), n_bits=32))
     bits = np.random.default_rng(seed).bytes
     answers = []
     for start in range(0, n, 50):  # a ledger adds up all its releases; short ones are quick
         member = party(privacy=policy, rows=rows, bits=bits, ledger=ledger_of("north", PureDP(500)))
         for k in range(start, start + 50):
-            request = NoisyCountRequest(str(k), terms(policy), 1, asked, False)
+            request = NoisyCountRequest(str(k), terms(policy), 1, plan, (0, 1), False)
             answers.append(member.answer(request).counts.ravel())
     return np.stack(answers)
 

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Integers
-from fedneighbors.federation._messages import Message, decode
+from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
@@ -32,12 +31,12 @@ from fedneighbors.methods.flynn.private.protocol import (
     PrivateModelRelease,
     PublicMomentsRequest,
 )
-from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty
+from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noising
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
-from fedneighbors.tabular._schema import MomentsReply, PublicSchemaRequest, Receipt, blocks
+from fedneighbors.tabular._schema import Label, MomentsReply, PublicSchemaRequest, Receipt, blocks
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             case PublicMomentsRequest():
                 return self._public_moments(with_columns=request.with_columns)
             case PrivateModelRelease():
-                self._keep(FlyNNModel.from_bytes(request.model))
+                self._keep(request.model)
                 self._hashed = None
                 return Receipt()
             case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
@@ -170,34 +169,34 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     def _counts(
         self, request: NoisyCountRequest, n_shares: int | None
     ) -> tuple[Guarantee, Callable[[], Message]]:
-        asked, plan = self._asked(request.plan)
+        plan, classes = request.plan, request.classes
+        self._check_plan(plan, classes)
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         allowed = part(self._privacy, of="counts", constants_paid=request.constants_paid)
-        n_cells = plan.n_units * len(asked.classes)
+        n_cells = plan.n_units * len(classes)
         cost, noised = noising(allowed, moved, n_shares=n_shares, n_cells=n_cells, bits=self._bits)
 
         def draw() -> Message:
-            values = noised(self._exact_counts(plan, asked).ravel())
+            values = noised(self._exact_counts(plan, classes).ravel())
             values = np.clip(values, -_LARGEST, _LARGEST)  # of what is noised already
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw
 
-    def _asked(self, frame: bytes) -> tuple[CountRequest, HashPlan]:
-        """Return a plan that this party can follow; nothing here depends on its rows."""
-        asked: CountRequest = decode(frame, (CountRequest,))
-        if self._x.shape[1] != asked.n_features:
+    def _check_plan(self, plan: HashPlan, classes: tuple[Label, ...]) -> None:
+        """Refuse a plan that this party cannot follow; nothing here depends on its rows."""
+        if self._x.shape[1] != plan.features.n_features:
             raise Refuse("the number of columns is not the announced one")
-        self._check_classes(asked.classes)
-        if asked.n_units * len(asked.classes) > _MOST_CELLS:
+        self._check_classes(classes)
+        if plan.n_units * len(classes) > _MOST_CELLS:
             raise Refuse("the counts would be too many for a reply")
-        return asked, asked.plan()
 
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
             raise Refuse("the privacy asked for is not the one that was agreed")
-        asked, plan = self._asked(request.plan)
-        if not 1 <= request.n_picks <= plan.n_units * len(asked.classes):
+        plan, classes = request.plan, request.classes
+        self._check_plan(plan, classes)
+        if not 1 <= request.n_picks <= plan.n_units * len(classes):
             raise Refuse("more cells are to be picked than there are")
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         dp = picks(
@@ -207,12 +206,12 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         )
 
         def draw() -> Message:
-            by_class = self._exact_counts(plan, asked).T.ravel()  # line 15: one class after another
+            by_class = self._exact_counts(plan, classes).T.ravel()  # line 15: class by class
             released = dp.release(by_class, moved, bits=self._bits)
             cells = np.flatnonzero(released)
             return PicksReply(cells.astype(np.int64), released[cells])
 
         return dp.guarantee(moved), draw
 
-    def _exact_counts(self, plan: HashPlan, asked: CountRequest) -> Integers:
-        return self._counted(plan, asked.classes).astype(np.int64)
+    def _exact_counts(self, plan: HashPlan, classes: tuple[Label, ...]) -> Integers:
+        return self._counted(plan, classes).astype(np.int64)

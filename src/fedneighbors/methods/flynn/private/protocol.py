@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._messages import encode, message
+from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
-from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     active_units,
@@ -27,7 +27,6 @@ from fedneighbors.methods.flynn.private._release import (
     sizes_of_the_paper,
 )
 from fedneighbors.methods.flynn.protocol import (
-    CountRequest,
     FlyNNSettings,
     MomentsRequest,
     checked_moments,
@@ -35,7 +34,7 @@ from fedneighbors.methods.flynn.protocol import (
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining
-from fedneighbors.tabular._schema import Receipt
+from fedneighbors.tabular._schema import Label, Receipt
 
 
 @message
@@ -95,13 +94,14 @@ class NoisyCountReply:
 
 @message
 class NoisyCountRequest(PaidRequest):
-    """Send the hash plan, the frame of a count request, and ask for noised counts.
+    """Send the hash plan and the classes; ask for noised counts.
 
     ``constants_paid`` says whether a part of the budget went to rows or scaling.
     """
 
     reply: ClassVar[type] = NoisyCountReply
-    plan: bytes
+    plan: HashPlan
+    classes: tuple[Label, ...]
     constants_paid: bool
 
 
@@ -143,7 +143,8 @@ class PicksRequest:
     one_by_one: ClassVar[bool] = True
     run: str
     privacy: Mapping[str, str]
-    plan: bytes
+    plan: HashPlan
+    classes: tuple[Label, ...]
     constants_paid: bool
     n_picks: int
 
@@ -153,7 +154,7 @@ class PrivateModelRelease:
     """Send the finished model to every party."""
 
     reply: ClassVar[type] = Receipt
-    model: bytes
+    model: FlyNNModel
 
 
 _CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
@@ -218,14 +219,14 @@ def coordinate_private(
     model = FlyNNModel(
         plan=plan,
         classes=training.schema.classes,
-        counts=counts,
+        counts=narrowed(counts),
         decay=settings.decay,
         class_normalized=settings.class_normalized,
         feature_names=training.schema.feature_names,
         noise_variance=spread,
         guarantee=training.guarantee,
     )
-    replies = yield gather(PrivateModelRelease(model.to_bytes()))
+    replies = yield gather(PrivateModelRelease(model))
     replies.complete("the model")
     return model
 
@@ -338,15 +339,12 @@ class _Training(PrivateTraining):
         allowed = part(self.privacy, of="counts", constants_paid=known.paid)
         return self.variance(allowed, moved, n_cells=n_cells, n_summed=n_summed)
 
-    def _request(self, plan: HashPlan) -> bytes:
-        return encode(CountRequest.of(plan, self.schema.classes, n_bits=32))
-
     def noised(
         self, plan: HashPlan, known: _Known
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
         """Ask for noised counts; return their sum and the variance of its noise."""
         kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
-        replies = yield total(kind(*self.frame, self._request(plan), known.paid))
+        replies = yield total(kind(*self.frame, plan, self.schema.classes, known.paid))
         counts = self.survivors(replies, "the counts").total.counts
         shape = (plan.n_units, len(self.schema.classes))
         if counts.shape != shape:
@@ -378,7 +376,8 @@ class _Training(PrivateTraining):
             PicksRequest(
                 self.run,
                 terms(self.privacy),
-                self._request(plan),
+                plan,
+                self.schema.classes,
                 known.paid,
                 n_picks,
             )
