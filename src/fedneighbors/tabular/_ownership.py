@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
-from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
 from fedneighbors._typing import Integers
@@ -244,6 +243,8 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
         if not 0 <= random_state < 2**63:
             raise ValueError(f"expected random_state in [0, 2**63), got {random_state}")
         return int(random_state)
+    from sklearn.utils import check_random_state  # slow; nodes of Flower do without
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
