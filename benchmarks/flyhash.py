@@ -25,8 +25,7 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.kernels.flyhash import _lanes as lanes
 from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash._winners import winners
-from fedneighbors.kernels.flyhash._wiring import wiring
+from fedneighbors.kernels.flyhash._hash import winners, wiring
 
 DATA = Path(os.environ.get("FEDNEIGHBORS_DATA", "data"))
 MEASURE_MEMORY = "--measure-memory"

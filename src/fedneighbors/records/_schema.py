@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 Scalar = str | int | float | bool | None
@@ -185,14 +186,16 @@ _PACKAGES = (
 )
 
 
-def environment() -> dict[str, str]:
+@cache
+def environment() -> Mapping[str, str]:
     """Versions of what is installed and the size of the machine, for the head of a run record.
 
-    Nothing is imported to find a version, and nothing names the machine or a folder on it.
+    Nothing is imported to find a version, and nothing names the machine or a folder on it. It is
+    looked up once in a process.
 
     Returns
     -------
-    dict of str to str
+    mapping of str to str
         ``"python"``, ``"system"``, ``"cores"`` and one entry per installed package.
 
     Examples

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedneighbors.kernels.flyhash._winners import over_row_blocks
+from fedneighbors.kernels.flyhash._hash import over_row_blocks
 
 
 def accumulate(

@@ -1,6 +1,7 @@
 """From a table to what is hashed: standardizing with exact constants, then expanding."""
 
 import math
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -9,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.federation._messages import message
 from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
@@ -197,7 +197,7 @@ def check_scaling(standardize: bool | str) -> None:
         )
 
 
-@message
+@dataclass(frozen=True, eq=False)
 class FeatureMap:
     """Transformation of rows before they are hashed; the same at every party.
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
     SHARPNESS,
     Counts,
@@ -153,7 +154,7 @@ class FlyNNModel(ModelFile):
                 "expected two exact models or two of the same privacy, got "
                 f"{self.guarantee or 'exact'!r} and {other.guarantee or 'exact'!r}"
             )
-        if self.plan != other.plan or self.feature_names != other.feature_names:
+        if encode(self.plan) != encode(other.plan) or self.feature_names != other.feature_names:
             raise ValueError(
                 "expected models with the same sizes, seed, column names and standardizing "
                 "constants; train both from the same first call, or fit a federation"

@@ -17,7 +17,7 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
 from fedneighbors.kernels.flyhash._bloom import grid_hits
-from fedneighbors.kernels.flyhash._winners import winners
+from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._candidates import Candidate, Grid
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.algorithm import (

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
-from fedneighbors.kernels.flyhash._winners import winners
-from fedneighbors.kernels.flyhash._wiring import wiring as _wiring
+from fedneighbors.kernels.flyhash._hash import winners
+from fedneighbors.kernels.flyhash._hash import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._schema import blocks
 
@@ -90,7 +89,7 @@ def hash_rows(
     return winners(x, wiring, n_active, n_threads=n_threads)
 
 
-@message
+@dataclass(frozen=True, eq=False)
 class HashPlan:
     """All that a party needs to hash as the others do; nothing in it is private.
 

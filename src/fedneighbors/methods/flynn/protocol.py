@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError, ProtocolError
-from fedneighbors.federation._messages import Message, message
+from fedneighbors.federation._messages import Message, encode, message
 from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.flynn._features import (
@@ -213,7 +213,7 @@ class FlyNNParty(TableParty):
 
     model: FlyNNModel | None
     _released: FlyNNModel | None = None
-    _hashed: tuple[HashPlan, npt.NDArray[np.int32]] | None = None
+    _hashed: tuple[bytes, npt.NDArray[np.int32]] | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -248,8 +248,9 @@ class FlyNNParty(TableParty):
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
         """Hash the table, or take the hashes of the last message if the plan is the same."""
-        if self._hashed is None or self._hashed[0] != plan:
-            self._hashed = plan, hash_table(self._x, plan, n_threads=self._n_threads)
+        asked = encode(plan)
+        if self._hashed is None or self._hashed[0] != asked:
+            self._hashed = asked, hash_table(self._x, plan, n_threads=self._n_threads)
         return self._hashed[1]
 
     def _counted(self, plan: HashPlan, classes: tuple[Label, ...]) -> npt.NDArray[np.int32]:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.kernels.flyhash import _hash as flyhash
 from fedneighbors.kernels.flyhash import _lanes as lanes
-from fedneighbors.kernels.flyhash import _winners as flyhash
-from fedneighbors.kernels.flyhash._winners import winners
-from fedneighbors.kernels.flyhash._wiring import wiring
+from fedneighbors.kernels.flyhash._hash import winners, wiring
 from tests.naive.flyhash import winners as naive
 
 CASES = 10_000  # for each type: small rows, cheap to draw
@@ -312,13 +311,13 @@ def test_wiring_that_is_no_wiring_is_refused(units, error, message):
 
 SECOND_PROCESS = """
 import numpy as np
-from fedneighbors.kernels.flyhash import _bloom, _lanes, _winners, _wiring
-units = _wiring.wiring(9, 50, 3, 0)
-active = _winners.winners(np.zeros((5, 9), np.uint8), units, 2)
+from fedneighbors.kernels.flyhash import _bloom, _hash, _lanes
+units = _hash.wiring(9, 50, 3, 0)
+active = _hash.winners(np.zeros((5, 9), np.uint8), units, 2)
 counts = np.zeros((50, 2), np.int32)
 _bloom.accumulate(active, np.zeros(5, int), counts)
 _bloom.novelty(active, counts, np.ones(9), np.zeros(2, np.int64))
-for function in (_lanes.hash_rows, _wiring._draw_dense, _bloom._accumulate, _bloom._add_weights):
+for function in (_lanes.hash_rows, _hash._draw_dense, _bloom._accumulate, _bloom._add_weights):
     print(sum(function.stats.cache_hits.values()), sum(function.stats.cache_misses.values()))
 """
 

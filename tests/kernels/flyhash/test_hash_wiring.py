@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from fedneighbors.kernels.flyhash import _wiring as kernel
-from fedneighbors.kernels.flyhash._wiring import wiring
+from fedneighbors.kernels.flyhash import _hash as kernel
+from fedneighbors.kernels.flyhash._hash import wiring
 from tests.naive.flyhash import wiring as naive
 
 # Random123, kat_vectors, philox4x32 10: counter, key, answer
