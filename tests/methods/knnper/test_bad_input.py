@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from torch import nn
 
 from fedneighbors.errors import DataError, MissingExtraError, PartyRefused, SchemaMismatch
 from fedneighbors.federation._loop import run_rounds
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import MALFORMED, Refusal, Refuse, serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
@@ -360,20 +362,22 @@ def plan(**changed):
     from fedneighbors.neural._blueprint import Blueprint
 
     blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
-    made = PlanRequest.of(blueprint, blueprint.network().digest, MemorySettings())
-    return PlanRequest(**{**vars(made), **changed})
+    made = PlanRequest(blueprint, blueprint.network().digest, MemorySettings())
+    return replace(made, **changed)
+
+
+def shared_book():
+    from fedneighbors.methods.knnper._settings import MemorySettings
+    from fedneighbors.methods.knnper.memory._codes import shared_codec
+
+    return MemorySettings(memory="product", codec=shared_codec(X, n_stretches=2, bits=4))
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"network": "{}"}, "names no network or memories that it knows"),
-        ({"network": "rm -rf"}, "names no network or memories that it knows"),
-        ({"memory": {"quantum": 1}}, "names no network or memories that it knows"),
-        ({"memory": {"n_neighbors": -1}}, "names no network or memories that it knows"),
-        ({"memory": {"memory": "zip"}}, "names no network or memories that it knows"),
-        ({"memory": {"codec": None}}, "names no network or memories that it knows"),
-        ({"layout": "0" * 64}, "the network is not the one of the coordinator"),
+        (lambda: {"settings": shared_book()}, "the plan has a codebook"),
+        (lambda: {"layout": "0" * 64}, "the network is not the one of the coordinator"),
     ],
 )
 def test_a_plan_that_a_node_cannot_follow_is_refused(changed, words, tmp_path):
@@ -381,7 +385,27 @@ def test_a_plan_that_a_node_cannot_follow_is_refused(changed, words, tmp_path):
     party.answer(OpeningRequest())
 
     with pytest.raises(Refuse, match=words):
-        party.answer(plan(**changed))
+        party.answer(plan(**changed()))
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("blueprint", "hidden", (0,)),
+        ("blueprint", "shape", ("rm -rf",)),
+        ("settings", "n_neighbors", -1),
+        ("settings", "memory", "zip"),
+        ("settings", "sigma", 0.0),
+    ],
+)
+def test_a_plan_with_values_out_of_range_is_malformed(part, name, value, tmp_path, monkeypatch):
+    made = plan()
+    object.__setattr__(getattr(made, part), name, value)
+    monkeypatch.setattr("fedneighbors.federation._messages.fits", lambda _value, _hint: True)
+    frame = encode(made)
+    monkeypatch.undo()
+
+    assert decode(serve(on_node(tmp_path), frame), (Refusal,)).code == MALFORMED
 
 
 def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):

@@ -10,8 +10,8 @@ configuration gives as ``model``. No path travels.
 import importlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -68,84 +68,19 @@ class OpeningRequest:
 
 @message
 class PlanRequest:
-    """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
+    """Announces network and memories, and asks for the schema once more.
 
-    ``network`` are the words of a :class:`~fedneighbors.neural._blueprint.Blueprint`.
+    ``layout`` is the digest of the network.
     """
 
-    network: str
+    blueprint: Blueprint
     layout: str
-    memory: Mapping[str, str | int | float | bool | None]
+    settings: MemorySettings
 
     reply: ClassVar[type] = Schema
 
-    @classmethod
-    def of(cls, blueprint: Blueprint, layout: str, settings: MemorySettings) -> "PlanRequest":
-        """Return the plan of a network and of the memories that are built on it."""
-        return cls(blueprint.words, layout, settings_parts(settings))
 
-    @property
-    def blueprint(self) -> Blueprint:
-        """Return the network's blueprint, or raise ValueError."""
-        return Blueprint.read(self.network)
-
-    @property
-    def settings(self) -> MemorySettings:
-        """Return the settings of the memories, or raise ValueError."""
-        return read_settings(self.memory)
-
-
-Scalar = str | int | float | bool | None
-
-
-def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
-    """Return the settings of memories by name.
-
-    Parameters
-    ----------
-    settings : MemorySettings
-        Each a number, a word or None; candidates become words with commas between them. A codec
-        that clients share is left out.
-
-    Raises
-    ------
-    ValueError
-        If one is something else, which a file does not hold.
-    """
-    parts = {
-        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in vars(settings).items()
-        if name != "codec"
-    }
-    foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
-    if foreign:
-        raise ValueError(
-            f"expected settings that a file can hold, got {foreign[0]}={parts[foreign[0]]!r}"
-        )
-    return parts
-
-
-def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
-    """Return the settings that :func:`settings_parts` took apart.
-
-    Raises
-    ------
-    ValueError
-        If there is one that this release does not know, or a value is out of range.
-    """
-    known = {field.name for field in fields(MemorySettings)} - {"codec"}
-    unknown = sorted(set(parts) - known)
-    if unknown:
-        raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
-    told: dict[str, Any] = dict(parts)
-    if isinstance(told.get("n_neighbors"), str):
-        told["n_neighbors"] = tuple(int(k) for k in told["n_neighbors"].split(","))
-    if "," in str(told.get("metric")):
-        told["metric"] = tuple(told["metric"].split(","))
-    return MemorySettings(**told)
-
-
-MAGIC = b"FNKNODE2"
+MAGIC = b"FNKNODE3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,13 +188,13 @@ class NodeParty(TableParty):
         )
 
     def _network(self, plan: PlanRequest) -> Network:
-        try:
-            blueprint, _ = plan.blueprint, plan.settings  # words, of which either may be foreign
-        except ValueError:
-            raise Refuse("the plan names no network or memories that it knows") from None
-        if blueprint.model == OWN and self._own is None:
+        if plan.settings.codec is not None:
+            raise Refuse("the plan has a codebook, which clients share after a training alone")
+        if plan.blueprint.model != OWN:
+            return plan.blueprint.network()
+        if self._own is None:
             raise Refuse("a key is not set in the configuration of the node", "model")
-        return blueprint.network(self._own() if blueprint.model == OWN and self._own else None)
+        return plan.blueprint.network(self._own())
 
     def _told(self) -> Told:
         if not self._pending.exists():
@@ -361,17 +296,10 @@ def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
 
 
 def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
-    _checkpoint_path(config)
-    sketch = _sketch(config)
+    """Ask for the schemas, make a network for them, and train it."""
+    path, sketch, reserved = _checkpoint_path(config), _sketch(config), reserved_classes(config)
     own = _imported(str(config["model"])) if sketch.model == OWN else None
-    return _training(config, sketch, rounds_from(config), memories_from(config), own)
-
-
-def _training(
-    config: Config, sketch: Blueprint, rounds: RoundSettings, settings: MemorySettings, own: Model
-) -> Coordinator[KNNPerModel]:
-    """Ask what the tables look like, make a network for them, and train it."""
-    reserved = reserved_classes(config)
+    rounds, settings = rounds_from(config), memories_from(config)
     replies = yield gather(OpeningRequest())
     agreed = agree(replies.complete("the first question").each, reserved)
     names = tuple(sorted(replies.each))
@@ -379,7 +307,6 @@ def _training(
     blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
     network = blueprint.network(own, seed=rounds.seed)
     refuse_unsuited(network, shape, len(agreed.classes))
-    path = _checkpoint_path(config)
     standardize = typed(config, "standardize", bool) and len(shape) == 1
     words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
     keeper = Checkpoint(path, fingerprint(*words), probe(network, shape)) if path else None
@@ -391,7 +318,7 @@ def _training(
         standardize=standardize,
         reserved=reserved,
         checkpoint=keeper,
-        opening=PlanRequest.of(blueprint, network.digest, settings),
+        opening=PlanRequest(blueprint, network.digest, settings),
     )
     return KNNPerModel(blueprint, network.digest, shared, settings)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_wine
 
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
@@ -17,7 +18,6 @@ from fedneighbors.methods.knnper.algorithm import (
     mixed,
     nearest,
 )
-from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.memory._rows import View, in_metric
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, choice, held_out_rows
 from tests.naive import knnper as naive
@@ -166,7 +166,7 @@ def test_candidates_go_into_a_file_and_come_back(tmp_path):
 
     again = KNNPerClassifier.load(tmp_path / "model")
 
-    assert read_settings(settings_parts(settings)) == settings
+    assert decode(encode(settings), (MemorySettings,)) == settings
     assert again.n_neighbors == (1, 5)
     assert again.predict_proba(X, CELLAR).tobytes() == found.predict_proba(X, CELLAR).tobytes()
 
