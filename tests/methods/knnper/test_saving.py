@@ -11,7 +11,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.privacy._policy import Privacy

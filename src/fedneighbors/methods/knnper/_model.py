@@ -15,8 +15,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._client import as_tensor, view_of
 from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_part
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS, task_of
+from fedneighbors.methods.knnper._task import CLASSES, NUMBERS, Task, task_of
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES, Discriminants

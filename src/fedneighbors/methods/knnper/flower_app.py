@@ -28,7 +28,7 @@ from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsui
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.methods.knnper.protocol import (
     CountsRequest,
     MomentsRequest,
