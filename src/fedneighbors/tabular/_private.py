@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation._inprocess import run
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
-from fedneighbors.federation._roles import Coordinator, MaskedRound, Refuse, Replies, gather
+from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
+from fedneighbors.federation._loop import Ask, Replies, gather, total
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Ask, Refuse, Replies, gather, total
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation._flower import Config
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, Refuse, gather
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, check_folder, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel

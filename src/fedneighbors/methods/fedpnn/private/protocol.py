@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.fedpnn.private._model import (
     Neurons,
     PrivateFedPNNModel,

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
 from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
 from fedneighbors.methods.flynn.algorithm import HashPlan

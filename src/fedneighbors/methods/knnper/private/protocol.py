@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
