@@ -18,9 +18,12 @@ from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
     best_mixture,
     least_mixture,
+    local_mean,
     local_means,
+    local_prior,
     local_votes,
     mixed,
+    softened,
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
@@ -29,12 +32,9 @@ from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
     linear_pool,
     linear_terms,
-    local_mean,
-    local_prior,
     pool_steps,
     pool_terms,
     pooled,
-    softened,
 )
 from fedneighbors.methods.knnper.protocol import (
     CountsReply,

@@ -17,13 +17,12 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.algorithm import averaged, feature_rate, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
     MOST_FEATURES,
     Discriminants,
     RandomFeatures,
     Scatter,
-    feature_rate,
     n_features_for,
     triangle,
 )

@@ -15,13 +15,13 @@ from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.algorithm import feature_rate
 from fedneighbors.methods.knnper.personal import _discriminants as discriminants
 from fedneighbors.methods.knnper.personal._discriminants import (
     RIDGE,
     Discriminants,
     RandomFeatures,
     Scatter,
-    feature_rate,
     n_features_for,
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
