@@ -1,10 +1,9 @@
 """The network that an estimator asks for: choice, perceptron, and a description to store."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral
 from types import SimpleNamespace
@@ -167,6 +166,8 @@ class Blueprint:
     hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.model not in (*READY, OWN):
+            raise ValueError(f"expected a network among {READY}, got {self.model!r:.40}")
         numbers, texts = (*self.shape, *self.hidden, self.n_outputs), (self.embedding, *self.head)
         if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
             type(text) is str for text in (self.model, *texts)
@@ -195,27 +196,6 @@ class Blueprint:
             head=_layers(asked.head),
             hidden=tuple(map(int, asked.hidden)),
         )
-
-    @property
-    def words(self) -> str:
-        """The blueprint as JSON, the same for the same blueprint."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def read(cls, words: str) -> "Blueprint":
-        """Return the blueprint that :attr:`words` wrote.
-
-        Raises
-        ------
-        ValueError
-            If they are none.
-        """
-        try:
-            found: dict[str, Any] = json.loads(words)
-            parts = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-            return cls(**parts)  # type: ignore[arg-type]
-        except (TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
-            raise ValueError(f"expected the words of a network, got {words[:80]!r}") from error
 
     def parameters(self, own: Model = None) -> dict[str, Any]:
         """Return the parameters of an estimator that asks for this network.

@@ -9,7 +9,7 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.neural._blueprint import Blueprint, perceptron
+from fedneighbors.neural._blueprint import perceptron
 from tests.methods.knnper.altering import resealed
 
 X, Y = load_wine(return_X_y=True)
@@ -65,10 +65,10 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"model": "quantum"}, "holds no usable model: expected model as"),
+        ({"model": "quantum"}, "holds no usable model: .*expected a network among"),
         ({"model": "cnn"}, "holds no usable model"),
         ({"hidden": (16, 9)}, "was written for another network"),
-        ({"shape": (14,)}, "holds no usable model: columns"),
+        ({"shape": (14,)}, "holds no usable model: .*columns"),
         ({"shape": (0,)}, "expected names and sizes of a network"),
         ({"hidden": (1 << 24,)}, "expected names and sizes of a network"),
     ],
@@ -93,11 +93,6 @@ def test_a_network_of_the_users_own_that_does_not_take_the_rows_is_refused(tmp_p
     with pytest.raises(ModelFileError, match=r"holds no usable model: .*shapes cannot be"):
         KNNPerClassifier.load(tmp_path / "m", model=own(nn.ReflectionPad1d(1)))
     assert KNNPerClassifier.load(tmp_path / "m", model=own(nn.Identity())).n_features_in_ == 13
-
-
-def test_words_that_are_nested_too_deeply_are_refused():
-    with pytest.raises(ValueError, match="expected the words of a network"):
-        Blueprint.read("[" * 100_000)
 
 
 def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_path):

@@ -8,12 +8,14 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 from fedneighbors.errors import ModelFileError
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES
-from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
+from fedneighbors.methods.knnper.flower_app import PlanRequest
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import sealed_model
 from tests.methods.knnper.altering import resealed
@@ -223,7 +225,9 @@ def test_every_setting_of_memories_comes_back():
         capacity=7, strategy="fifo", memory="8-bit", validation=0.4, seed=5,
     )  # fmt: skip
 
-    assert read_settings(settings_parts(settings)) == settings
+    plan = PlanRequest(Blueprint("cnn", (8, 8), 3), "", settings)
+
+    assert decode(encode(plan), (PlanRequest,)).settings == settings
 
 
 def test_own_parts_have_no_field_that_a_file_leaves_out():

@@ -10,8 +10,8 @@ configuration gives as ``model``. No path travels.
 import importlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -68,81 +68,13 @@ class OpeningRequest:
 
 @message
 class PlanRequest:
-    """Says what is trained, and asks for the schema once more; ``layout`` is the network's digest.
+    """Say what is trained and ask for the schema again; ``layout`` is the network's digest."""
 
-    ``network`` are the words of a :class:`~fedneighbors.neural._blueprint.Blueprint`.
-    """
-
-    network: str
+    blueprint: Blueprint
     layout: str
-    memory: Mapping[str, str | int | float | bool | None]
+    settings: MemorySettings
 
     reply: ClassVar[type] = Schema
-
-    @classmethod
-    def of(cls, blueprint: Blueprint, layout: str, settings: MemorySettings) -> "PlanRequest":
-        """Return the plan of a network and of the memories that are built on it."""
-        return cls(blueprint.words, layout, settings_parts(settings))
-
-    @property
-    def blueprint(self) -> Blueprint:
-        """Return the network's blueprint, or raise ValueError."""
-        return Blueprint.read(self.network)
-
-    @property
-    def settings(self) -> MemorySettings:
-        """Return the settings of the memories, or raise ValueError."""
-        return read_settings(self.memory)
-
-
-Scalar = str | int | float | bool | None
-
-
-def settings_parts(settings: MemorySettings) -> dict[str, Scalar]:
-    """Return the settings of memories by name.
-
-    Parameters
-    ----------
-    settings : MemorySettings
-        Each a number, a word or None; candidates become words with commas between them. A codec
-        that clients share is left out.
-
-    Raises
-    ------
-    ValueError
-        If one is something else, which a file does not hold.
-    """
-    parts = {
-        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in vars(settings).items()
-        if name != "codec"
-    }
-    foreign = [k for k, v in parts.items() if not isinstance(v, str | int | float | None)]
-    if foreign:
-        raise ValueError(
-            f"expected settings that a file can hold, got {foreign[0]}={parts[foreign[0]]!r}"
-        )
-    return parts
-
-
-def read_settings(parts: Mapping[str, Scalar]) -> MemorySettings:
-    """Return the settings that :func:`settings_parts` took apart.
-
-    Raises
-    ------
-    ValueError
-        If there is one that this release does not know, or a value is out of range.
-    """
-    known = {field.name for field in fields(MemorySettings)} - {"codec"}
-    unknown = sorted(set(parts) - known)
-    if unknown:
-        raise ValueError(f"this release knows no setting {unknown[0]!r}; update fedneighbors")
-    told: dict[str, Any] = dict(parts)
-    if isinstance(told.get("n_neighbors"), str):
-        told["n_neighbors"] = tuple(int(k) for k in told["n_neighbors"].split(","))
-    if "," in str(told.get("metric")):
-        told["metric"] = tuple(told["metric"].split(","))
-    return MemorySettings(**told)
 
 
 MAGIC = b"FNKNODE2"
@@ -253,10 +185,7 @@ class NodeParty(TableParty):
         )
 
     def _network(self, plan: PlanRequest) -> Network:
-        try:
-            blueprint, _ = plan.blueprint, plan.settings  # words, of which either may be foreign
-        except ValueError:
-            raise Refuse("the plan names no network or memories that it knows") from None
+        blueprint = plan.blueprint
         if blueprint.model == OWN and self._own is None:
             raise Refuse("a key is not set in the configuration of the node", "model")
         return blueprint.network(self._own() if blueprint.model == OWN and self._own else None)
@@ -278,7 +207,7 @@ class NodeParty(TableParty):
             weights=final.shared,
             classes=counts.classes,
             overall=final.overall,
-            pool=final.pool if len(final.pool) else None,
+            pool=final.pool,
             center=counts.center,
             scale=counts.scale,
             agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
@@ -391,7 +320,7 @@ def _training(
         standardize=standardize,
         reserved=reserved,
         checkpoint=keeper,
-        opening=PlanRequest.of(blueprint, network.digest, settings),
+        opening=PlanRequest(blueprint, network.digest, settings),
     )
     return KNNPerModel(blueprint, network.digest, shared, settings)
 

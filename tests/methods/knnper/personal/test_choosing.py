@@ -17,7 +17,6 @@ from fedneighbors.methods.knnper.algorithm import (
     mixed,
     nearest,
 )
-from fedneighbors.methods.knnper.flower_app import read_settings, settings_parts
 from fedneighbors.methods.knnper.memory._rows import View, in_metric
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, choice, held_out_rows
 from tests.naive import knnper as naive
@@ -160,13 +159,11 @@ def test_under_the_cosine_the_length_of_an_embedding_says_nothing():
 
 
 def test_candidates_go_into_a_file_and_come_back(tmp_path):
-    settings = MemorySettings(n_neighbors=(10, 5), metric=("cosine", "euclidean"))
     found = KNNPerClassifier(**QUICK, n_neighbors=[1, 5], metric=["cosine", "euclidean"])
     found.fit(X, Y, parties=CELLAR).save(tmp_path / "model")
 
     again = KNNPerClassifier.load(tmp_path / "model")
 
-    assert read_settings(settings_parts(settings)) == settings
     assert again.n_neighbors == (1, 5)
     assert again.predict_proba(X, CELLAR).tobytes() == found.predict_proba(X, CELLAR).tobytes()
 

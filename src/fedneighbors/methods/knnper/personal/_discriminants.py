@@ -64,6 +64,12 @@ class RandomFeatures:
     rate: float
     n_features: int
 
+    def __post_init__(self) -> None:
+        if not (self.seed >= 0 and 0 <= self.rate < np.inf):
+            raise ValueError("seed or rate of random features is out of range")
+        if self.n_features < 1:
+            raise ValueError(f"expected 1 feature or more, got {self.n_features}")
+
     def of(self, rows: Floats) -> Floats:
         """Return ``cos(w x + b)`` of each row for each feature, shape (n_rows, n_features).
 
@@ -158,6 +164,13 @@ class Discriminants:
 
     features: RandomFeatures
     directions: Floats
+
+    def __post_init__(self) -> None:
+        found, n_features = self.directions, self.features.n_features
+        if found.ndim != 2 or not 0 < found.shape[1] <= len(found):
+            raise ValueError("directions are no table of discriminants")
+        if len(found) != n_features or not np.isfinite(found).all():
+            raise ValueError("directions are not finite, or not of all random features")
 
     @classmethod
     def best(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:

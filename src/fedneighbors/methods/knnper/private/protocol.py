@@ -239,7 +239,7 @@ def coordinate_private(
         on_stage(number + 1)
     present = np.maximum(counts.counts, 0)
     overall = np.asarray((present + 1) / (present.sum() + len(present)))
-    replies = yield gather(ReleaseRequest.of(weights, overall, final=True))
+    replies = yield gather(ReleaseRequest(weights, overall, final=True))
     replies.complete("the model")
     return Shared(weights, agreed.classes, overall, None, *frame, agreed)
 
