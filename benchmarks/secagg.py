@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation._loop import FrameTransport, run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds, total
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, MemoryStore
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import serve, total
+from fedneighbors.federation._roles import serve
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 N_PARTIES = 8

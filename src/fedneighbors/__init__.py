@@ -22,21 +22,6 @@ _HOMES = {
     "TabularSynthesizer": "fedneighbors.methods.fedpnn",
 }
 
-__all__ = [
-    "__version__",
-    "EvolvingClustering",
-    "FedPNNClassifier",
-    "FederatedNeighbors",
-    "FederatedNeighborsClassifier",
-    "FederatedNeighborsRegressor",
-    "FlyNNClassifier",
-    "FlyNNSearchCV",
-    "KNNPerClassifier",
-    "KNNPerRegressor",
-    "Privacy",
-    "ProbabilisticNeuralNetwork",
-    "SimHashBloomClassifier",
-    "TabularSynthesizer",
-]
+__all__ = ["__version__", *_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.federation._loop import gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Refuse, gather, total
+from fedneighbors.federation._roles import Refuse
 
 
 @message

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._loop import FrameTransport, run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds, total
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
@@ -24,7 +24,7 @@ from fedneighbors.federation._masking import (
     Unmask,
 )
 from fedneighbors.federation._messages import decode, encode, message
-from fedneighbors.federation._roles import Refusal, serve, total
+from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)

@@ -16,8 +16,9 @@ from fedneighbors.errors import (
 )
 from fedneighbors.federation import _flower as flower
 from fedneighbors.federation import _inprocess as inprocess
+from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refusal, Refuse, gather
+from fedneighbors.federation._roles import Refusal, Refuse
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
 from tests.federation.grid import ProcessGrid
 

@@ -7,8 +7,8 @@ import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
 from fedneighbors.federation._inprocess import Threads, run
+from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import gather
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
 
 WAYS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]

@@ -12,8 +12,8 @@ import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import Link, connected, run
+from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import gather
 from tests.architecture.tree import ROOT
 from tests.federation.fleet import Counter, CountRequest, NameReply, NameRequest, count
 

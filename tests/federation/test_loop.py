@@ -2,18 +2,9 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
-from fedneighbors.federation._loop import FrameTransport, run_rounds
+from fedneighbors.federation._loop import Ask, FrameTransport, Replies, gather, run_rounds, total
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import (
-    Ask,
-    Refusal,
-    Refuse,
-    Replies,
-    gather,
-    serve,
-    serve_apart,
-    total,
-)
+from fedneighbors.federation._roles import Refusal, Refuse, serve, serve_apart
 from tests.federation.fleet import (
     Counter,
     CountReply,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError, WireError
+from fedneighbors.federation._loop import add_up
 from fedneighbors.federation._masked_party import Opened
 from fedneighbors.federation._masking import (
     Advert,
@@ -17,7 +18,6 @@ from fedneighbors.federation._masking import (
     advert_digest,
     sealed_digest,
 )
-from fedneighbors.federation._roles import add_up
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from fedneighbors.secure_sum._masks import new_private
 from tests.federation.maskfleet import (

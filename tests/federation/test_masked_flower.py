@@ -8,8 +8,8 @@ from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _flower as flower
 from fedneighbors.federation import _inprocess as inprocess
 from fedneighbors.federation._flower import sums_of
+from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._roles import total
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from tests.federation.fleet import Counter, CountRequest, count
 from tests.federation.grid import ProcessGrid

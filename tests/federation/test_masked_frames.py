@@ -4,11 +4,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, FederationError, WireError
-from fedneighbors.federation._loop import FrameTransport, run_rounds
+from fedneighbors.federation._loop import FrameTransport, add_up, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import OpenSum
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal, add_up, serve
+from fedneighbors.federation._roles import Refusal, serve
 from tests.federation.maskfleet import (
     REPLIES,
     REQUESTS,

@@ -5,6 +5,7 @@ from threading import Barrier
 import pytest
 
 from fedneighbors.errors import AggregationError
+from fedneighbors.federation._loop import add_up
 from fedneighbors.federation._masking import (
     MOST_OPEN,
     FolderStore,
@@ -13,7 +14,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import Refuse, add_up
+from fedneighbors.federation._roles import Refuse
 from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MOST_OPEN)]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._loop import FrameTransport, run_rounds
+from fedneighbors.federation._loop import FrameTransport, add_up, gather, run_rounds, total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Confirm,
@@ -15,7 +15,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import MaskedRound, Refuse, add_up, gather, total
+from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.secure_sum._shares import default_threshold
 from tests.federation.fleet import Counter, NameReply, count
 from tests.federation.maskfleet import (

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import add_up
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import add_up
 from tests.federation.fleet import CountReply, Integers, NameReply, Share
 
 

@@ -1,6 +1,6 @@
 """Layers that keep averages, drop units or recur: how they are trained, client after client."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_running_averages_are_averaged_over_clients_as_weights_are():
         seed=rounds.seed,
         bits=40,
         weights=network.initial,
-        **asdict(regime),
+        regime=regime,
     )
     total = sum(party.n_rows for party in parties)
     expected = torch.zeros(6)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, Party
+from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import NoiseOf, dann_star

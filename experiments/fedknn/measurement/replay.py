@@ -14,9 +14,15 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fedneighbors.federation._inprocess import Link
-from fedneighbors.federation._loop import Delivery, Exchange, FrameTransport, run_rounds
+from fedneighbors.federation._loop import (
+    Coordinator,
+    Delivery,
+    Exchange,
+    FrameTransport,
+    run_rounds,
+)
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, Party, serve
+from fedneighbors.federation._roles import Party, serve
 from fedneighbors.methods.fedknn.protocol import Answer
 
 

@@ -17,7 +17,7 @@ from fedneighbors.baselines._base import (
     check_share,
 )
 from fedneighbors.baselines._dynamic_clients import NOTHING, Owns, Vector
-from fedneighbors.methods.knnper.personal._pool import local_prior
+from fedneighbors.methods.knnper.algorithm import local_prior
 
 if TYPE_CHECKING:  # it needs torch
     from fedneighbors.baselines._trainer import Bench

@@ -15,7 +15,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
 from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.tabular._model_file import ModelFile, usable
 from fedneighbors.tabular._ownership import party_name
 

@@ -3,17 +3,17 @@
 from fedneighbors._lazy import lazy_names
 
 _HOMES = {
-    "Ask": "fedneighbors.federation._roles",
+    "Ask": "fedneighbors.federation._loop",
     "client_app": "fedneighbors.federation._flower",
     "connected": "fedneighbors.federation._inprocess",
     "Connected": "fedneighbors.federation._inprocess",
-    "Coordinator": "fedneighbors.federation._roles",
+    "Coordinator": "fedneighbors.federation._loop",
     "decode": "fedneighbors.federation._messages",
     "Delivery": "fedneighbors.federation._loop",
     "encode": "fedneighbors.federation._messages",
     "FolderStore": "fedneighbors.federation._masking",
     "FrameTransport": "fedneighbors.federation._loop",
-    "gather": "fedneighbors.federation._roles",
+    "gather": "fedneighbors.federation._loop",
     "Link": "fedneighbors.federation._inprocess",
     "MaskedParty": "fedneighbors.federation._masked_party",
     "MaskedRound": "fedneighbors.federation._roles",
@@ -26,12 +26,12 @@ _HOMES = {
     "Refusal": "fedneighbors.federation._roles",
     "Refuse": "fedneighbors.federation._roles",
     "ReleaseGate": "fedneighbors.federation._release_gate",
-    "Replies": "fedneighbors.federation._roles",
+    "Replies": "fedneighbors.federation._loop",
     "run": "fedneighbors.federation._inprocess",
     "run_rounds": "fedneighbors.federation._loop",
     "serve": "fedneighbors.federation._roles",
     "server_app": "fedneighbors.federation._flower",
-    "total": "fedneighbors.federation._roles",
+    "total": "fedneighbors.federation._loop",
     "Transport": "fedneighbors.federation._loop",
 }
 

@@ -23,16 +23,15 @@ from fedneighbors.errors import (
     PartyMissing,
     ProtocolError,
 )
-from fedneighbors.federation._loop import FrameTransport, Outcome, read_reply, run_rounds
-from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import (
+from fedneighbors.federation._loop import (
     Coordinator,
-    Party,
-    Refuse,
-    failure,
-    refusal,
-    serve,
+    FrameTransport,
+    Outcome,
+    read_reply,
+    run_rounds,
 )
+from fedneighbors.federation._messages import encode, message
+from fedneighbors.federation._roles import Party, Refuse, failure, refusal, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:

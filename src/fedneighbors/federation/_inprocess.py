@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fedneighbors.federation._loop import Carried, FrameTransport, Outcome, run_rounds
-from fedneighbors.federation._roles import Coordinator, Party, serve
+from fedneighbors.federation._loop import Carried, Coordinator, FrameTransport, Outcome, run_rounds
+from fedneighbors.federation._roles import Party, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:

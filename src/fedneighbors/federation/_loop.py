@@ -1,16 +1,23 @@
-"""The loop that drives every coordinator, and the transport of frames that most runtimes use."""
+"""Coordinators: what they ask, what they are told, and the loop that drives every one of them.
+
+A coordinator is a generator. It yields an :class:`Ask`, is sent the :class:`Replies`, and returns
+its result, so that it reads from top to bottom like the algorithm box of a paper. It knows nothing
+of how messages travel: a :class:`Transport` carries them.
+"""
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from fedneighbors.errors import PartyRefused, ProtocolError, WireError
+import numpy as np
+
+from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import Ask, Coordinator, Refusal, Replies, add_up
+from fedneighbors.federation._roles import Refusal
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -22,6 +29,100 @@ R = TypeVar("R")
 N = TypeVar("N", int, float)
 
 Reduce = Literal["gather", "sum"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Request that a coordinator yields.
+
+    Parameters
+    ----------
+    requests : message or mapping of str to message
+        One request for all parties, or one for each named party.
+    reduce : {"gather", "sum"}
+        How replies come back: one by one, or as their sum alone.
+    """
+
+    requests: Message | Mapping[str, Message]
+    reduce: Literal["gather", "sum"]
+
+    def for_parties(self, names: tuple[str, ...]) -> dict[str, Message]:
+        """Return the request of each party that is asked.
+
+        Raises
+        ------
+        ProtocolError
+            If no party is asked, or one that does not take part.
+        """
+        if not isinstance(self.requests, Mapping):
+            return dict.fromkeys(names, self.requests)
+        unknown = sorted(set(self.requests) - set(names))
+        if unknown:
+            raise ProtocolError(f"requests for parties that do not take part: {unknown}")
+        if not self.requests:
+            raise ProtocolError("the coordinator asks no party")
+        return dict(self.requests)
+
+
+def gather(requests: Message | Mapping[str, Message]) -> Ask:
+    """Ask and see every reply."""
+    return Ask(requests, "gather")
+
+
+def total(requests: Message | Mapping[str, Message]) -> Ask:
+    """Ask and see only the sum of the replies, whose fields must be integers or integer arrays."""
+    return Ask(requests, "sum")
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Replies that are sent to a coordinator.
+
+    Parameters
+    ----------
+    each : mapping of str to message
+        Replies by party, in the order of the party names; empty under ``sum``.
+    total : message or None
+        Sum of the replies under ``sum``, else None.
+    missing : mapping of str to str
+        Parties that did not answer, and why.
+    """
+
+    each: Mapping[str, Message]
+    total: Message | None
+    missing: Mapping[str, str]
+
+    def complete(self, during: str) -> "Replies":
+        """Return self, or raise :class:`PartyMissing` if a party did not answer."""
+        if self.missing:
+            raise PartyMissing(self.missing, during)
+        return self
+
+    def summed(self, during: str) -> Message:
+        """Return the sum of all parties' replies.
+
+        Raises
+        ------
+        PartyMissing
+            If a party did not answer.
+        ProtocolError
+            If no sum was asked for.
+        """
+        if self.complete(during).total is None:
+            raise ProtocolError(f"{during} were not asked for as a sum")
+        return self.total
+
+
+Coordinator = Generator[Ask, Replies, R]
+
+
+def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
+    """Return the reply with summed fields, or raise ProtocolError if its class refuses them."""
+    try:
+        return cls(**fields)
+    except (TypeError, ValueError) as error:
+        name = cls.__name__
+        raise ProtocolError(f"the sum of {name} is not a valid {name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -285,3 +386,57 @@ def _report(record: Round, level: int) -> None:
         sum(record.download_bytes.values()),
         record.seconds,
     )
+
+
+def add_up(replies: Mapping[str, Message]) -> Message:
+    """Return the sum of replies of one type whose fields are integers or integer arrays.
+
+    Raises
+    ------
+    ProtocolError
+        If there is no reply; if replies differ in type, fields in shape or dtype; if a field is
+        not of integers; if the sum could leave the range of its dtype, judged by the extremes of
+        each part; or if the message type refuses the sum.
+    """
+    if not replies:
+        raise ProtocolError("there is no reply to add up")
+    kinds = {type(reply).__name__: type(reply) for reply in replies.values()}
+    if len(kinds) > 1:
+        raise ProtocolError(f"replies of different types cannot be added up: {sorted(kinds)}")
+    ((kind, cls),) = kinds.items()
+    fields = {}
+    for name in cls.__dataclass_fields__:
+        parts = {party: getattr(reply, name) for party, reply in replies.items()}
+        fields[name] = _sum_field(parts, where=f"{kind}.{name}")
+    return made_reply(cls, fields)
+
+
+def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
+    first = next(iter(parts.values()))
+    for party, part in parts.items():
+        if not holds_integers(part):
+            raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
+        if _layout(part) != _layout(first):
+            raise ProtocolError(
+                f"{where} of party {party!r} is {_layout(part)}, others sent {_layout(first)}"
+            )
+    limits = np.iinfo(first.dtype if isinstance(first, np.ndarray) else np.int64)
+    low = sum(int(np.min(part, initial=0)) for part in parts.values())
+    high = sum(int(np.max(part, initial=0)) for part in parts.values())
+    if low < limits.min or high > limits.max:
+        raise ProtocolError(f"the sum of {where} could leave the range of {limits.dtype}")
+    result = first.copy() if isinstance(first, np.ndarray) else first
+    for part in list(parts.values())[1:]:
+        result += part
+    return result
+
+
+def holds_integers(part: Any) -> bool:
+    """Return whether a value is an integer or an array of integers."""
+    if isinstance(part, np.ndarray):
+        return np.issubdtype(part.dtype, np.integer)
+    return isinstance(part, int) and not isinstance(part, bool)
+
+
+def _layout(part: Any) -> str:
+    return f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "int"

@@ -25,21 +25,15 @@ from fedneighbors.federation._masking import (
     Unmask,
     advert_digest,
     dealt_context,
+    integer_fields,
+    is_summable,
     sealed_digest,
     share_commitment,
     sum_context,
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, decode, encode, message
-from fedneighbors.federation._roles import (
-    MALFORMED,
-    MASKED_SUM,
-    MaskedRound,
-    Party,
-    Refuse,
-    integer_fields,
-    is_summable,
-)
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, MaskedRound, Party, Refuse
 from fedneighbors.secure_sum._key_agreement import (
     Identity,
     Roster,

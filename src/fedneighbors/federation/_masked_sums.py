@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
+from fedneighbors.federation._loop import Replies
 from fedneighbors.federation._masking import (
     Advert,
     Confirm,
@@ -30,10 +31,11 @@ from fedneighbors.federation._masking import (
     sealed_digest,
     share_commitment,
     sum_context,
+    summed_reply,
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, Replies, summed_reply
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM
 from fedneighbors.secure_sum._key_agreement import Roster
 from fedneighbors.secure_sum._masks import Cells, from_cells, lift, public_of
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold

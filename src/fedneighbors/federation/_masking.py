@@ -16,14 +16,18 @@ Every length is bounded; the frames are those of :mod:`~fedneighbors.federation.
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation._messages import message
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import holds_integers, made_reply
+from fedneighbors.federation._messages import Message, declared, message
 from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
@@ -388,3 +392,68 @@ class FolderStore:
         for old in oldest[: len(oldest) - MOST_OPEN + 1] if len(oldest) >= MOST_OPEN else ():
             steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old}.*")]
             self.erase(old, tuple(steps))
+
+
+def is_summable(cls: type[Any]) -> bool:
+    """Return whether replies of a class could be added up: every field may be of integers.
+
+    Examples
+    --------
+    >>> from fedneighbors.federation import message
+    >>> @message
+    ... class Counted:
+    ...     n_rows: int
+    >>> @message
+    ... class Named:
+    ...     n_rows: int
+    ...     name: str
+    >>> is_summable(Counted), is_summable(Named)
+    (True, False)
+    """
+    hints = declared(cls).values()
+    return bool(hints) and all(map(_may_be_integers, hints))
+
+
+def _may_be_integers(hint: Any) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(map(_may_be_integers, typing.get_args(hint)))
+    if typing.get_origin(hint) is not np.ndarray:
+        return hint is int
+    wanted = typing.get_args(typing.get_args(hint)[1])[0]
+    wanted = typing.get_origin(wanted) or wanted
+    return wanted is Any or issubclass(wanted, np.integer) or issubclass(np.integer, wanted)
+
+
+def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
+    """Return the fields of a reply as integer arrays, an integer as an int64 array without sides.
+
+    Raises
+    ------
+    ProtocolError
+        If a field is neither an integer nor an array of integers.
+    """
+    arrays = []
+    for name in type(reply).__dataclass_fields__:
+        part = getattr(reply, name)
+        if not holds_integers(part):
+            raise ProtocolError(f"{type(reply).__name__}.{name} cannot be added up")
+        arrays.append(part if isinstance(part, np.ndarray) else np.array(part, np.int64))
+    return arrays
+
+
+def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
+    """Return the reply whose fields are summed arrays, in the order of the class.
+
+    Raises
+    ------
+    ProtocolError
+        If they are not as many as the class has fields, or it refuses them.
+    """
+    hints = declared(cls)
+    if len(hints) != len(arrays):
+        raise ProtocolError(f"{cls.__name__} has {len(hints)} fields, the parties sent others")
+    fields = {
+        name: int(array) if hint is int and array.ndim == 0 else array
+        for (name, hint), array in zip(hints.items(), arrays, strict=True)
+    }
+    return made_reply(cls, fields)

@@ -166,6 +166,8 @@ class Blueprint:
     hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.model not in (*READY, OWN):
+            raise ValueError(f"expected a network among {READY}, got {self.model!r:.40}")
         numbers, texts = (*self.shape, *self.hidden, self.n_outputs), (self.embedding, *self.head)
         if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
             type(text) is str for text in (self.model, *texts)

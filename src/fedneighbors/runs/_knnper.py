@@ -13,9 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedneighbors import baselines
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.algorithm import local_prior, mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.personal._pool import local_prior
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
 from fedneighbors.records import Figure, RunRecord, Table, environment

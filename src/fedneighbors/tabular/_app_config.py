@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 from fedneighbors.datasets import Dataset, read_table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import Config, client_app, server_app
-from fedneighbors.federation._loop import Outcome
-from fedneighbors.federation._roles import Coordinator, Party, Refuse
+from fedneighbors.federation._loop import Coordinator, Outcome
+from fedneighbors.federation._roles import Party, Refuse
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.tabular._schema import Label
 

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import run
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
-from fedneighbors.federation._roles import Coordinator, MaskedRound, Refuse, Replies, gather
+from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -145,6 +146,26 @@ class ChargedReplies(ABC):
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
+
+
+def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Floats]:
+    """Return the public lowest and highest value of each column.
+
+    Raises
+    ------
+    ValueError
+        If they are not finite numbers in order, one or one for each column.
+    """
+    low, high = (np.asarray(bound, np.float64) for bound in bounds)
+    for bound in (low, high):
+        if bound.shape not in ((), (n_features,)) or not np.isfinite(bound).all():
+            raise ValueError(
+                f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
+            )
+    with np.errstate(over="ignore"):
+        if (low > high).any() or not np.isfinite(high - low).all():
+            raise ValueError("expected low bounds below the high ones, within a finite range")
+    return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
 
 
 def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:

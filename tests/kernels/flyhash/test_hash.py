@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedneighbors.kernels.flyhash import _hash as flyhash
 from fedneighbors.kernels.flyhash import _lanes as lanes
 from fedneighbors.kernels.flyhash._hash import winners, wiring
-from tests.naive.flyhash import winners as naive
+from tests.naive.flyhash import hash as naive
 
 CASES = 10_000  # for each type: small rows, cheap to draw
 FEW_CASES = 2_000  # for types that are narrowed as others are

@@ -6,7 +6,7 @@ from scipy.stats import chi2
 
 from fedneighbors.kernels.flyhash import _hash as kernel
 from fedneighbors.kernels.flyhash._hash import wiring
-from tests.naive.flyhash import wiring as naive
+from tests.naive.flyhash import hash as naive
 
 # Random123, kat_vectors, philox4x32 10: counter, key, answer
 KNOWN_ANSWERS = [

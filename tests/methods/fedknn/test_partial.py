@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyMissing
-from fedneighbors.federation._roles import Replies
+from fedneighbors.federation._loop import Replies
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations

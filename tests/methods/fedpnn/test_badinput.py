@@ -193,9 +193,9 @@ class Forged:
     [
         lambda: ConstantsRequest(9, 5, np.array([3, 2])),
         lambda: ConstantsRequest(9, 5, np.array([2, 2])),
-        lambda: MomentsRequest(b"", (0, 1), 5, np.array([-1])),
+        lambda: MomentsRequest(None, (0, 1), 5, np.array([-1])),
         lambda: CentersRequest(
-            b"", "minmax", 9, np.full((2, 2), np.inf), (0,), None, 2.0, True, 5, "gaussian", True
+            None, "minmax", 9, np.full((2, 2), np.inf), (0,), None, 2.0, True, 5, "gaussian", True
         ),
     ],
 )

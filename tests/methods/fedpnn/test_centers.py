@@ -20,7 +20,6 @@ from fedneighbors.methods.fedpnn._scaling import (
     MomentsRequest,
     class_moments,
     column_constants,
-    frame_bytes,
     make_frame,
     without_few_cells,
     without_few_pairs,
@@ -300,9 +299,7 @@ def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, 
     frame = make_frame("quantile", [constants], min_count=min_count)
 
     replies = [
-        FedPNNParty("p", table, y, min_count=2).answer(
-            MomentsRequest(frame_bytes(frame), (0, 1), min_count)
-        )
+        FedPNNParty("p", table, y, min_count=2).answer(MomentsRequest(frame, (0, 1), min_count))
         for table in (x, other)
     ]
 
@@ -354,7 +351,7 @@ def test_centers_tell_nothing_of_a_cell_that_few_of_their_records_have():
     y = np.zeros(40, np.int64)
     frame = make_frame("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
     request = CentersRequest(
-        frame_bytes(frame), "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
+        frame, "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
     )
 
     found = FedPNNParty("p", x, y).answer(request)

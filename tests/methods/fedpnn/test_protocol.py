@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     ConstantsReply,
     ConstantsRequest,
+    Frame,
     MomentsRequest,
     column_constants,
-    frame_bytes,
     make_frame,
-    read_frame,
 )
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.protocol import (
@@ -143,10 +143,10 @@ def test_rows_of_a_rare_class_enter_nothing_that_leaves():
     usual, with_one = FedPNNParty("a", x, y), FedPNNParty("a", lonely, np.append(y, 2))
 
     for request in (
-        MomentsRequest(frame_bytes(frame), (0, 1, 2), 5),
+        MomentsRequest(frame, (0, 1, 2), 5),
         ConstantsRequest(20, 5),
         CentersRequest(
-            frame_bytes(frame), "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
+            frame, "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
             "gaussian", True,
         ),
     ):  # fmt: skip
@@ -208,7 +208,7 @@ def test_columns_of_other_names_and_infinite_values_are_named():
 )
 def test_centers_that_break_the_rules_are_refused(change, words):
     request = CentersRequest(
-        b"", "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
+        None, "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
     )
     usual = {
         "centers": np.zeros((1, 2)),
@@ -275,7 +275,7 @@ def test_frames_come_back_from_their_bytes():
     for kind in ("quantile", "minmax", "none"):
         frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
-        again = read_frame(frame_bytes(frame))
+        again = decode(encode(frame), (Frame,))
 
         assert (again.apply(x) == frame.apply(x)).all()
         assert again.n_coordinates == 8

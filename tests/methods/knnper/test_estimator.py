@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
 from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
 
 X, Y = load_wine(return_X_y=True)

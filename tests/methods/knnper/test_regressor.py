@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._tasks import NUMBERS
+from fedneighbors.methods.knnper._task import NUMBERS
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]

@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS
+from fedneighbors.methods.knnper._task import CLASSES, NUMBERS
 from fedneighbors.tabular._model_file import sealed_model
 from tests.methods.knnper.altering import resealed
 

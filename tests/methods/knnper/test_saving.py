@@ -12,8 +12,10 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
+from fedneighbors.methods.knnper.flower_app import PlanRequest
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import sealed_model
 from tests.methods.knnper.altering import resealed
@@ -223,7 +225,9 @@ def test_every_setting_of_memories_comes_back():
         capacity=7, strategy="fifo", memory="8-bit", validation=0.4, seed=5,
     )  # fmt: skip
 
-    assert decode(encode(settings), (MemorySettings,)) == settings
+    plan = PlanRequest(Blueprint("cnn", (8, 8), 3), "", settings)
+
+    assert decode(encode(plan), (PlanRequest,)).settings == settings
 
 
 def test_own_parts_have_no_field_that_a_file_leaves_out():

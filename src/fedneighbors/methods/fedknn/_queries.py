@@ -15,9 +15,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._inprocess import Connected
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
-from fedneighbors.federation._roles import Coordinator
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.protocol import Answer, farewell

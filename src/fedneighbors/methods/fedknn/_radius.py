@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._roles import Coordinator, gather
+from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.methods.fedknn.algorithm import (
     merge,
     require_count_kept,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedneighbors.federation._inprocess import Link
-from fedneighbors.federation._roles import Coordinator
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
 from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MOST_BYTES_OF_A_NAME

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.federation._inprocess import Connected, connected
-from fedneighbors.federation._roles import Coordinator
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,

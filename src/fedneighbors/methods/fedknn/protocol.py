@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyMissing, ProtocolError
+from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather
 from fedneighbors.methods.fedknn.algorithm import (
     LAST_TIE,
     Merged,

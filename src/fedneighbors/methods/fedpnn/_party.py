@@ -31,7 +31,6 @@ from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     in_usual_classes,
     make_frame,
-    read_frame,
     without_few_cells,
     without_few_pairs,
     without_few_told,
@@ -97,12 +96,12 @@ class CentersReply:
 class CentersRequest:
     """Ask for centers in the agreed frame and metric; the metric is the unit one where empty.
 
-    Where ``frame`` is empty, each party uses the frame of its own constants, in ``n_knots`` groups,
+    Where ``frame`` is None, each party uses the frame of its own constants, in ``n_knots`` groups,
     and sends these along.
     """
 
     reply: ClassVar[type] = CentersReply
-    frame: bytes
+    frame: Frame | None
     own_frame: str
     n_knots: int
     metric: Floats
@@ -128,7 +127,7 @@ class CentersRequest:
             raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
             raise ValueError(f"a center stands for fewer than {self.min_count} records")
-        if self.frame:
+        if self.frame is not None:
             return
         ConstantsRequest(self.n_knots, self.min_count, self.columns).check(party, reply.constants)
 
@@ -138,7 +137,7 @@ class ModelRelease:
     """Send the finished model."""
 
     reply: ClassVar[type] = Receipt
-    model: bytes
+    model: FedPNNModel
 
 
 class FedPNNParty(TableParty):
@@ -204,7 +203,7 @@ class FedPNNParty(TableParty):
             case CentersRequest():
                 return self._centers(request)
             case ModelRelease():
-                self._keep(FedPNNModel.from_bytes(request.model))
+                self._keep(request.model)
                 return Receipt()
         raise Refuse("unknown request")
 
@@ -258,7 +257,7 @@ class FedPNNParty(TableParty):
         return *_points_of(x, labels, frame, min_count=request.min_count), labels
 
     def _moments(self, request: MomentsRequest) -> MomentsReply:
-        frame = read_frame(request.frame)
+        frame = request.frame
         x, points, labels = self._points(request, frame)
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
@@ -273,13 +272,13 @@ class FedPNNParty(TableParty):
         )
 
     def _centers(self, request: CentersRequest) -> CentersReply:
-        if request.frame:
-            frame = read_frame(request.frame)
+        frame = request.frame
+        if frame is not None:
             sent = _nothing(frame.n_features)
         else:
-            constants = self._constants(request)
-            frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
-            frame, sent = frame.without_indicators(), constants
+            sent = self._constants(request)
+            frame = make_frame(request.own_frame, [sent], min_count=request.min_count)
+            frame = frame.without_indicators()
         x, points, labels = self._points(request, frame)
         points = _measured(points, request.metric)
         released = release_centers(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 
 FARTHEST = 3.0
@@ -223,30 +223,8 @@ def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, 
     return many, few
 
 
-@message
-class FrameParts:
-    """The fields of a :class:`Frame`, as they travel."""
-
-    kind: str
-    values: Floats
-    ranks: Floats
-    fill: Floats
-    indicators: Integers
-    pooled: Integers
-
-    def __post_init__(self) -> None:
-        n_features = len(self.fill)
-        for part in (self.values, self.ranks):
-            if part.ndim != 2 or len(part) != n_features or not np.isfinite(part).all():
-                raise ValueError("places of a frame are not finite numbers for every column")
-        if not np.isfinite(self.fill).all():
-            raise ValueError("a frame does not fit its columns")
-        for columns in (self.indicators, self.pooled):
-            check_columns(columns, n_features)
-
-
 @dataclass(frozen=True, eq=False)
-class Frame(FrameParts):
+class Frame:
     """Transformation of rows to points, the same at every party.
 
     Parameters
@@ -264,6 +242,23 @@ class Frame(FrameParts):
     pooled : int64 array
         Columns that share one further coordinate: whether a cell of any of them is missing.
     """
+
+    kind: str
+    values: Floats
+    ranks: Floats
+    fill: Floats
+    indicators: Integers
+    pooled: Integers
+
+    def __post_init__(self) -> None:
+        n_features = len(self.fill)
+        for part in (self.values, self.ranks):
+            if part.ndim != 2 or len(part) != n_features or not np.isfinite(part).all():
+                raise ValueError("places of a frame are not finite numbers for every column")
+        if not np.isfinite(self.fill).all():
+            raise ValueError("a frame does not fit its columns")
+        for columns in (self.indicators, self.pooled):
+            check_columns(columns, n_features)
 
     @property
     def n_features(self) -> int:
@@ -311,22 +306,6 @@ class Frame(FrameParts):
             ranks[:, j] = np.interp(x[:, j], self.values[j], self.ranks[j])
         scores: Floats = np.clip(ndtri(ranks), -FARTHEST, FARTHEST)
         return scores
-
-
-def frame_bytes(frame: Frame) -> bytes:
-    """Return a frame as bytes, the same for the same frame."""
-    return encode(FrameParts(**vars(frame)))
-
-
-def read_frame(raw: bytes) -> Frame:
-    """Return the frame that :func:`frame_bytes` wrote.
-
-    Raises
-    ------
-    WireError
-        If the bytes are none.
-    """
-    return Frame(**vars(decode(raw, (FrameParts,))))
 
 
 def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) -> Frame:
@@ -400,7 +379,7 @@ class MomentsRequest:
     """Ask for the moments of the rows in the agreed frame."""
 
     reply: ClassVar[type] = MomentsReply
-    frame: bytes
+    frame: Frame
     classes: tuple[str | int | float | bool, ...]
     min_count: int
     columns: Integers | None = None

@@ -12,8 +12,9 @@ from dataclasses import fields
 from typing import Any
 
 from fedneighbors.federation._flower import Config
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, Party, Refuse
+from fedneighbors.federation._roles import Party, Refuse
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy

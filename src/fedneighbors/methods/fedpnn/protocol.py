@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
 from fedneighbors.methods.fedpnn._scaling import (
@@ -28,7 +28,6 @@ from fedneighbors.methods.fedpnn._scaling import (
     Frame,
     MomentsReply,
     MomentsRequest,
-    frame_bytes,
     make_frame,
 )
 from fedneighbors.methods.fedpnn._selection import (
@@ -221,7 +220,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     if frame is None:
         frame = plan.frame(each).without_indicators()
     model = plan.model(each, frame, metric)
-    replies = yield gather(ModelRelease(model.to_bytes()))
+    replies = yield gather(ModelRelease(model))
     replies.complete("the model")
     return model
 
@@ -293,9 +292,7 @@ class _Plan:
                 f"each party; it takes up to {MOST_COORDINATES}. Keep fewer columns by "
                 "n_features_to_select, or use metric=None"
             )
-        return MomentsRequest(
-            frame_bytes(frame), self.schema.classes, self.settings.min_count, self.columns
-        )
+        return MomentsRequest(frame, self.schema.classes, self.settings.min_count, self.columns)
 
     def metric(self, reply: Message, frame: Frame) -> Floats:
         _check_moments(reply, frame, self.schema)
@@ -304,7 +301,7 @@ class _Plan:
     def centers(self, frame: Frame | None, metric: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
-            frame=b"" if frame is None else frame_bytes(frame),
+            frame=frame,
             own_frame=settings.kind,
             n_knots=settings.n_knots,
             metric=metric,

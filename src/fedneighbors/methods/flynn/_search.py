@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._candidates import Candidate, Grid

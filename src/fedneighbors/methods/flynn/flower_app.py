@@ -9,7 +9,7 @@ party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. A n
 from typing import Any
 
 from fedneighbors.federation._flower import Config
-from fedneighbors.federation._roles import Coordinator
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import DataError, ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
-from fedneighbors.federation._roles import Coordinator, Refuse, gather, total
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.flynn._features import (
     FeatureMap,

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES, Task
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import party_name, rows_by_party

@@ -13,14 +13,12 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES, Task
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
-    RandomFeatures,
     Scatter,
     triangle,
 )
@@ -380,15 +378,15 @@ class KNNPerParty(TableParty):
             self._labels,
             weight=0.0 if found is None else found.weight,
             overall=request.overall,
-            pool=request.pool if len(request.pool) else None,
+            pool=request.pool,
             settings=self.settings if found is None else found.settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:
         rows = self.rows(held_out=request.held_out)
-        features = RandomFeatures(request.seed, request.rate, request.n_features)
+        features = request.features
         found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
-        upper = triangle(request.n_features)
+        upper = triangle(features.n_features)
         return ScatterReply(_fixed(found.within[upper]), _fixed(found.between[upper]))
 
     def _pool(self, request: PoolRequest) -> PoolReply:

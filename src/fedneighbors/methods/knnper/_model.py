@@ -15,11 +15,9 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._client import as_tensor, view_of
 from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_part
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper._tasks import CLASSES, NUMBERS, task_of
+from fedneighbors.methods.knnper._task import CLASSES, NUMBERS, Task, task_of
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES, Discriminants
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
@@ -131,21 +129,6 @@ def _check_shared(shared: Shared) -> None:
         raise ValueError("names of the columns do not fit them")
     if agreed.classes != classes:
         raise ValueError("the classes that were agreed are others")
-    if shared.seen is not None:
-        _check_seen(shared.seen)
-
-
-def _check_seen(seen: Discriminants) -> None:
-    """Raise ValueError for discriminants that cannot be."""
-    drawn, directions = seen.features, seen.directions
-    if not (drawn.seed >= 0 and 0 <= drawn.rate < np.inf):
-        raise ValueError("seed or rate of random features is out of range")
-    if directions.ndim != 2 or not 0 < directions.shape[1] <= len(directions):
-        raise ValueError("directions are no table of discriminants")
-    if len(directions) > MOST_FEATURES:
-        raise ValueError(f"directions are of more than {MOST_FEATURES} random features")
-    if not np.isfinite(directions).all() or drawn.n_features != len(directions):
-        raise ValueError("directions are not finite, or not of all random features")
 
 
 def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._tasks import task_of
+from fedneighbors.methods.knnper._task import task_of
 from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore

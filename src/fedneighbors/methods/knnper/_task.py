@@ -1,4 +1,4 @@
-"""Interface of a learning task: the parts of kNN-Per that differ for classes and numbers."""
+"""The two learning tasks, classification and regression: the parts of kNN-Per that differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -9,27 +9,64 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import DataError
+from fedneighbors.federation._loop import Ask, Replies, gather, total
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Ask, Replies
-from fedneighbors.methods.knnper._settings import MemorySettings
+from fedneighbors.federation._roles import Refuse
+from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
+    best_mixture,
+    least_mixture,
+    local_mean,
+    local_means,
+    local_prior,
+    local_votes,
+    mixed,
+    softened,
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
-from fedneighbors.methods.knnper.memory._datastore import Datastore
+from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
+from fedneighbors.methods.knnper.personal._heads import HEADS
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
+    linear_pool,
+    linear_terms,
+    pool_steps,
+    pool_terms,
+    pooled,
+)
+from fedneighbors.methods.knnper.protocol import (
+    CountsReply,
+    CountsRequest,
+    ScatterRequest,
+    TargetsRequest,
+    UnitsRequest,
 )
 from fedneighbors.tabular._schema import (
     Agreed,
     Label,
+    Receipt,
     Schema,
+    agree,
+    agree_columns,
+    column_moments,
+    describe,
+    label_positions,
+    mean_and_deviation,
 )
 
 if TYPE_CHECKING:  # estimators are imported without torch
     from torch import Tensor
 
     from fedneighbors.neural._trainer import Objective
+
+HEAD_SCALE = 5.0
+"""What the outputs of heads are multiplied by to be scores."""
+
+NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
+"""What a full memory of targets can do; drift is told by classes."""
+
 
 Values = npt.NDArray[Any]
 """What is learned of each row: int64 positions of classes, or float64 standardized targets."""
@@ -41,8 +78,8 @@ Rows = Callable[[bool], npt.NDArray[np.int64]]
 """Takes whether held-out rows are left out; returns the rows that remain."""
 
 
-class Task(ABC):
-    """Interface of a learning task: classification or regression; instances hold no state.
+class _Task(ABC):
+    """What both tasks share; instances hold no state.
 
     Attributes
     ----------
@@ -66,94 +103,6 @@ class Task(ABC):
     discriminates: ClassVar[bool]
     magic: ClassVar[bytes]
     reader: ClassVar[tuple[str, str]]
-
-    # Training
-
-    @property
-    @abstractmethod
-    def objective(self) -> "Objective":
-        """Return the loss of training; needs torch."""
-
-    @abstractmethod
-    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
-        """Return how many scores the network of all these rows has."""
-
-    @abstractmethod
-    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
-        """Return what the clients' tables have in common; coordinator."""
-
-    @abstractmethod
-    def prepared(
-        self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
-    ) -> Generator[Ask, Replies, Basis]:
-        """Tell the clients what they need to train, and learn how many rows there are."""
-
-    @abstractmethod
-    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Yield weights of experts at which summed terms are wanted; return the best."""
-
-    @abstractmethod
-    def described(
-        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> Schema:
-        """Return what a client announces of its rows."""
-
-    @abstractmethod
-    def answered(
-        self, request: Message, y: npt.NDArray[Any], rows: Rows
-    ) -> tuple[Message, Values | None]:
-        """Return a client's reply to one of :attr:`requests`, and what it learns if it is new."""
-
-    @abstractmethod
-    def said(self, scores: "Tensor") -> "Tensor":
-        """Return logarithms of shares, or predictions, from the network's scores."""
-
-    # Checks
-
-    def check_settings(self, settings: Any) -> None:  # noqa: B027 - all settings suit classes
-        """Raise ValueError if ``strategy`` or ``memory`` does not suit the task."""
-
-    @abstractmethod
-    def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
-        """Raise ValueError if ``overall`` does not suit the task."""
-
-    @abstractmethod
-    def check_values(self, values: Values, overall: Floats) -> None:
-        """Raise ValueError for classes or targets that no row of a memory can have."""
-
-    # Mixtures
-
-    @abstractmethod
-    def n_classes(self, overall: Floats) -> int | None:
-        """Return the number of classes; None for numbers."""
-
-    @abstractmethod
-    def shares(self, said: Floats) -> Floats:
-        """Return the shared model's answers, as they are mixed with those of a memory."""
-
-    @abstractmethod
-    def targets(self, values: Values, n_outputs: int) -> Floats:
-        """Return the targets of heads, shape (n_rows, n_outputs)."""
-
-    @abstractmethod
-    def prior(self, values: Values, overall: Floats) -> Floats:
-        """Return a client's answer without looking at a row."""
-
-    @abstractmethod
-    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
-        """Return the answers of the experts, shape (n_rows, n_outputs, n_experts)."""
-
-    @abstractmethod
-    def pool(self, experts: Floats, weights: Floats) -> Floats:
-        """Return the answers of a pool."""
-
-    @abstractmethod
-    def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
-        """Return loss, gradient and Hessian of a pool's weights on some rows."""
-
-    @abstractmethod
-    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the best weight of a memory on some rows (lambda), and the loss of the mixture."""
 
     @abstractmethod
     def combine(
@@ -188,3 +137,305 @@ class Task(ABC):
             return [None] * len(settings.ks)
         labels = memory.labels
         return [self.combine(found.first(k), labels, n_outputs, settings) for k in settings.ks]
+
+
+class Classification(_Task):
+    """Rows have labels; the network gives a score for each class.
+
+    What is known of all clients (``overall``) are the shares of the classes, with one row of each
+    class added.
+    """
+
+    requests = (CountsRequest, ScatterRequest)
+    experts = ("shared model", "memory", "local prior", *HEADS)
+    first_weights = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
+    discriminates = True
+    magic = b"FNKNPER2"
+    reader = "tells classes apart", "KNNPerClassifier"
+
+    @property
+    def objective(self) -> "Objective":
+        """Return the cross entropy."""
+        from fedneighbors.neural._trainer import cross_entropy
+
+        return cross_entropy
+
+    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
+        """Return the number of classes."""
+        return len(set(np.unique(y).tolist()) | set(reserved))
+
+    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
+        """Return columns and classes of all clients."""
+        return agree(schemas, reserved)
+
+    def prepared(
+        self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+    ) -> Generator[Ask, Replies, Basis]:
+        """Sum the rows of each class."""
+        replies = yield total(CountsRequest(agreed.classes, held_out, center, scale))
+        counts = replies.summed("the class counts").counts
+        n_rows = int(counts.sum())
+        if n_rows < 1:
+            raise DataError("the clients hold no rows to train on; give them rows")
+        return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
+
+    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
+        """Maximize the likelihood by Newton's steps."""
+        return pool_steps(self.first_weights)
+
+    def described(
+        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
+    ) -> Schema:
+        """Return the columns, and the labels that occur."""
+        return describe(table, y, names, "target")
+
+    def answered(
+        self, request: Message, y: npt.NDArray[Any], rows: Rows
+    ) -> tuple[Message, Values | None]:
+        """Return counts and the rows' places among the classes."""
+        if not isinstance(request, CountsRequest):
+            raise Refuse("unknown request")
+        labels = label_positions(y, request.classes, name="target")
+        own = labels[rows(request.held_out)]
+        return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
+
+    def said(self, scores: "Tensor") -> "Tensor":
+        """Return logarithms of the classes' shares."""
+        return scores.double().log_softmax(dim=1)
+
+    def check_settings(self, settings: Any) -> None:
+        """Accept all settings: they suit classes."""
+
+    def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
+        """Raise ValueError unless there is a positive share for each of two classes or more."""
+        if len(classes) < 2 or overall.shape != (len(classes),):
+            raise ValueError("shares do not fit the classes")
+        if not (np.isfinite(overall).all() and (overall > 0).all()):
+            raise ValueError("shares of the classes are out of range")
+
+    def check_values(self, values: Values, overall: Floats) -> None:
+        """Raise ValueError for labels that are no classes."""
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise ValueError("labels of a memory are no classes")
+        if len(values) and not 0 <= values.min() <= values.max() < len(overall):
+            raise ValueError("a label is none of the classes")
+
+    def n_classes(self, overall: Floats) -> int:
+        """Return the number of classes."""
+        return len(overall)
+
+    def shares(self, said: Floats) -> Floats:
+        """Return the shares of the classes."""
+        return np.exp(said)
+
+    def targets(self, values: Values, n_outputs: int) -> Floats:
+        """Return 1 for the class of a row and 0 for all others."""
+        return np.asarray(np.eye(n_outputs)[values])
+
+    def prior(self, values: Values, overall: Floats) -> Floats:
+        """Return logarithms of the client's shares of the classes."""
+        return np.log(local_prior(values, overall))
+
+    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the experts' scores."""
+        scaled = [HEAD_SCALE * head for head in heads]
+        priors = np.broadcast_to(prior, said.shape)
+        return np.stack([said, softened(local), priors, *scaled], axis=2)
+
+    def pool(self, experts: Floats, weights: Floats) -> Floats:
+        """Return the shares of a log-linear pool."""
+        return pooled(experts, weights)
+
+    def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
+        """Return the terms of the likelihood."""
+        return pool_terms(experts, values, weights)
+
+    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the weight by likelihood, and how many rows its mixture gets wrong."""
+        weight = best_mixture(local, shared, values)
+        wrong = mixed(local, shared, weight).argmax(axis=1) != values
+        return weight, float(wrong.sum())
+
+    def combine(
+        self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
+    ) -> Floats:
+        """Return the shares of the neighbors' votes."""
+        kernel, sigma = settings.kernel, settings.sigma
+        return local_votes(found, values, n_outputs, kernel=kernel, sigma=sigma)
+
+    def answer(
+        self,
+        memory: Memory,
+        keys: Floats,
+        n_outputs: int,
+        settings: MemorySettings,
+        own: Integers | None = None,
+    ) -> Floats | None:
+        """Return the votes of a memory, which may weigh classes; None if it is empty."""
+        return memory.votes(
+            np.ascontiguousarray(keys),
+            n_outputs,
+            n_neighbors=settings.ks[0],
+            kernel=settings.kernel,
+            sigma=settings.sigma,
+            **({} if own is None else {"own": own}),
+        )
+
+
+class Regression(_Task):
+    """Rows have one or several numbers that are to be predicted; the network gives as many.
+
+    What is known of all clients (``overall``) are the means and deviations of these numbers, by
+    exact sums. A deviation of 0 counts as 1. Everything else is in standard units: targets less
+    their mean, by their deviation.
+    """
+
+    requests = (TargetsRequest, UnitsRequest)
+    experts = ("shared model", "memory", "local mean", "ridge head", "kernel head")
+    first_weights = (0.5, 0.5, 0.0, 0.0, 0.0)
+    discriminates = False
+    magic = b"FNKNNUM2"
+    reader = "predicts numbers", "KNNPerRegressor"
+
+    @property
+    def objective(self) -> "Objective":
+        """Return the squared error."""
+        from fedneighbors.neural._trainer import squared_error
+
+        return squared_error
+
+    def n_outputs(self, y: npt.NDArray[Any], _reserved: tuple[Label, ...]) -> int:
+        """Return the numbers of a row; there are no classes that could be reserved."""
+        return int(_table(y).shape[1])
+
+    def agreed(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
+        """Return the columns of all clients."""
+        return agree_columns(schemas)
+
+    def prepared(
+        self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+    ) -> Generator[Ask, Replies, Basis]:
+        """Sum the targets and their squares, and say in which units they are learned."""
+        replies = yield total(TargetsRequest(held_out))
+        found = replies.summed("the sums of targets")
+        if found.n_rows < 1:
+            raise DataError("the clients hold no rows to train on; give them rows")
+        mean, spread = mean_and_deviation(found)
+        deviation = np.where(spread > 0, spread, 1.0)
+        replies = yield gather(UnitsRequest(center, scale, mean, deviation))
+        replies.complete("the units of targets")
+        return int(found.n_rows), np.stack([mean, deviation])
+
+    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
+        """Find the weights of least squared error by one sum."""
+        return linear_pool(self.first_weights)
+
+    def described(
+        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
+    ) -> Schema:
+        """Return the columns; nothing is said of the targets."""
+        if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+            raise Refuse("a target is missing or not a finite number", "target")
+        return describe(table, np.empty(0), names, "target")
+
+    def answered(
+        self, request: Message, y: npt.NDArray[Any], rows: Rows
+    ) -> tuple[Message, Values | None]:
+        """Return sums of targets, or take the units in which they are learned."""
+        targets = _table(y)
+        match request:
+            case TargetsRequest():
+                return column_moments(targets[rows(request.held_out)]), None
+            case UnitsRequest():
+                return Receipt(), (targets - request.target_center) / request.target_scale
+        raise Refuse("unknown request")
+
+    def said(self, scores: "Tensor") -> "Tensor":
+        """Return the scores, which are targets in standard units."""
+        return scores
+
+    def check_settings(self, settings: Any) -> None:
+        """Raise ValueError for a strategy or memory that only classes have."""
+        if settings.strategy not in NUMBER_STRATEGIES:
+            raise ValueError(
+                f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift is "
+                "told by classes"
+            )
+        if settings.memory not in ROW_KINDS:
+            raise ValueError(
+                f"expected memory among {ROW_KINDS}, got {settings.memory!r}; centers are of "
+                "classes"
+            )
+
+    def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
+        """Raise ValueError unless there is a mean and a positive deviation for each target."""
+        if classes or overall.shape[0] != 2 or not overall.shape[1]:
+            raise ValueError("means and deviations do not fit the targets")
+        if not (np.isfinite(overall).all() and (overall[1] > 0).all()):
+            raise ValueError("deviations of the targets are out of range")
+
+    def check_values(self, values: Values, overall: Floats) -> None:
+        """Raise ValueError for targets that are not finite numbers of the right shape."""
+        shape = (len(values), overall.shape[1])
+        if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
+            raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")
+
+    def n_classes(self, _overall: Floats) -> None:
+        """Return None: there are no classes."""
+
+    def shares(self, said: Floats) -> Floats:
+        """Return the predictions as they are."""
+        return said
+
+    def targets(self, values: Values, _n_outputs: int) -> Floats:
+        """Return the targets as they are."""
+        return values
+
+    def prior(self, values: Values, overall: Floats) -> Floats:
+        """Return the client's mean."""
+        return local_mean(values.reshape(-1, overall.shape[1]))
+
+    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the experts' predictions; there are no discriminants."""
+        return np.stack([said, local, np.broadcast_to(prior, said.shape), *heads[:2]], axis=2)
+
+    def pool(self, experts: Floats, weights: Floats) -> Floats:
+        """Return the weighted sum of the experts."""
+        return np.asarray(experts @ weights)
+
+    def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
+        """Return the terms of the squared error."""
+        return linear_terms(experts, values, weights)
+
+    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the weight of least squared error, and this error."""
+        weight = least_mixture(local, shared, values)
+        return weight, float(((mixed(local, shared, weight) - values) ** 2).sum())
+
+    def combine(
+        self, found: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
+    ) -> Floats:
+        """Return the means of the neighbors' targets."""
+        return local_means(found, values, kernel=settings.kernel, sigma=settings.sigma)
+
+
+def _table(y: npt.NDArray[Any]) -> Floats:
+    """Return targets as a table of one column or more."""
+    return np.asarray(y.reshape(len(y), -1), np.float64)
+
+
+Task = Classification | Regression
+
+CLASSES = Classification()
+NUMBERS = Regression()
+
+
+def task_of(overall: Floats) -> Task:
+    """Return the task of a model.
+
+    Parameters
+    ----------
+    overall : float64 array of shape (n_classes,) or (2, n_outputs)
+        What is known of all clients.
+    """
+    return NUMBERS if overall.ndim == 2 else CLASSES

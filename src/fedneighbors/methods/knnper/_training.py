@@ -8,9 +8,9 @@ import torch
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
-from fedneighbors.federation._loop import Delivery, Outcome, run_rounds
+from fedneighbors.federation._loop import Delivery, Outcome, Replies, add_up, run_rounds
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Refuse, Replies, add_up
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings

@@ -399,3 +399,62 @@ def averaged(
     """
     change = np.ldexp(total.astype(np.float64), -bits) / n_rows
     return (before.astype(np.float64) + change).astype(before.dtype)
+
+
+SOFTENING = 0.02
+"""Share of the uniform law that is mixed into votes, without which a label unseen has -inf."""
+
+
+def softened(shares: Floats) -> Floats:
+    """Return the logarithms of votes with a little of the uniform law mixed in.
+
+    Parameters
+    ----------
+    shares : float64 array of shape (n_rows, n_classes)
+        Rows sum to 1.
+    """
+    return np.asarray(np.log((1 - SOFTENING) * shares + SOFTENING / shares.shape[1]))
+
+
+def local_prior(labels: Integers, overall: Floats) -> Floats:
+    """Return a client's shares of the classes, with one row added that follows the overall ones.
+
+    Parameters
+    ----------
+    labels : int64 array of shape (n_rows,)
+        The client's classes.
+    overall : float64 array of shape (n_classes,)
+        Shares over all clients, above 0.
+    """
+    counts = np.bincount(labels, minlength=len(overall))
+    return (counts + overall) / (len(labels) + 1)
+
+
+def local_mean(targets: Floats) -> Floats:
+    """Return a client's mean, with one row added that lies at the mean of all clients.
+
+    Parameters
+    ----------
+    targets : float64 array of shape (n_rows, n_outputs)
+        In standard units.
+    """
+    return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
+
+
+WIDTH = 0.5
+"""Exponent of the kernel that random features stand for, at the mean squared distance of rows."""
+
+
+def feature_rate(deviations: Floats) -> float:
+    """Return the rate of random features that suits rows.
+
+    Parameters
+    ----------
+    deviations : float64 array of shape (n_columns,)
+        Of the columns over all clients; twice the sum of their squares is the mean squared
+        distance of two rows.
+    """
+    with np.errstate(over="ignore"):
+        unit = 2 * (deviations**2).sum()
+        rate = float(WIDTH / unit) if unit > 0 else np.inf
+    return rate if 0 < rate < np.inf else WIDTH

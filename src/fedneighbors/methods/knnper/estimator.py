@@ -12,8 +12,7 @@ from sklearn.utils.validation import validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._base import ClientClassifier, Owners
 from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
-from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper._tasks import NUMBERS
+from fedneighbors.methods.knnper._task import NUMBERS, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar

@@ -20,15 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation._flower import Config
-from fedneighbors.federation._loop import Outcome
+from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, Refuse, gather
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, check_folder, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._tasks import CLASSES
+from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.methods.knnper.protocol import (
     CountsRequest,
     MomentsRequest,
@@ -68,10 +68,7 @@ class OpeningRequest:
 
 @message
 class PlanRequest:
-    """Announces network and memories, and asks for the schema once more.
-
-    ``layout`` is the digest of the network.
-    """
+    """Say what is trained and ask for the schema again; ``layout`` is the network's digest."""
 
     blueprint: Blueprint
     layout: str
@@ -80,7 +77,7 @@ class PlanRequest:
     reply: ClassVar[type] = Schema
 
 
-MAGIC = b"FNKNODE3"
+MAGIC = b"FNKNODE2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +210,7 @@ class NodeParty(TableParty):
             weights=final.shared,
             classes=counts.classes,
             overall=final.overall,
-            pool=final.pool if len(final.pool) else None,
+            pool=final.pool,
             center=counts.center,
             scale=counts.scale,
             agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
@@ -296,10 +293,17 @@ def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
 
 
 def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
-    """Ask for the schemas, make a network for them, and train it."""
-    path, sketch, reserved = _checkpoint_path(config), _sketch(config), reserved_classes(config)
+    _checkpoint_path(config)
+    sketch = _sketch(config)
     own = _imported(str(config["model"])) if sketch.model == OWN else None
-    rounds, settings = rounds_from(config), memories_from(config)
+    return _training(config, sketch, rounds_from(config), memories_from(config), own)
+
+
+def _training(
+    config: Config, sketch: Blueprint, rounds: RoundSettings, settings: MemorySettings, own: Model
+) -> Coordinator[KNNPerModel]:
+    """Ask what the tables look like, make a network for them, and train it."""
+    reserved = reserved_classes(config)
     replies = yield gather(OpeningRequest())
     agreed = agree(replies.complete("the first question").each, reserved)
     names = tuple(sorted(replies.each))
@@ -307,6 +311,7 @@ def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerM
     blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
     network = blueprint.network(own, seed=rounds.seed)
     refuse_unsuited(network, shape, len(agreed.classes))
+    path = _checkpoint_path(config)
     standardize = typed(config, "standardize", bool) and len(shape) == 1
     words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
     keeper = Checkpoint(path, fingerprint(*words), probe(network, shape)) if path else None

@@ -6,7 +6,7 @@ mixtures never leave a client.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,16 +14,15 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
+from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.algorithm import averaged, feature_rate, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
     MOST_FEATURES,
     Discriminants,
     RandomFeatures,
     Scatter,
-    feature_rate,
     n_features_for,
     triangle,
 )
@@ -127,22 +126,12 @@ class TrainRequest:
 
     number: int
     held_out: bool
-    learning_rate: float
-    epochs: int
-    batch_size: int
-    momentum: float
-    weight_decay: float
-    proximal: float
+    regime: Regime
     seed: int
     bits: int
     weights: Weights
 
     reply: ClassVar[type] = UpdateReply
-
-    @property
-    def regime(self) -> Regime:
-        """Steps of the round."""
-        return Regime(**{each.name: getattr(self, each.name) for each in fields(Regime)})
 
 
 @message
@@ -161,17 +150,13 @@ class ScatterRequest:
     """Asks how random features of the rows scatter; ``held_out`` leaves those out."""
 
     held_out: bool
-    seed: int
-    rate: float
-    n_features: int
+    features: RandomFeatures
 
     reply: ClassVar[type] = ScatterReply
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_features <= MOST_FEATURES:
-            raise ValueError(f"expected 1 to {MOST_FEATURES} features, got {self.n_features}")
-        if not 0 <= self.rate < np.inf:
-            raise ValueError(f"expected a rate of 0 or more, got {self.rate}")
+        if self.features.n_features > MOST_FEATURES:
+            raise ValueError(f"expected at most {MOST_FEATURES} random features")
 
 
 @message
@@ -201,45 +186,17 @@ class ReleaseRequest:
     """Hands out the shared model; each client then builds its own memory.
 
     ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
-    false for the model on which mixtures are chosen, which has not seen held-out rows.
-    ``directions``, of shape (n_features, n_discriminants), are those of random features of ``seed``
-    and ``rate``; empty where nothing looks at rows.
+    false for the model on which mixtures are chosen, which has not seen held-out rows. ``pool`` and
+    ``seen`` are as in :class:`Shared`.
     """
 
     shared: Weights
     overall: npt.NDArray[np.float64]
-    pool: npt.NDArray[np.float64]
     final: bool
-    seed: int
-    rate: float
-    directions: npt.NDArray[np.float64]
+    pool: npt.NDArray[np.float64] | None = None
+    seen: Discriminants | None = None
 
     reply: ClassVar[type] = Receipt
-
-    @classmethod
-    def of(
-        cls,
-        shared: Weights,
-        overall: npt.NDArray[np.float64],
-        pool: npt.NDArray[np.float64] | None = None,
-        seen: Discriminants | None = None,
-        *,
-        final: bool,
-    ) -> "ReleaseRequest":
-        """Return the request that hands out a model, of which some parts may not be there."""
-        sent = np.empty(0) if pool is None else pool
-        if seen is None:
-            return cls(shared, overall, sent, final, 0, 0.0, np.empty((0, 0)))
-        drawn = seen.features
-        return cls(shared, overall, sent, final, drawn.seed, drawn.rate, seen.directions)
-
-    @property
-    def seen(self) -> Discriminants | None:
-        """Return the discriminants of the clients' scatter; None where heads use no rows."""
-        if not self.directions.size:
-            return None
-        drawn = RandomFeatures(self.seed, self.rate, len(self.directions))
-        return Discriminants(drawn, self.directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,14 +330,14 @@ def coordinate(
         stage = Stage(0, network.initial, chosen_on)
     features = (rounds.seed, rate) if discriminate else None
     seen = yield from _discriminants(features, overall, n_rows, held_out=True)
-    yield from _released(ReleaseRequest.of(chosen_on, overall, seen=seen, final=False))
+    yield from _released(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
     averaging.keep(stage)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
     stage = yield from averaging.rest(stage, n_rows)
     seen = yield from _discriminants(features, overall, n_rows, held_out=False)
-    yield from _released(ReleaseRequest.of(stage.weights, overall, stage.pool, seen, final=True))
+    yield from _released(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
@@ -417,10 +374,10 @@ class _Averaging:
             request = TrainRequest(
                 number=number,
                 held_out=stage.held_out,
+                regime=replace(rounds.regime, learning_rate=rounds.learning_rate(number)),
                 seed=rounds.seed,
                 bits=bits,
                 weights=stage.weights,
-                **vars(replace(rounds.regime, learning_rate=rounds.learning_rate(number))),
             )
             replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
             change = replies.summed(f"the changes of round {number + 1}").change
@@ -440,7 +397,7 @@ def _discriminants(
     if features is None:
         return None
     drawn = RandomFeatures(*features, n_features_for(n_rows))
-    replies = yield total(ScatterRequest(held_out, drawn.seed, drawn.rate, drawn.n_features))
+    replies = yield total(ScatterRequest(held_out, drawn))
     found = replies.summed("the scatter of classes")
     within, between = (_whole(part, drawn.n_features) for part in (found.within, found.between))
     counts = overall * (n_rows + len(overall)) - 1

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refuse, gather
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._radius import hufu
 from fedneighbors.methods.fedknn.algorithm import expected_counts

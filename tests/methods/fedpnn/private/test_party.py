@@ -9,8 +9,9 @@ import pytest
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import ModelRelease, SchemaRequest
-from fedneighbors.methods.fedpnn._scaling import ConstantsRequest
+from fedneighbors.methods.fedpnn._scaling import ConstantsRequest, Frame
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._release import (
     class_sums,
@@ -62,6 +63,16 @@ COST = {
 }
 
 
+MODEL = FedPNNModel(
+    frame=Frame("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
+    metric=np.eye(1),
+    classes=(0,),
+    centers=np.zeros((1, 1)),
+    counts=np.ones((1, 1), np.int64),
+    sigma=0.1,
+)
+
+
 def exact_sums(levels):
     x, y = table()
     bounds = np.full(4, BOUNDS[0]), np.full(4, BOUNDS[1])
@@ -74,7 +85,7 @@ def spent(member):
 
 @pytest.mark.parametrize(
     "request_",
-    [SchemaRequest(5), ConstantsRequest(5, 5), ModelRelease(b"")],
+    [SchemaRequest(5), ConstantsRequest(5, 5), ModelRelease(MODEL)],
     ids=lambda request: type(request).__name__,
 )
 def test_requests_of_the_exact_protocol_get_no_answer(request_):

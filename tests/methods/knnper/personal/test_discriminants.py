@@ -12,16 +12,16 @@ from hypothesis.extra import numpy as npst
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
-from fedneighbors.methods.knnper import KNNPerClassifier
+from fedneighbors.methods.knnper import KNNPerClassifier, algorithm
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.algorithm import feature_rate
 from fedneighbors.methods.knnper.personal import _discriminants as discriminants
 from fedneighbors.methods.knnper.personal._discriminants import (
     RIDGE,
     Discriminants,
     RandomFeatures,
     Scatter,
-    feature_rate,
     n_features_for,
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
@@ -221,8 +221,8 @@ def test_there_are_two_rows_for_a_feature_and_no_more_features_than_can_be_sent(
 
 @pytest.mark.parametrize("deviations", [[], [0.0, 0.0], [1e200, 1.0], [1e-155]])
 def test_columns_without_a_scale_have_a_rate(deviations):
-    assert feature_rate(np.array(deviations)) == discriminants.WIDTH
-    assert feature_rate(np.array([1.0, 2.0])) == discriminants.WIDTH / 10
+    assert feature_rate(np.array(deviations)) == algorithm.WIDTH
+    assert feature_rate(np.array([1.0, 2.0])) == algorithm.WIDTH / 10
 
 
 def pooling(order=1):
@@ -260,7 +260,7 @@ def test_held_out_rows_take_no_part_in_the_first_scatter():
     altered._x = altered._x.copy()
     altered._x[altered.held_out] = 0.5
     counts = CountsRequest(tuple(range(10)), True, np.empty(0), np.empty(0))
-    first, last = (ScatterRequest(held, 0, 0.5, 5) for held in (True, False))
+    first, last = (ScatterRequest(held, RandomFeatures(0, 0.5, 5)) for held in (True, False))
 
     replies = []
     for party in (whole, altered):
@@ -278,7 +278,7 @@ def test_the_paper_s_mixture_asks_for_no_scatter():
 
     assert outcome.result.seen is None
     assert "ScatterRequest" not in {entry.request for entry in outcome.rounds}
-    assert ReleaseRequest.of(np.zeros(2), np.ones(2), final=True).seen is None
+    assert ReleaseRequest(np.zeros(2), np.ones(2), final=True).seen is None
 
 
 def meanings(seed, n_clients=8, n=80):

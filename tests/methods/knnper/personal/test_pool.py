@@ -2,13 +2,19 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedneighbors.methods.knnper.personal._pool import (
-    fit_pool,
-    local_prior,
-    pool_terms,
-    pooled,
-    softened,
-)
+from fedneighbors.methods.knnper.algorithm import local_prior, softened
+from fedneighbors.methods.knnper.personal._pool import pool_steps, pool_terms, pooled
+
+
+def fit_pool(start, summed):
+    """Weights of most likelihood, where the terms can be had at once."""
+    steps = pool_steps(start)
+    weights = next(steps)
+    while True:
+        try:
+            weights = steps.send(summed(weights))
+        except StopIteration as stop:
+            return stop.value
 
 
 def experts(n=60, n_classes=4, n_experts=3, seed=0):

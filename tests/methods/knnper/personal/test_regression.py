@@ -11,7 +11,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._tasks import NUMBERS
+from fedneighbors.methods.knnper._task import NUMBERS
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.algorithm import GRID, Neighbors, least_mixture, local_means
 from fedneighbors.methods.knnper.personal._pool import linear_pool, linear_terms

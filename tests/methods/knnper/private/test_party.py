@@ -23,6 +23,7 @@ from fedneighbors.methods.knnper.private.protocol import (
 from fedneighbors.methods.knnper.protocol import SchemaRequest, TrainRequest
 from fedneighbors.neural._dp_sgd import ORDERS, accountant
 from fedneighbors.neural._network import Network
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy, terms
@@ -31,11 +32,12 @@ from tests.methods.knnper.private.clients import PRIVACY, client, clients, ledge
 EMPTY = np.empty(0)
 COUNTS = NoisedCountsRequest("a", terms(PRIVACY), (0, 1, 2), EMPTY, EMPTY)
 BEGIN = BeginRequest("a", terms(PRIVACY), (0, 1), 1, 10, 1.0)
+STEPS = Regime(learning_rate=0.1, momentum=0.9, weight_decay=0.0)
 
 
 def round_of(party, number=0, *, shift=0.0, run_name="a"):
     weights = party.network.initial + np.float32(shift)
-    return PrivateTrainRequest(run_name, number, 0.1, 0.9, 0.0, 40, weights)
+    return PrivateTrainRequest(run_name, number, STEPS, 40, weights)
 
 
 def begun(party):

@@ -36,22 +36,7 @@ _CLASSES = {
 }
 METRIC_NAMES = tuple(_CLASSES)
 
-__all__ = [
-    "METRIC_NAMES",
-    "BrowsingSession",
-    "EditMetric",
-    "FaissMetric",
-    "Found",
-    "GraphEdit",
-    "HaversineMetric",
-    "Index",
-    "JaccardMetric",
-    "Metric",
-    "PlainMetric",
-    "Session",
-    "VectorMetric",
-    "metric_of",
-]
+__all__ = ["METRIC_NAMES", "Metric", "metric_of", *_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 

@@ -13,15 +13,6 @@ _HOMES = {
     "star_candidate": f"{__name__}._plan",
 }
 
-__all__ = [
-    "CANDIDATES",
-    "Costs",
-    "LinkCost",
-    "Plan",
-    "Prediction",
-    "make_plan",
-    "measure",
-    "star_candidate",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

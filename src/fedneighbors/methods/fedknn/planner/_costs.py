@@ -11,8 +11,8 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, gather
 from fedneighbors.methods.fedknn.metrics._sessions import Session
 from fedneighbors.methods.fedknn.protocol import check_distances, check_objects
 

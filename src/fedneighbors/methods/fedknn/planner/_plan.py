@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from fedneighbors.federation._inprocess import Connected
-from fedneighbors.federation._roles import Coordinator
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost, SampleReply, measure
 from fedneighbors.methods.fedknn.planner._recorded import (

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.federation._loop import Delivery, read_reply, run_rounds
+from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Coordinator, Refuse, Replies
+from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedknn._provider import nearest_reply
 from fedneighbors.methods.fedknn.metrics._sessions import Found
 from fedneighbors.methods.fedknn.planner._costs import SampleReply

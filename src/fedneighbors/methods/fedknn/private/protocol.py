@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Coordinator, gather
 from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import (
     MOST_BYTES_OF_A_NAME,

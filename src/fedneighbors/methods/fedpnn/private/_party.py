@@ -9,7 +9,6 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
 from fedneighbors.methods.fedpnn.private._release import (
     Release,
     cell_counts,
@@ -31,13 +30,12 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     NoisyReply,
     OriginRequest,
     PrivateModelRelease,
-    Stored,
 )
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noising
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
-from fedneighbors.tabular._schema import PublicSchemaRequest
+from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
 _FARTHEST = 2.0**1000
 _Paid = OriginRequest | ClassSumsRequest | CellsRequest
@@ -99,8 +97,8 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
             case PrivateModelRelease():
-                self._keep(PrivateFedPNNModel.from_bytes(request.model))
-                return Stored()
+                self._keep(request.model)
+                return Receipt()
             case OriginRequest() | ClassSumsRequest() | CellsRequest():
                 return self._paid_for(request)
         raise Refuse("unknown request")

@@ -22,6 +22,7 @@ from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivit
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import portion
 from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIANCE
+from fedneighbors.tabular._private import column_bounds
 
 SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
 """Of the budget of one training. With more than two classes there are no cells, and their share
@@ -50,17 +51,7 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
             "from what the columns mean or from their documentation; read off the rows they would "
             "tell of single records and void the guarantee"
         )
-    low, high = (np.asarray(bound, np.float64) for bound in privacy.bounds)
-    for bound in (low, high):
-        if bound.shape not in ((), (n_features,)) or not np.isfinite(bound).all():
-            raise ValueError(
-                f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
-            )
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(high - low).all()
-    if (low > high).any() or not finite:
-        raise ValueError("expected low bounds below the high ones, within a finite range")
-    return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
+    return column_bounds(privacy.bounds, n_features)
 
 
 def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:

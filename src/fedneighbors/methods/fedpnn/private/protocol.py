@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.fedpnn.private._model import (
     Neurons,
     PrivateFedPNNModel,
@@ -31,6 +31,7 @@ from fedneighbors.methods.fedpnn.private._release import (
 )
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining
+from fedneighbors.tabular._schema import Receipt
 
 
 @message
@@ -110,16 +111,11 @@ def _check_place(place: Floats) -> None:
 
 
 @message
-class Stored:
-    """The party holds the model."""
-
-
-@message
 class PrivateModelRelease:
     """Send the finished model to every party."""
 
-    reply: ClassVar[type] = Stored
-    model: bytes
+    reply: ClassVar[type] = Receipt
+    model: PrivateFedPNNModel
 
 
 _IDLE = ("n_picks", "accounting", "constants_share")
@@ -172,7 +168,7 @@ def coordinate_private(
         guarantee=training.guarantee,
         feature_names=schema.feature_names,
     )
-    replies = yield gather(PrivateModelRelease(model.to_bytes()))
+    replies = yield gather(PrivateModelRelease(model))
     replies.complete("the model")
     return model
 

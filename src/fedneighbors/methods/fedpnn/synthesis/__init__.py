@@ -12,14 +12,6 @@ _HOMES = {
     "utility": "fedneighbors.methods.fedpnn.synthesis._quality",
 }
 
-__all__ = [
-    "TabularSynthesizer",
-    "category_coverage",
-    "correlation_similarity",
-    "ks_complement",
-    "nearest_records",
-    "quality_record",
-    "utility",
-]
+__all__ = [*_HOMES]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Coordinator, gather, total
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
 from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
 from fedneighbors.methods.flynn.algorithm import HashPlan
@@ -33,7 +33,7 @@ from fedneighbors.methods.flynn.protocol import (
 )
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._private import PaidRequest, PrivateTraining
+from fedneighbors.tabular._private import PaidRequest, PrivateTraining, column_bounds
 from fedneighbors.tabular._schema import Label, Receipt
 
 
@@ -158,7 +158,6 @@ class PrivateModelRelease:
 
 
 _CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
-_PAIR = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,9 @@ class _Training(PrivateTraining):
         return (yield from self._paid(scaled=scaled))
 
     def _paid(self, *, scaled: bool) -> Coordinator[_Known]:
-        low, high = self._bounds() if scaled else (np.zeros(0), np.zeros(0))
+        low = high = np.zeros(0)
+        if scaled:
+            low, high = column_bounds(self.privacy.bounds or (0.0, 0.0), self.schema.n_features)
         levels = constants_levels(self.privacy, len(low))
         kind = MaskedConstantsRequest if self.masked else ConstantsRequest
         replies = yield total(kind(*self.frame, low, high))
@@ -282,19 +283,6 @@ class _Training(PrivateTraining):
         width = high - low
         scale = scales(spread * width, self.settings.standardize)
         return _Known(n_rows, low + mean * width, scale, paid=True)
-
-    def _bounds(self) -> _PAIR:
-        low, high = self.privacy.bounds or (0.0, 0.0)
-        size = self.schema.n_features
-        pair = [np.asarray(bound, np.float64) for bound in (low, high)]
-        for bound in pair:
-            if bound.shape not in ((), (size,)) or not np.isfinite(bound).all():
-                raise ValueError(
-                    f"expected bounds as finite numbers, one or {size} of them, got {bound!r}"
-                )
-        if (pair[0] > pair[1]).any():
-            raise ValueError("expected low bounds below the high ones, got them the other way")
-        return np.broadcast_to(pair[0], size).copy(), np.broadcast_to(pair[1], size).copy()
 
     def plan(self, known: _Known) -> HashPlan:
         """Return the plan, deriving what was left open from what is known."""

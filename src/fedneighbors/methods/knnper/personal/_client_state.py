@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric
-from fedneighbors.methods.knnper._task import Values
-from fedneighbors.methods.knnper._tasks import task_of
+from fedneighbors.methods.knnper._task import Values, task_of
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory

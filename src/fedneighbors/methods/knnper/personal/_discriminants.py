@@ -22,8 +22,6 @@ MOST_FEATURES = 1024
 ROWS_PER_FEATURE = 2
 """Of all clients together, at least."""
 
-WIDTH = 0.5
-"""Exponent of the kernel that random features stand for, at the mean squared distance of rows."""
 
 RIDGE = 0.3
 """What is added to the scatter within classes, in its mean eigenvalue."""
@@ -40,21 +38,6 @@ _PANEL_ROWS = 64
 def n_features_for(n_rows: int) -> int:
     """Return how many random features describe a row where all clients have so many rows."""
     return max(1, min(MOST_FEATURES, n_rows // ROWS_PER_FEATURE))
-
-
-def feature_rate(deviations: Floats) -> float:
-    """Return the rate of random features that suits rows.
-
-    Parameters
-    ----------
-    deviations : float64 array of shape (n_columns,)
-        Of the columns over all clients; twice the sum of their squares is the mean squared
-        distance of two rows.
-    """
-    with np.errstate(over="ignore"):
-        unit = 2 * (deviations**2).sum()
-        rate = float(WIDTH / unit) if unit > 0 else np.inf
-    return rate if 0 < rate < np.inf else WIDTH
 
 
 @lru_cache(maxsize=1)
@@ -80,6 +63,12 @@ class RandomFeatures:
     seed: int
     rate: float
     n_features: int
+
+    def __post_init__(self) -> None:
+        if not (self.seed >= 0 and 0 <= self.rate < np.inf):
+            raise ValueError("seed or rate of random features is out of range")
+        if self.n_features < 1:
+            raise ValueError(f"expected 1 feature or more, got {self.n_features}")
 
     def of(self, rows: Floats) -> Floats:
         """Return ``cos(w x + b)`` of each row for each feature, shape (n_rows, n_features).
@@ -175,6 +164,13 @@ class Discriminants:
 
     features: RandomFeatures
     directions: Floats
+
+    def __post_init__(self) -> None:
+        found, n_features = self.directions, self.features.n_features
+        if found.ndim != 2 or not 0 < found.shape[1] <= len(found):
+            raise ValueError("directions are no table of discriminants")
+        if len(found) != n_features or not np.isfinite(found).all():
+            raise ValueError("directions are not finite, or not of all random features")
 
     @classmethod
     def best(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:

@@ -6,7 +6,7 @@ needs only the sums of a gradient and of a small Hessian over the clients. A lin
 numbers, adds the experts, each times its weight, and has its weights in closed form.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,47 +15,8 @@ from scipy.special import logsumexp
 
 from fedneighbors._typing import Floats, Integers
 
-SOFTENING = 0.02
-"""Share of the uniform law that is mixed into votes, without which a label unseen has -inf."""
-
 PRIOR_PRECISION = 1.0
 """Of the weights around where they begin, which decides where there are hardly any rows."""
-
-
-def softened(shares: Floats) -> Floats:
-    """Return the logarithms of votes with a little of the uniform law mixed in.
-
-    Parameters
-    ----------
-    shares : float64 array of shape (n_rows, n_classes)
-        Rows sum to 1.
-    """
-    return np.asarray(np.log((1 - SOFTENING) * shares + SOFTENING / shares.shape[1]))
-
-
-def local_prior(labels: Integers, overall: Floats) -> Floats:
-    """Return a client's shares of the classes, with one row added that follows the overall ones.
-
-    Parameters
-    ----------
-    labels : int64 array of shape (n_rows,)
-        The client's classes.
-    overall : float64 array of shape (n_classes,)
-        Shares over all clients, above 0.
-    """
-    counts = np.bincount(labels, minlength=len(overall))
-    return (counts + overall) / (len(labels) + 1)
-
-
-def local_mean(targets: Floats) -> Floats:
-    """Return a client's mean, with one row added that lies at the mean of all clients.
-
-    Parameters
-    ----------
-    targets : float64 array of shape (n_rows, n_outputs)
-        In standard units.
-    """
-    return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
 
 
 @dataclass(frozen=True)
@@ -177,25 +138,6 @@ def pool_steps(
             break
         weights = weights - step
     return best
-
-
-def fit_pool(start: Sequence[float], summed: Callable[[Floats], PoolTerms]) -> Floats:
-    """Return the weights of most likelihood, where the terms can be had at once.
-
-    Parameters
-    ----------
-    start : sequence of float
-        Where to begin.
-    summed : callable
-        From weights to the terms summed over all clients.
-    """
-    steps = pool_steps(start)
-    weights = next(steps)
-    while True:
-        try:
-            weights = steps.send(summed(weights))
-        except StopIteration as stop:
-            return np.asarray(stop.value)
 
 
 def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:

@@ -2,9 +2,7 @@
 
 import hashlib
 import logging
-import os
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -16,7 +14,6 @@ import torch
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._client import KNNPerParty, as_tensor
-from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
@@ -28,11 +25,9 @@ from fedneighbors.methods.knnper.private.protocol import (
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
 from fedneighbors.neural._network import Network
-from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import noising
 from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
 from fedneighbors.tabular._schema import Receipt, Schema
@@ -110,27 +105,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         network: Network,
         *,
         privacy: Privacy,
-        ledger: Ledger,
-        dataset: str = "table",
-        user: str = "coordinator",
-        settings: MemorySettings | None = None,
-        feature_names: tuple[str, ...] | None = None,
         remember: bool = True,
-        bits: Callable[[int], bytes] = os.urandom,
+        **others: Any,
     ) -> None:
-        super().__init__(
-            name,
-            np.asarray(x),
-            y,
-            network,
-            privacy=privacy,
-            ledger=ledger,
-            dataset=dataset,
-            user=user,
-            bits=bits,
-            settings=settings,
-            feature_names=feature_names,
-        )
+        super().__init__(name, np.asarray(x), y, network, privacy=privacy, **others)
         self.accepts = _REQUESTS
         self.counted: Any = None
         self._budget = Budget.of(privacy)
@@ -274,11 +252,6 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
         rows = torch.from_numpy(self.rows(held_out=True))
-        regime = Regime(
-            learning_rate=request.learning_rate,
-            momentum=request.momentum,
-            weight_decay=request.weight_decay,
-        )
         start = self.network.state(request.weights)
         state, counted = stepped(
             self.network,
@@ -286,7 +259,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             self.x[rows],
             self.targets[rows],
             plan=plan,
-            regime=regime,
+            regime=request.regime,
             bound=begun.bound,
         )
         if self.counted is None:

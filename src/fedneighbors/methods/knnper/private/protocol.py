@@ -7,20 +7,22 @@ would have to be paid for a second time, which costs more than a fifth of the ro
 
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Ask, Coordinator, Replies, gather, total
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
 from fedneighbors.neural._network import Network
+from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.tabular._private import column_bounds
 from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 
@@ -87,9 +89,7 @@ class PrivateTrainRequest:
 
     run: str
     number: int
-    learning_rate: float
-    momentum: float
-    weight_decay: float
+    regime: Regime
     bits: int
     weights: npt.NDArray[np.floating[Any]]
 
@@ -144,17 +144,9 @@ def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
             "means and deviations of columns are read off the rows and are not paid for: give the "
             "columns' range as Privacy(bounds=(low, high)), or standardize=False"
         )
-    low, high = (np.asarray(bound, np.float64) for bound in privacy.bounds)
-    for bound in (low, high):
-        if bound.shape not in ((), (n_features,)) or not np.isfinite(bound).all():
-            raise ValueError(
-                f"expected bounds as finite numbers, one or {n_features} of them, got {bound!r}"
-            )
-    if (low > high).any():
-        raise ValueError("expected low bounds below the high ones")
-    center = np.broadcast_to((low + high) / 2, n_features)
-    half = np.broadcast_to((high - low) / 2, n_features)
-    return center.copy(), np.where(half > 0, half, 1.0)
+    low, high = column_bounds(privacy.bounds, n_features)
+    half = (high - low) / 2
+    return (low + high) / 2, np.where(half > 0, half, 1.0)
 
 
 @dataclass(frozen=True)
@@ -239,7 +231,7 @@ def coordinate_private(
         on_stage(number + 1)
     present = np.maximum(counts.counts, 0)
     overall = np.asarray((present + 1) / (present.sum() + len(present)))
-    replies = yield gather(ReleaseRequest.of(weights, overall, final=True))
+    replies = yield gather(ReleaseRequest(weights, overall, final=True))
     replies.complete("the model")
     return Shared(weights, agreed.classes, overall, None, *frame, agreed)
 
@@ -282,9 +274,7 @@ def _round(
     request = PrivateTrainRequest(
         run=run,
         number=number,
-        learning_rate=rounds.learning_rate(number),
-        momentum=rounds.regime.momentum,
-        weight_decay=rounds.regime.weight_decay,
+        regime=replace(rounds.regime, learning_rate=rounds.learning_rate(number)),
         bits=bits,
         weights=weights,
     )

@@ -1,6 +1,10 @@
-"""Wiring with Python integers: Philox4x32-10, Lemire's bounded draws, Floyd's subsets."""
+"""FlyHash in plain Python: Philox4x32-10, Lemire's draws, Floyd's subsets, sums and a sort."""
 
+from functools import reduce
 from itertools import count
+from operator import add
+
+import numpy as np
 
 WORD = 2**32
 
@@ -39,3 +43,20 @@ def inputs(n_features, n_inputs, stream):
         feature = below(last + 1, stream)
         chosen.add(last if feature in chosen else feature)
     return sorted(chosen)
+
+
+def winners(x, wiring, n_active):
+    """Lists of units by sum, largest first, ties to the lower unit; one list for each row."""
+    exact = x.astype(np.float64) if x.dtype.kind == "f" else x
+    inputs = wiring.tolist()
+    return [best_units(row, inputs, n_active) for row in exact.tolist()]
+
+
+def best_units(row, inputs, n_active):
+    sums = unit_sums(row, inputs)
+    return sorted(range(len(sums)), key=lambda unit: (-sums[unit], unit))[:n_active]
+
+
+def unit_sums(row, inputs):
+    """Python integers, or floats added from left to right."""
+    return [reduce(add, [row[feature] for feature in unit]) for unit in inputs]
