@@ -204,7 +204,7 @@ IMPOSSIBLE = [
     ("8-bit", {"ids": '["a"]'}, "a name for each"),
     ("8-bit", {"ids": "[" * 100_000}, "nested too deeply"),
     ("8-bit", {"ids": json.dumps(["a"] * 20)}, "expected new names"),
-    ("8-bit", {"state": "[]"}, "no mapping"),
+    ("8-bit", {"state": "[]"}, "expected the state of a memory"),
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
     ("8-bit", {"book": book(4, 9)}, "which its codes do not look into"),
     ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),

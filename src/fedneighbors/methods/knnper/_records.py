@@ -121,30 +121,19 @@ def own_part(
 
 
 def memory_record(memory: Memory) -> MemoryRecord:
-    """Return the record of a memory; a book that it shares with others is left out.
-
-    Raises
-    ------
-    TypeError
-        If it is of another kind than those of this package.
-    """
-    match memory:
-        case ClassCenters():
-            return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
-        case Datastore():
-            keys: npt.NDArray[Any]
-            book = None
-            if isinstance(memory, CodedDatastore):
-                keys = memory.codes
-                if isinstance(memory.codec, ProductCodec) and memory.codec.learned_here:
-                    book = memory.codec.book
-            else:
-                keys = narrowed(memory.keys)
-            state = json.dumps(memory.state(), sort_keys=True)
-            ids = names_to_json(memory.ids)
-            extras = tuple(map(narrowed, memory.extras))
-            return RowMemory(memory.n_dimensions, keys, memory.labels, ids, state, book, extras)
-    raise TypeError(f"expected a memory, got a {type(memory).__name__}")
+    """Return the record of a memory; a book that it shares with others is left out."""
+    if isinstance(memory, ClassCenters):
+        return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
+    codec = memory.codec if isinstance(memory, CodedDatastore) else None
+    return RowMemory(
+        n_dimensions=memory.n_dimensions,
+        keys=memory.codes if isinstance(memory, CodedDatastore) else narrowed(memory.keys),
+        labels=memory.labels,
+        ids=names_to_json(memory.ids),
+        state=json.dumps(memory.state(), sort_keys=True),
+        book=codec.book if isinstance(codec, ProductCodec) and codec.learned_here else None,
+        extras=tuple(map(narrowed, memory.extras)),
+    )
 
 
 def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats) -> Memory:
@@ -183,7 +172,7 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
         raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
     if any(extra.dtype.kind != "f" or extra.ndim != 2 or coded for extra in record.extras):
         raise ValueError("features of rows are no tables of numbers, or belong to codes")
-    names, state = read_names(record.ids, len(record.keys)), _read_state(record.state)
+    names, state = read_names(record.ids, len(record.keys)), _from_json(record.state)
     if not isinstance(memory, CodedDatastore):
         keys, *extras = (each.astype(np.float64) for each in (record.keys, *record.extras))
         return memory.restore(keys, record.labels, names, state, extras=extras)
@@ -231,13 +220,6 @@ def read_names(words: str, n_rows: int) -> list[str]:
         return [str(found + i) for i in range(n_rows)]
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise ValueError("names of rows are no list of texts")
-    return found
-
-
-def _read_state(words: str) -> dict[str, Any]:
-    found = _from_json(words)
-    if not isinstance(found, dict):
-        raise ValueError("the state of a memory is no mapping")
     return found
 
 

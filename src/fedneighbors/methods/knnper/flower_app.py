@@ -12,9 +12,10 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -389,20 +390,16 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
 def _party(table: dict[str, Any], node: Config) -> NodeParty:
     if node.get("epsilon"):
         raise Refuse("kNN-Per keeps to no budget over nodes; epsilon is set on this one")
-    return NodeParty(**table, own=_own(node) if node.get("model") else None)
+    return NodeParty(**table, own=partial(_own_model, node) if node.get("model") else None)
 
 
-def _own(node: Config) -> Callable[[], Model]:
-    """Return what imports the network of a node, once a run asks for it."""
-
-    def model() -> Model:
-        try:
-            return cast("Model", _imported(node_value(node, "model")))
-        except ValueError as error:
-            log.error("the network of this node cannot be imported: %s", error)
-            raise Refuse("its own network cannot be imported") from error
-
-    return model
+def _own_model(node: Config) -> Any:
+    """Import the network of a node."""
+    try:
+        return _imported(node_value(node, "model"))
+    except ValueError as error:
+        log.error("the network of this node cannot be imported: %s", error)
+        raise Refuse("its own network cannot be imported") from error
 
 
 _apps = table_apps(_coordinate, _party, keep=_keep)

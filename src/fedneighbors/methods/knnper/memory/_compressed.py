@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -192,6 +192,8 @@ class ClassCenters:
         Class of each center, and rows that it stands for.
     """
 
+    extras: ClassVar[tuple[Floats, ...]] = ()
+
     n_dimensions: int
     n_classes: int
     share: float = 1 / 9
@@ -240,7 +242,9 @@ class ClassCenters:
         self,
         keys: npt.ArrayLike,
         labels: npt.ArrayLike,
-        ids: Sequence[str] | None = None,  # noqa: ARG002 - centers have no names
+        ids: Iterable[object] | None = None,  # noqa: ARG002 - centers have no names
+        *,
+        extras: Sequence[Floats] = (),  # noqa: ARG002 - nor further features
     ) -> "ClassCenters":
         """Draw new rows and the centers so far together to new centers.
 
@@ -250,7 +254,7 @@ class ClassCenters:
             Embeddings.
         labels : array of shape (n,)
             Their classes, from 0.
-        ids : sequence of str, optional
+        ids, extras
             Not kept.
 
         Raises
@@ -281,7 +285,12 @@ class ClassCenters:
             If they are no parts of a memory.
         """
         self._codec.refuse_codes(codes)
-        refuse_counts(counts, len(codes))
+        if counts.shape != (len(codes),) or counts.dtype.kind != "u":
+            raise ValueError(
+                f"expected {len(codes)} counts of rows, got {counts.dtype} of {counts.shape}"
+            )
+        if not (counts > 0).all() or sum(counts.tolist()) >= MOST_ROWS:
+            raise ValueError(f"counts of rows are not from 1 on, or add up to {MOST_ROWS} or more")
         refuse_foreign(classes, self.n_classes)
         if classes.shape != counts.shape:
             raise ValueError(f"expected a class for each center, got shape {classes.shape}")
@@ -372,14 +381,6 @@ def dealt(n_rows: Integers, share: float) -> list[int]:
     for _ in range(int(np.floor(share * n_rows.sum() + 0.5)) - len(n_rows)):
         each[int(np.argmax(n_rows / each))] += 1
     return each
-
-
-def refuse_counts(counts: npt.NDArray[Any], n: int) -> None:
-    """Raise ValueError unless these are rows that each of ``n`` centers can stand for."""
-    if counts.shape != (n,) or counts.dtype.kind != "u":
-        raise ValueError(f"expected {n} counts of rows, got {counts.dtype} of {counts.shape}")
-    if n and not (counts.min() > 0 and sum(counts.tolist()) < MOST_ROWS):
-        raise ValueError(f"counts of rows are not from 1 on, or add up to {MOST_ROWS} or more")
 
 
 Memory = Datastore | ClassCenters

@@ -228,7 +228,8 @@ class OwnPart:
 
     def add(self, view: View, values: Values, ids: Any = None) -> None:
         """Add rows to the memory, as its capacity and strategy allow."""
-        _remember(self.memory, view.in_metric(self.settings.metrics[0]), values, ids)
+        near = view.in_metric(self.settings.metrics[0])
+        self.memory.add(near.embedding, values, ids, extras=near.extras)
         self._refit()
 
     def forget(self, ids: Any) -> None:
@@ -300,9 +301,8 @@ class OwnPart:
         self._heads: Heads | None = None
         if self.pool is not None and len(self.memory):
             targets = self._task.targets(self.memory.labels, self.overall.shape[-1])
-            extras = self.memory.extras if isinstance(self.memory, Datastore) else ()
             with one_blas_thread():  # the same bits, however many threads there are
-                self._heads = Heads.fitted(View(self.memory.keys, *extras), targets)
+                self._heads = Heads.fitted(View(self.memory.keys, *self.memory.extras), targets)
 
 
 def joined(
@@ -335,13 +335,4 @@ def _memory(
 ) -> Memory:
     """Return the memory of rows in the metric of the settings."""
     memory = settings.new_memory(view.embedding.shape[1], task_of(overall).n_classes(overall))
-    _remember(memory, view, values, ids)
-    return memory
-
-
-def _remember(memory: Memory, view: View, values: Values, ids: Any) -> None:
-    """Add rows to a memory; a summary of rows stores no further features."""
-    if isinstance(memory, Datastore):
-        memory.add(view.embedding, values, ids, extras=view.extras)
-    else:
-        memory.add(view.embedding, values, ids)
+    return memory.add(view.embedding, values, ids, extras=view.extras)

@@ -246,17 +246,12 @@ class Heads:
 
     Parameters
     ----------
-    ridge : Head
-        On embeddings.
-    kernel : KernelHead
-        On the rows themselves; on embeddings where a view has no rows.
-    discriminant : KernelHead or None
-        On discriminants of rows; None where there are none.
+    each : tuple of Head, KernelHead and KernelHead or None
+        On embeddings; on the rows themselves, or on embeddings where a view has no rows; on
+        discriminants of rows, None where there are none.
     """
 
-    ridge: Head
-    kernel: KernelHead
-    discriminant: KernelHead | None
+    each: tuple[Head | KernelHead | None, ...]
 
     @classmethod
     def fitted(cls, view: View, targets: Floats) -> Self:
@@ -269,20 +264,15 @@ class Heads:
         targets : float64 array of shape (n_rows, n_outputs)
             What they are to give.
         """
-        seen = view.discriminants
-        return cls(
-            Head.fitted(view.embedding, targets),
-            KernelHead.fitted(_rows(view), targets),
-            None if seen is None else KernelHead.fitted(seen, targets),
-        )
+        kinds: tuple[type[Head | KernelHead], ...] = (Head, KernelHead, KernelHead)
+        parts = zip(kinds, _features(view), strict=True)
+        return cls(tuple(None if x is None else kind.fitted(x, targets) for kind, x in parts))
 
     def said(self, view: View) -> list[Floats]:
         """Return the output of each head, shape (n_rows, n_outputs); 0 for a missing one."""
-        first = self.ridge.said(view.embedding)
-        last = np.zeros_like(first)
-        if self.discriminant is not None and view.discriminants is not None:
-            last = self.discriminant.said(view.discriminants)
-        return [first, self.kernel.said(_rows(view)), last]
+        parts = zip(self.each, _features(view), strict=True)
+        said = [None if x is None or head is None else head.said(x) for head, x in parts]
+        return [np.zeros_like(said[0]) if one is None else one for one in said]
 
 
 def heads_held_out(view: View, targets: Floats) -> list[Floats]:
@@ -293,12 +283,11 @@ def heads_held_out(view: View, targets: Floats) -> list[Floats]:
     view, targets
         As :meth:`Heads.fitted` takes them.
     """
-    seen = view.discriminants
-    last = np.zeros_like(targets) if seen is None else kernel_held_out(seen, targets)
-    first = head_held_out(view.embedding, targets)
-    return [first, kernel_held_out(_rows(view), targets), last]
+    fits = (head_held_out, kernel_held_out, kernel_held_out)
+    parts = zip(fits, _features(view), strict=True)
+    return [np.zeros_like(targets) if x is None else fit(x, targets) for fit, x in parts]
 
 
-def _rows(view: View) -> Floats:
-    """Return the features for the kernel head."""
-    return view.embedding if view.rows is None else view.rows
+def _features(view: View) -> tuple[Floats, Floats, Floats | None]:
+    """Return the features for each head."""
+    return view.embedding, view.embedding if view.rows is None else view.rows, view.discriminants
