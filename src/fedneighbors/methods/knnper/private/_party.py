@@ -73,19 +73,13 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         The same for all clients.
     privacy : Privacy
         What this client agreed to; a request on other terms is refused.
-    ledger : Ledger
-        Keeps the budget of the data set.
-    dataset, user : str
-        What is charged in the ledger, and for whom.
-    settings : MemorySettings, optional
-        Of its memory.
-    feature_names : tuple of str, optional
-        Column names, where rows are those of a table.
     remember : bool
         Keep the weights of every round in the ledger, so that a repeated request gets the same
         ones; otherwise it is refused. Takes the size of the network for each round.
-    bits : callable
-        Source of the noise of counts; anything but the operating system's is for tests.
+    **others
+        The ledger, and what every client takes: see
+        :class:`~fedneighbors.tabular._private.PrivateTableParty` and
+        :class:`~fedneighbors.methods.knnper._client.KNNPerParty`.
 
     Attributes
     ----------
