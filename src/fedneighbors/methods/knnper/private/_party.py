@@ -77,7 +77,8 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         Keep the weights of every round in the ledger, so that a repeated request gets the same
         ones; otherwise it is refused. Takes the size of the network for each round.
     **others
-        The other parameters of :class:`~fedneighbors.tabular._private.PrivateTableParty` and of
+        The ledger, and what every client takes: see
+        :class:`~fedneighbors.tabular._private.PrivateTableParty` and
         :class:`~fedneighbors.methods.knnper._client.KNNPerParty`.
 
     Attributes
