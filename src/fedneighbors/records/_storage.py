@@ -98,6 +98,26 @@ def replace_file(path: Path | str, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+def check_folder(path: Path | str, name: str) -> None:
+    """Check that the folder of a file exists.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    name : str
+        Name of the setting that holds the path, for the error.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"{name} points into {folder}, which is not a folder; create it")
+
+
 def parse_record(content: bytes, *, source: str) -> RunRecord:
     """Return the record in ``content``; ``source`` names it in errors.
 

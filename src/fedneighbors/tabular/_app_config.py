@@ -17,6 +17,7 @@ from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Party, Refuse
 from fedneighbors.privacy._policy import Privacy, privacy_from
+from fedneighbors.records._storage import check_folder
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def table_apps(
     """
 
     def coordinator(config: Config) -> Coordinator[_Model]:
-        _check_model_path(config)
+        check_folder(typed(config, "model-path", str), "model-path")
         privacy = privacy_from(config)
         if privacy is not None:
             _check_masked(privacy, config)
@@ -147,19 +148,6 @@ def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(rows, dict) or any(type(n) is not int or n < 0 for n in rows.values()):
         raise ValueError(f"expected declared-rows as numbers of rows by party, got {text!r}")
     return rows
-
-
-def _check_model_path(config: Mapping[str, Any]) -> None:
-    """Check that the model can be written where ``model-path`` of a run's configuration says.
-
-    Raises
-    ------
-    ValueError
-        If there is no such folder.
-    """
-    folder = Path(typed(config, "model-path", str)).absolute().parent
-    if not folder.is_dir():
-        raise ValueError(f"model-path points into {folder}, which is not a folder; create it")
 
 
 def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.methods.knnper.protocol import Stage
-from fedneighbors.records._storage import replace_file
+from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
 
 MAGIC = b"FNKC\x03"
@@ -48,13 +48,6 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
     return hashlib.sha256(encode(Told(tuple(map(repr, words)), arrays))).hexdigest()
 
 
-def check_folder(path: str | Path) -> None:
-    """Raise ValueError if there is no folder for a checkpoint."""
-    folder = Path(path).absolute().parent
-    if not folder.is_dir():
-        raise ValueError(f"checkpoint points into {folder}, which is not a folder; create it")
-
-
 class Checkpoint:
     """One file that holds the last stage of a training; a reader sees a whole one or none.
 
@@ -76,7 +69,7 @@ class Checkpoint:
     def __init__(
         self, path: str | Path, mark: str, probe: npt.NDArray[np.float64] | None = None
     ) -> None:
-        check_folder(path)
+        check_folder(path, "checkpoint")
         self._path, self._mark = Path(path), mark
         self._probe = np.empty(0) if probe is None else probe
 

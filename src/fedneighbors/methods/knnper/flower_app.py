@@ -24,7 +24,7 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refuse
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, check_folder, fingerprint
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
@@ -44,7 +44,7 @@ from fedneighbors.methods.knnper.protocol import (
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records._storage import replace_file
+from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._app_config import (
     keep_model,
     node_value,
@@ -358,7 +358,7 @@ def _checkpoint_path(config: Config) -> Path | None:
     text = typed(config, "checkpoint", str)
     if not text:
         return None
-    check_folder(text)
+    check_folder(text, "checkpoint")
     return Path(text).absolute()
 
 

@@ -336,19 +336,15 @@ class ProductCodec:
         step = max(1, _BLOCK // max(len(codes), 1))
         for first in range(0, len(queries) if n_found else 0, step):
             rows = slice(first, first + step)
-            near = self._squares(numbers, queries[rows])
+            table = self._book.squares(queries[rows])
+            near = np.zeros((table.shape[1], len(numbers)))
+            for stretch, part in enumerate(table):
+                near += part[:, numbers[:, stretch]]
             told = np.flatnonzero(own[rows] >= 0)
             near[told, own[rows][told]] = np.inf
             positions[rows] = np.argsort(near, axis=1, kind="stable")[:, :n_found]
             squares[rows] = np.take_along_axis(near, positions[rows], axis=1)
         return Neighbors(positions, np.sqrt(squares))
-
-    def _squares(self, numbers: Bytes, queries: Floats) -> Floats:
-        table = self._book.squares(queries)
-        near = np.zeros((len(queries), len(numbers)))
-        for stretch in range(len(table)):
-            near += table[stretch][:, numbers[:, stretch]]
-        return near
 
     def _numbers(self, codes: Bytes) -> Bytes:
         if self.bits == 8:

@@ -6,7 +6,7 @@ would have to be paid for a second time, which costs more than a fifth of the ro
 """
 
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -97,8 +97,6 @@ class PrivateTrainRequest:
     noised: ClassVar[bool] = True
 
 
-Weights = npt.NDArray[np.floating[Any]]
-
 _IDLE = ("n_picks", "n_parties", "accounting", "colluders")
 """What a promise may say that other methods alone know."""
 
@@ -181,7 +179,6 @@ def coordinate_private(
     *,
     frame: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
     run: str | None = None,
-    on_stage: Callable[[int], None] = lambda _number: None,
 ) -> Coordinator[Shared]:
     """Train one network within each client's privacy budget, and hand it out.
 
@@ -197,8 +194,6 @@ def coordinate_private(
         Name of this training. A new name is a new release, which every client charges for; the same
         name again repeats the same answers, up to where it was interrupted. Drawn at random if
         None.
-    on_stage : callable
-        Told how many rounds are done, after each.
 
     Yields
     ------
@@ -217,7 +212,8 @@ def coordinate_private(
     PartyRefused
         If a budget does not allow it; that client has trained nothing.
     """
-    privacy, name = training.privacy, secrets.token_hex(16) if run is None else run
+    privacy, rounds = training.privacy, training.rounds
+    name = secrets.token_hex(16) if run is None else run
     replies = yield gather(PublicSchemaRequest(network.digest, privacy.classes is None))
     schemas = replies.complete("the schema").each
     agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
@@ -225,10 +221,13 @@ def coordinate_private(
     counts = replies.summed("the class counts")
     names = tuple(schemas)
     yield from _begun(training, name, names)
-    weights = network.initial
-    for number in range(training.rounds.n_rounds):
-        weights = yield from _round(training, name, names, number, weights, counts.n_rows)
-        on_stage(number + 1)
+    weights, bits = network.initial, scale_bits(counts.n_rows)
+    for number in range(rounds.n_rounds):
+        regime = replace(rounds.regime, learning_rate=rounds.learning_rate(number))
+        request = PrivateTrainRequest(name, number, regime, bits, weights)
+        replies = yield total(dict.fromkeys(rounds.participants(names, number), request))
+        change = replies.summed(f"the changes of round {number + 1}").change
+        weights = averaged(weights, change, n_rows=counts.n_rows, bits=bits)
     present = np.maximum(counts.counts, 0)
     overall = np.asarray((present + 1) / (present.sum() + len(present)))
     replies = yield gather(ReleaseRequest(weights, overall, final=True))
@@ -259,25 +258,3 @@ def _begun(
         }
     )
     replies.complete("the announcement of steps")
-
-
-def _round(
-    training: PrivateRounds,
-    run: str,
-    names: Sequence[str],
-    number: int,
-    weights: Weights,
-    n_rows: int,
-) -> Generator[Ask, Replies, Weights]:
-    """Return the network after one round of those who take part in it."""
-    rounds, bits = training.rounds, scale_bits(n_rows)
-    request = PrivateTrainRequest(
-        run=run,
-        number=number,
-        regime=replace(rounds.regime, learning_rate=rounds.learning_rate(number)),
-        bits=bits,
-        weights=weights,
-    )
-    replies = yield total(dict.fromkeys(rounds.participants(names, number), request))
-    change = replies.summed(f"the changes of round {number + 1}").change
-    return averaged(weights, change, n_rows=n_rows, bits=bits)
