@@ -247,7 +247,8 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             _backward(wrapped(some), torch.zeros(2, dtype=torch.int64))
-        lost = [name for name, p in module.named_parameters() if _sample(p) is None]
+        named = module.named_parameters()
+        lost = [name for name, p in named if getattr(p, "grad_sample", None) is None]
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained under privacy: {error}") from None
     if lost:
@@ -344,15 +345,10 @@ def _backward(scores: Tensor, y: Tensor) -> None:
     torch.autograd.backward(nn.functional.cross_entropy(scores, y))
 
 
-def _sample(parameter: nn.Parameter) -> Tensor | None:
-    """Return the gradient of each row, where Opacus has found it."""
-    sample: Tensor | None = getattr(parameter, "grad_sample", None)
-    return sample
-
-
 def _silence_unbounded(parameters: Iterable[nn.Parameter]) -> None:
     """Set the gradient of each row that is not finite to zero: clipping would make it NaN."""
-    samples = [sample for p in parameters if (sample := _sample(p)) is not None]
+    found = (getattr(p, "grad_sample", None) for p in parameters)
+    samples = [sample for sample in found if sample is not None]
     finite = torch.stack([torch.isfinite(s.flatten(1)).all(dim=1) for s in samples]).all(dim=0)
     if not finite.all():
         for sample in samples:

@@ -1,9 +1,11 @@
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from fedneighbors.methods.knnper.algorithm import local_prior, softened
-from fedneighbors.methods.knnper.personal._pool import pool_steps, pool_terms, pooled
+from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool_steps, pool_terms, pooled
 
 
 def fit_pool(start, summed):
@@ -59,7 +61,7 @@ def test_clients_that_sum_their_terms_find_what_their_pooled_rows_give():
 
     def summed(w):
         each = [pool_terms(scores[clients == c], labels[clients == c], w) for c in range(7)]
-        return sum(each[1:], start=each[0])
+        return PoolTerms(*(sum(getattr(one, f.name) for one in each) for f in fields(PoolTerms)))
 
     apart = fit_pool([1.0, 1.0, 1.0], summed)
 

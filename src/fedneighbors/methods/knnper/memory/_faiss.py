@@ -43,8 +43,9 @@ def nearest_by_faiss(
         raise MissingExtraError("faiss", "faiss") from None
     refuse_infinite(queries)
     n_asked = k + SPARE
-    narrow, asked = _narrowed(keys), _narrowed(queries)
-    slack = _slack(narrow, asked)
+    with np.errstate(over="ignore"):
+        narrow, asked = (np.ascontiguousarray(rows, np.float32) for rows in (keys, queries))
+        slack = _slack(narrow, asked)
     if k < 1 or n_asked >= len(keys) or keys.shape[1:] != queries.shape[1:] or slack is None:
         return nearest(keys, queries, k, own=own)
     own, n_found = left_out(own, len(queries), len(keys), k)
@@ -66,18 +67,12 @@ def nearest_by_faiss(
     return Neighbors(positions, distances)
 
 
-def _narrowed(rows: Floats) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(rows, np.float32)
-
-
 def _slack(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
     """Return by how much Faiss may be off for each query; None where 32 bits do not hold it."""
-    with np.errstate(over="ignore"):
-        lengths = np.einsum("ij,ij->i", keys, keys).max(initial=0)
-        reach = np.einsum("ij,ij->i", queries, queries)
-        if not np.isfinite(4 * (reach.max(initial=0) + lengths)):
-            return None
+    lengths = np.einsum("ij,ij->i", keys, keys).max(initial=0)
+    reach = np.einsum("ij,ij->i", queries, queries)
+    if not np.isfinite(4 * (reach.max(initial=0) + lengths)):
+        return None
     # As for products in 64 bits: some (n + 8) roundings of the squares of both lengths. Below the
     # smallest normal number a rounding may be as large as that number itself.
     info = np.finfo(np.float32)

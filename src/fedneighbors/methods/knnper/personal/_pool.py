@@ -40,14 +40,6 @@ class PoolTerms:
     gradient: Floats
     hessian: Floats
 
-    def __add__(self, other: "PoolTerms") -> "PoolTerms":
-        return PoolTerms(
-            self.n_rows + other.n_rows,
-            self.loss + other.loss,
-            self.gradient + other.gradient,
-            self.hessian + other.hessian,
-        )
-
 
 def pooled(experts: Floats, weights: Floats) -> Floats:
     """Return the pool's distribution of each row.

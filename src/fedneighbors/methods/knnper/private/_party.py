@@ -30,7 +30,7 @@ from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noising
 from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
-from fedneighbors.tabular._schema import Receipt, Schema
+from fedneighbors.tabular._schema import Receipt
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,9 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case PublicSchemaRequest():
-                return self._opened(request)
+                if request.layout != self.network.digest:
+                    raise Refuse("the network is not the one of the coordinator")
+                return self._schema(with_labels=request.with_labels)
             case NoisedCountsRequest():
                 return self._noised_counts(request)
             case BeginRequest():
@@ -142,11 +144,6 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             case ReleaseRequest():
                 return self._both_releases(request)
         raise Refuse("unknown request")
-
-    def _opened(self, request: PublicSchemaRequest) -> Schema:
-        if request.layout != self.network.digest:
-            raise Refuse("the network is not the one of the coordinator")
-        return self._schema(with_labels=request.with_labels)
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
         self._check_terms(request)
@@ -206,24 +203,12 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         return Receipt()
 
     def _round(self, request: PrivateTrainRequest) -> UpdateReply:
+        """Return a round's change of the weights, from the ledger where it was made before."""
         begun, plan = self._begun, self.plan
         if begun is None or plan is None or begun.run != request.run:
             raise Refuse("no steps of this training were announced")
         if request.number not in begun.numbers:
             raise Refuse("this round was not among those that were announced")
-        after = self._kept_round(request, begun, plan)
-        try:
-            change = weighted_change(
-                request.weights, after, n_rows=self._announced, bits=request.bits
-            )
-        except FloatingPointError:  # of noised weights, which may be looked at
-            raise Refuse("training has diverged: lower the learning rate") from None
-        return UpdateReply(change)
-
-    def _kept_round(
-        self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
-    ) -> npt.NDArray[np.floating[Any]]:
-        """Return the weights after a round: those in the ledger where it was asked for before."""
         mark, made = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
@@ -238,9 +223,14 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         )
         if not made and (kept[: len(mark)] != mark or not self._remember):
             raise Refuse("this round was answered before; what differs is to be paid anew")
-        if made:
-            return made[0]
-        return np.frombuffer(kept[len(mark) :], request.weights.dtype)
+        after = made[0] if made else np.frombuffer(kept[len(mark) :], request.weights.dtype)
+        try:
+            change = weighted_change(
+                request.weights, after, n_rows=self._announced, bits=request.bits
+            )
+        except FloatingPointError:  # of noised weights, which may be looked at
+            raise Refuse("training has diverged: lower the learning rate") from None
+        return UpdateReply(change)
 
     def _stepped(
         self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
