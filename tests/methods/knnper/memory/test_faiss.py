@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.algorithm import nearest
-from fedneighbors.methods.knnper.memory import _datastore, _faiss
-from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._faiss import nearest_by_faiss
+from fedneighbors.methods.knnper.memory import _datastore
+from fedneighbors.methods.knnper.memory._datastore import Datastore, nearest_by_faiss
 
 
 @st.composite
@@ -61,7 +60,7 @@ def test_what_faiss_proposes_is_taken_where_it_leaves_no_doubt(monkeypatch):
     keys = np.random.default_rng(0).normal(size=(500, 16))
     expected = nearest(keys, keys[:50] + 0.01, 5)
 
-    monkeypatch.setattr(_faiss, "nearest", None)  # a doubt would need it
+    monkeypatch.setattr(_datastore, "nearest", None)  # a doubt would need it
     found = nearest_by_faiss(keys, keys[:50] + 0.01, 5)
 
     assert found.positions.tolist() == expected.positions.tolist()
