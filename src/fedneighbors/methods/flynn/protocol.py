@@ -185,7 +185,11 @@ class FlyNNSettings:
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
         expansion = choose_expansion(self.expand, n_features)
         features = FeatureMap(n_features, expansion, mean, scale, self.seed)
-        units, inputs, active = default_sizes(moments.n_rows, features.n_outputs)
+        return self.plan_of(features, default_sizes(moments.n_rows, features.n_outputs))
+
+    def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
+        """Return the plan, with units, inputs and active units of ``sizes`` where left open."""
+        units, inputs, active = sizes
         n_units = units if self.n_units is None else self.n_units
         return HashPlan(
             features=features,

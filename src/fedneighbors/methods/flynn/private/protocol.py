@@ -294,15 +294,7 @@ class _Training(PrivateTraining):
             known.scale,
             settings.seed,
         )
-        units, inputs, active = self._sizes(known, features)
-        n_units = units if settings.n_units is None else settings.n_units
-        return HashPlan(
-            features=features,
-            n_units=n_units,
-            n_inputs=inputs if settings.n_inputs is None else settings.n_inputs,
-            n_active=min(active, n_units) if settings.n_active is None else settings.n_active,
-            seed=settings.seed,
-        )
+        return settings.plan_of(features, self._sizes(known, features))
 
     def _sizes(self, known: _Known, features: FeatureMap) -> tuple[int, int, int]:
         columns = (features.n_features, features.n_outputs)
