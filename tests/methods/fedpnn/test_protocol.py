@@ -195,6 +195,10 @@ def test_columns_of_other_names_and_infinite_values_are_named():
         run(coordinate(FedPNNSettings()), [FedPNNParty("p0", x, y, feature_names=names)])
 
 
+def constants(knots, sizes):
+    return ConstantsReply(knots, sizes, np.zeros(2, np.int64), np.zeros(2, bool))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -202,8 +206,9 @@ def test_columns_of_other_names_and_infinite_values_are_named():
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
         ({"choice": 20}, "no such smoothing"),
-        ({"sizes": np.array([[4], [5]])}, "fewer than 5 values"),
-        ({"knots": np.zeros((2, 3)), "sizes": np.full((2, 3), 5)}, "1 knots"),
+        ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
+        ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
+        ({"constants": None}, "constants are sent"),
     ],
 )
 def test_centers_that_break_the_rules_are_refused(change, words):
@@ -215,10 +220,7 @@ def test_centers_that_break_the_rules_are_refused(change, words):
         "counts": np.array([[5, 0]]),
         "silent": np.array([False, True]),
         "choice": -1,
-        "knots": np.zeros((2, 1)),
-        "sizes": np.array([[5], [6]]),
-        "n_missing": np.zeros(2, np.int64),
-        "told": np.zeros(2, bool),
+        "constants": constants(np.zeros((2, 1)), np.array([[5], [6]])),
     }
 
     request.check("p0", CentersReply(**usual))

@@ -62,18 +62,15 @@ class CentersReply:
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
     n_classes). ``silent`` says of which classes there are fewer than ``min_count`` records, so that
     nothing is sent. ``choice`` is the position of the smoothing that suits the party's rows best,
-    -1 if they cannot tell. The last four are the party's constants, empty where the frame was
-    agreed before.
+    -1 if they cannot tell. ``constants`` are those of the party's own frame, None where the frame
+    was agreed before.
     """
 
     centers: Floats
     counts: Integers
     silent: Booleans
     choice: int
-    knots: Floats
-    sizes: Integers
-    n_missing: Integers
-    told: Booleans
+    constants: ConstantsReply | None
 
     def __post_init__(self) -> None:
         if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
@@ -84,12 +81,6 @@ class CentersReply:
             raise ValueError("a count is of no table's size")
         if not -1 <= self.choice < len(SIGMAS):
             raise ValueError("there is no such smoothing")
-        ConstantsReply(self.knots, self.sizes, self.n_missing, self.told)
-
-    @property
-    def constants(self) -> ConstantsReply:
-        """The constants of the party's own frame."""
-        return ConstantsReply(self.knots, self.sizes, self.n_missing, self.told)
 
 
 @message
@@ -127,9 +118,11 @@ class CentersRequest:
             raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
             raise ValueError(f"a center stands for fewer than {self.min_count} records")
-        if self.frame is not None:
-            return
-        ConstantsRequest(self.n_knots, self.min_count, self.columns).check(party, reply.constants)
+        if (reply.constants is None) != (self.frame is not None):
+            raise ValueError("constants are sent with a frame of its own, and only then")
+        if reply.constants is not None:
+            asked = ConstantsRequest(self.n_knots, self.min_count, self.columns)
+            asked.check(party, reply.constants)
 
 
 @message
@@ -272,12 +265,10 @@ class FedPNNParty(TableParty):
         )
 
     def _centers(self, request: CentersRequest) -> CentersReply:
-        frame = request.frame
-        if frame is not None:
-            sent = _nothing(frame.n_features)
-        else:
-            sent = self._constants(request)
-            frame = make_frame(request.own_frame, [sent], min_count=request.min_count)
+        frame, constants = request.frame, None
+        if frame is None:
+            constants = self._constants(request)
+            frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
             frame = frame.without_indicators()
         x, points, labels = self._points(request, frame)
         points = _measured(points, request.metric)
@@ -313,7 +304,7 @@ class FedPNNParty(TableParty):
             released.counts,
             released.silent,
             self._own_choice(points, labels, released, request.activation),
-            **vars(sent),
+            constants,
         )
 
     def _own_choice(
@@ -355,10 +346,3 @@ def _points_of(
 def _measured(points: Floats, metric: Floats) -> Floats:
     """Return points in a metric; the empty one is the unit metric."""
     return points @ metric if len(metric) else points
-
-
-def _nothing(n_features: int) -> ConstantsReply:
-    empty = np.zeros((n_features, 0))
-    return ConstantsReply(
-        empty, empty.astype(np.int64), np.zeros(n_features, np.int64), np.zeros(n_features, bool)
-    )

@@ -218,7 +218,8 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     replies = yield gather(plan.centers(frame, metric))
     each = replies.complete("the centers").each
     if frame is None:
-        frame = plan.frame(each).without_indicators()
+        constants = {name: reply.constants for name, reply in each.items()}
+        frame = plan.frame(constants).without_indicators()
     model = plan.model(each, frame, metric)
     replies = yield gather(ModelRelease(model))
     replies.complete("the model")
