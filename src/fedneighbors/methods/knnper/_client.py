@@ -216,12 +216,12 @@ class KNNPerParty(TableParty):
         The same for all clients.
     settings : MemorySettings, optional
         Of its memory.
-    feature_names : tuple of str, optional
-        Column names, where rows are those of a table.
     kind : Task
         What is learned: classes or numbers.
     device : {"cpu", "cuda", "auto"}
         Where its network is computed.
+    **table
+        The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
 
     Raises
     ------
@@ -248,11 +248,11 @@ class KNNPerParty(TableParty):
         network: Network,
         *,
         settings: MemorySettings | None = None,
-        feature_names: tuple[str, ...] | None = None,
         kind: Task = CLASSES,
         device: Device = "cpu",
+        **table: Any,
     ) -> None:
-        super().__init__(name, np.asarray(x), y, feature_names=feature_names)
+        super().__init__(name, np.asarray(x), y, **table)
         self.network = network
         self.kind = kind
         self.accepts = (

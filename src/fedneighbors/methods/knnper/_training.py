@@ -171,19 +171,8 @@ def federated(
     n_outputs = kind.n_outputs(holdings.y, reserved)
     network = chosen_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
     refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
-    members = [
-        KNNPerParty(
-            name,
-            x[rows],
-            holdings.y[rows],
-            network,
-            settings=settings,
-            feature_names=holdings.feature_names,
-            kind=kind,
-            device=asked.device,
-        )
-        for name, rows in holdings.owned.items()
-    ]
+    options = {"network": network, "settings": settings, "kind": kind, "device": asked.device}
+    members = holdings.parties(KNNPerParty, n_threads=1, **options)
     checkpoint = None
     if asked.checkpoint is not None:
         checkpoint = _checkpoint(asked, network, holdings, (rounds, settings), kind, reserved)

@@ -70,30 +70,18 @@ def federated_privately(
     options: dict[str, Any] = {}
     if asked.standardize and len(shape) == 1 and not network.reads_tokens:
         options["frame"] = frame_of(privacy, shape[0])
-    members = [_member(name, holdings, network, privacy, settings) for name in holdings.owned]
+
+    def member(name: str, x: Any, y: Any, **others: Any) -> PrivateKNNPerParty:
+        ledger = Ledger(":memory:", party=name)
+        ledger.set_budget("table", privacy.total)
+        return PrivateKNNPerParty(name, x, y, network, privacy=privacy, ledger=ledger, **others)
+
+    # nothing is remembered: nobody asks twice, and no ledger outlasts the process
+    members = holdings.parties(member, n_threads=1, settings=settings, remember=False)
     coordinator = coordinate_private(training, network, **options)
     with one_thread():
         outcome = run(coordinator, members, sums=asked.sums)
     return outcome, network, members
-
-
-def _member(
-    name: str, holdings: Holdings, network: Network, privacy: Privacy, settings: MemorySettings
-) -> PrivateKNNPerParty:
-    rows = holdings.owned[name]
-    ledger = Ledger(":memory:", party=name)
-    ledger.set_budget("table", privacy.total)
-    return PrivateKNNPerParty(
-        name,
-        holdings.x[rows],
-        holdings.y[rows],
-        network,
-        privacy=privacy,
-        ledger=ledger,
-        settings=settings,
-        feature_names=holdings.feature_names,
-        remember=False,  # nobody asks twice, and nothing outlasts the process
-    )
 
 
 def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
