@@ -36,7 +36,7 @@ def test_discriminants_come_back_as_they_were(path):
         ({"directions": np.ones((2, 3))}, "no table"),
         ({"directions": np.array([[np.nan]])}, "not finite"),
         ({"features.n_features": 3}, "not of all random features"),
-        ({"directions": np.ones((1025, 1))}, "more than 1024"),
+        ({"directions": np.ones((1025, 1)), "features.n_features": 1025}, "more than 1024"),
     ],
 )
 def test_what_are_no_discriminants_is_refused(path, changed, words, tmp_path):
