@@ -1,4 +1,5 @@
 import dataclasses
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
+from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode, message
 from tests.federation.fleet import Everything, Integers, Nested, Share
 from tests.federation.samples import SAMPLE, everything
@@ -136,6 +138,7 @@ def test_deep_nesting_is_not_sent():
         ("table", {"a": 1}),
         ("word", "subtract"),
         ("number", np.timedelta64(1, "s")),
+        ("real", 1),
         ("real", np.longdouble(1)),
         ("real", 1j),
         ("text", object()),
@@ -160,7 +163,12 @@ def test_integer_beyond_64_bits_is_not_sent(number):
 
 
 @pytest.mark.parametrize(
-    "hint", [Any, list[int], np.ndarray, object, set[int], complex, Mapping[int, str], "Integers"]
+    "hint",
+    [
+        *(Any, list[int], np.ndarray, object, set[int], complex, Mapping[int, str]),
+        *(bytes | Integers, tuple[Integers | bytes | None, ...], Mapping[str, bytes | Integers]),
+        tuple[tuple[bytes, ...], Integers],
+    ],
 )
 def test_field_that_no_frame_can_carry_is_refused_at_its_first_use(hint):
     made = message(type("Odd", (), {"__annotations__": {"field": hint}, "__module__": __name__}))
@@ -184,3 +192,60 @@ def test_messages_of_different_type_or_value_are_different():
     assert Integers(np.arange(2)) != twin(np.arange(2))
     assert Integers(np.arange(2)) != Integers(np.arange(3))
     assert Integers(np.arange(2)) == Integers(np.arange(2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    width: float
+
+    def __post_init__(self):
+        if self.width < 0:
+            raise ValueError("a width is below 0")
+
+
+@message
+class Boxes:
+    first: Size | Integers
+    others: tuple[Size | None, ...]
+    named: Mapping[str, Size]
+
+
+BOXES = Boxes(Size(2.5), (Size(1.0), None), {"a": Size(0.0)})
+
+
+def test_dataclasses_in_a_message_come_back_as_they_were_sent():
+    frame = encode(BOXES)
+
+    received = decode(frame, (Boxes,))
+
+    assert (received.first, received.others) == (BOXES.first, BOXES.others)
+    assert received.named == BOXES.named
+    assert encode(received) == frame
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"first": SAMPLE},
+        {"first": encode(Size(1.0))},
+        {"others": (Integers(np.arange(2)),)},
+        {"named": {"a": None}},
+    ],
+)
+def test_a_dataclass_that_is_not_declared_is_not_sent(change):
+    with pytest.raises(TypeError, match="is declared as"):
+        encode(dataclasses.replace(BOXES, **change))
+
+
+def test_a_dataclass_in_a_frame_is_checked_as_a_message_is():
+    frame = encode(BOXES)
+    number = encode(Size(2.5)).removeprefix(encode(Size(0.0))[:-8])
+
+    with pytest.raises(WireError, match="a width is below 0"):
+        decode(frame.replace(number, struct.pack("<d", -2.5)), (Boxes,))
+    with pytest.raises(WireError, match="unexpected message 'Sise'"):
+        decode(frame.replace(b"Size", b"Sise", 1), (Boxes,))
+
+
+def test_a_whole_number_of_a_plain_dataclass_is_written_as_a_float():
+    assert encode(Size(1)) == encode(Size(1.0))

@@ -116,15 +116,6 @@ class Replies:
 Coordinator = Generator[Ask, Replies, R]
 
 
-def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
-    """Return the reply with summed fields, or raise ProtocolError if its class refuses them."""
-    try:
-        return cls(**fields)
-    except (TypeError, ValueError) as error:
-        name = cls.__name__
-        raise ProtocolError(f"the sum of {name} is not a valid {name}: {error}") from None
-
-
 @dataclass(frozen=True)
 class Delivery:
     """Replies to one exchange and their cost.
@@ -409,6 +400,15 @@ def add_up(replies: Mapping[str, Message]) -> Message:
         parts = {party: getattr(reply, name) for party, reply in replies.items()}
         fields[name] = _sum_field(parts, where=f"{kind}.{name}")
     return made_reply(cls, fields)
+
+
+def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
+    """Return the reply with summed fields, or raise ProtocolError if its class refuses them."""
+    try:
+        return cls(**fields)
+    except (TypeError, ValueError) as error:
+        name = cls.__name__
+        raise ProtocolError(f"the sum of {name} is not a valid {name}: {error}") from None
 
 
 def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:

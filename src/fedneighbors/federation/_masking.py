@@ -1,4 +1,4 @@
-"""Messages, signed digests and stores of masked sums.
+"""Messages, signed digests and stores of masked sums, and the integers that are summed.
 
 A masked sum takes four exchanges, five when a party drops out on the way::
 

@@ -24,7 +24,7 @@ import typing
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -276,7 +276,6 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-
 _known: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # resolving is slow
 
 
@@ -318,6 +317,8 @@ def _check(hint: Any, *, where: str) -> None:
             f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
             "Literal, NDArray, dataclasses, and tuples and string-keyed mappings of these"
         )
+    if bytes in (kinds := set(_sized_kinds(hint))) and len(kinds) > 1:
+        raise TypeError(f"{where} is declared as {hint}; bytes cannot be told from a dataclass")
     for choice in inner:
         _check(choice, where=where)
 
@@ -330,8 +331,7 @@ def fits(value: Any, hint: Any) -> bool:
     >>> fits((1, 2), tuple[int, ...]), fits((1, 2), tuple[int, str]), fits(True, int)
     (True, False, False)
     """
-    origin = typing.get_origin(hint)
-    arguments = typing.get_args(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, choice) for choice in arguments)
     if origin is typing.Literal:
@@ -348,21 +348,23 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _records(hint: Any) -> tuple[type[Any], ...]:
-    """Return the dataclasses that a declared type holds."""
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+def _sized_kinds(hint: Any) -> tuple[type[Any], ...]:
+    """Return the types within a declared one that are written as bytes: bytes and dataclasses."""
+    if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
-    return tuple(kind for inner in typing.get_args(hint) for kind in _records(inner))
+    return tuple(kind for inner in typing.get_args(hint) for kind in _sized_kinds(inner))
 
 
 def _opened(value: Any, hint: Any) -> Any:
     """Return a value of a declared type from one in which frames stand for dataclasses."""
-    kinds = _records(hint)
-    if kinds and isinstance(value, bytes):
+    kinds = _sized_kinds(hint)
+    if not kinds or bytes in kinds:
+        return value
+    if isinstance(value, bytes):
         return decode(value, kinds)
-    if kinds and isinstance(value, tuple):
+    if isinstance(value, tuple):
         return tuple(_opened(entry, hint) for entry in value)
-    if kinds and isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         return {key: _opened(entry, hint) for key, entry in value.items()}
     return value
 
@@ -387,8 +389,9 @@ VERSION = 1
 _PREFIX = b"FNM" + bytes([VERSION])
 
 Message = Any
-"""A frozen dataclass made by :func:`message`; frames carry nothing else."""
+"""A frozen dataclass made by :func:`message`; frames carry these and the records of models."""
 
+_messages: WeakSet[type[Any]] = WeakSet()
 T = TypeVar("T")
 
 
@@ -409,6 +412,7 @@ def message(cls: type[T]) -> type[T]:
 
     made.__eq__ = same  # type: ignore[method-assign]
     made.__hash__ = digest  # type: ignore[method-assign]
+    _messages.add(made)
     return made
 
 
@@ -430,8 +434,8 @@ def encode(item: Message) -> bytes:
     writer.raw(bytes([len(hints)]))
     for field, hint in hints.items():
         value = getattr(item, field)
-        if hint is float and type(value) is int:
-            value = float(value)
+        if hint is float and type(value) is int and type(item) not in _messages:
+            value = float(value)  # of a model, whose users may give 1 for 1.0
         writer.value(value, where=f"{name}.{field}")
         if not fits(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")

@@ -208,7 +208,7 @@ def constants(knots, sizes):
         ({"choice": 20}, "no such smoothing"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
-        ({"constants": None}, "constants are sent"),
+        ({"constants": None}, "expected constants exactly"),
     ],
 )
 def test_centers_that_break_the_rules_are_refused(change, words):

@@ -10,6 +10,9 @@ References
 .. [1] Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
+# mypy: allow-untyped-defs
+# (compiled functions, and those that emit code: numba infers their types)
+
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,10 +23,6 @@ from numpy.typing import NDArray
 
 from fedneighbors.kernels._emission import lowest_bit
 from fedneighbors.kernels.flyhash._lanes import LEVELS, hash_rows
-
-# mypy: allow-untyped-defs
-# (functions below the public one are compiled, or emit code: numba infers their types)
-
 
 USES = {"emission": "ea0f1a462cc765c8"}
 

@@ -119,7 +119,7 @@ class CentersRequest:
         if (reply.counts.sum(axis=1) < self.min_count).any():
             raise ValueError(f"a center stands for fewer than {self.min_count} records")
         if (reply.constants is None) != (self.frame is not None):
-            raise ValueError("constants are sent with a frame of its own, and only then")
+            raise ValueError("expected constants exactly where a party uses a frame of its own")
         if reply.constants is not None:
             asked = ConstantsRequest(self.n_knots, self.min_count, self.columns)
             asked.check(party, reply.constants)

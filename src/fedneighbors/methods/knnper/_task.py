@@ -79,7 +79,7 @@ Rows = Callable[[bool], npt.NDArray[np.int64]]
 
 
 class _Task(ABC):
-    """What both tasks share; instances hold no state.
+    """Common part of both tasks; instances hold no state.
 
     Attributes
     ----------
