@@ -1,8 +1,10 @@
-"""Names of a package that are imported on first use."""
+"""Imports on first use: names of a package, and modules that an extra brings."""
 
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from fedneighbors.errors import MissingExtraError
 
 
 def lazy_names(
@@ -27,3 +29,17 @@ def lazy_names(
         return sorted(["__version__", *homes] if package == "fedneighbors" else homes)
 
     return get, names
+
+
+def optional_module(name: str, extra: str) -> Any:
+    """Return a module that an extra of fedneighbors brings.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise MissingExtraError(name.partition(".")[0], extra) from None

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, listed, missing_cells, word_column
-from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
+from fedneighbors.errors import DataError, MissingDataError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
 BUNDLED = ("breast_cancer", "digits", "iris", "wine")
@@ -333,10 +334,7 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     MissingExtraError
         If pandas is not installed.
     """
-    try:
-        import pandas  # noqa: F401 - scikit-learn needs it to return a data frame
-    except ImportError as error:
-        raise MissingExtraError("pandas", "data") from error
+    optional_module("pandas", "data")  # scikit-learn needs it to return a data frame
     from sklearn import datasets
 
     which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import explain_errors, open_text
-from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.errors import DataError
 
 Label = str | int
 
@@ -324,7 +324,7 @@ def graph_from_smiles(smiles: str) -> Graph:
     MissingExtraError
         If RDKit is not installed.
     """
-    chem = _rdkit()
+    chem = optional_module("rdkit.Chem", "chem")
     molecule = chem.MolFromSmiles(smiles, sanitize=False)
     if molecule is None:
         raise DataError(f"expected SMILES, got {smiles[:60]!r}")
@@ -355,7 +355,7 @@ def graph_to_smiles(graph: Graph) -> str:
     MissingExtraError
         If RDKit is not installed.
     """
-    chem = _rdkit()
+    chem = optional_module("rdkit.Chem", "chem")
     orders = {"1": chem.BondType.SINGLE, "2": chem.BondType.DOUBLE, "3": chem.BondType.TRIPLE}
     molecule = chem.RWMol()
     for label in graph.node_labels:
@@ -418,11 +418,3 @@ def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
             raise ValueError(f"graph {name!r} has no nodes, so no SMILES; leave it out")
         lines.append(f"{graph_to_smiles(graph)}\t{name}\n")
     Path(path).write_text("".join(lines), encoding="utf-8")
-
-
-def _rdkit() -> Any:
-    try:
-        from rdkit import Chem
-    except ImportError:
-        raise MissingExtraError("rdkit", "chem") from None
-    return Chem

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._table import (
@@ -21,7 +22,7 @@ from fedneighbors.datasets._table import (
     word_column,
 )
 from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
-from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
+from fedneighbors.errors import DataError, MissingDataError
 
 MISSING_CELLS = ("", "?")
 
@@ -282,15 +283,13 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     Numbers and booleans become numeric columns, text becomes a nominal one even where it looks
     like numbers. Null is missing, and so is a text cell that ``missing`` names.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
+    parquet = optional_module("pyarrow.parquet", "data")
+    import pyarrow
+
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
-        content = pyarrow.parquet.ParquetFile(path).read()
+        content = parquet.ParquetFile(path).read()
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedneighbors.errors import MissingExtraError
+from fedneighbors._lazy import optional_module
 from fedneighbors.neural._network import Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP, exact
@@ -47,14 +47,6 @@ Whole numbers: others take Opacus many times as long and gain nothing up to an e
 
 _DIGITS = 10**6
 _RATE_BITS = 4
-
-
-def needs_opacus() -> None:
-    """Raise :class:`MissingExtraError` if Opacus is not installed."""
-    try:
-        import opacus  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("opacus", "dpsgd") from None
 
 
 @dataclass(frozen=True)
@@ -159,18 +151,13 @@ def _rounded_rate(rate: float) -> float:
 
 def accountant() -> Any:
     """Return a new accountant of Opacus, by Renyi divergence."""
-    needs_opacus()
-    from opacus.accountants import RDPAccountant
-
-    return RDPAccountant()
+    return optional_module("opacus.accountants", "dpsgd").RDPAccountant()
 
 
 @lru_cache(maxsize=1024)
 def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
     """Return a noise multiplier and the epsilon that Opacus finds for it, at most the allowed."""
-    needs_opacus()
-    from opacus.accountants.utils import get_noise_multiplier
-
+    get_noise_multiplier = optional_module("opacus.accountants.utils", "dpsgd").get_noise_multiplier
     target = math.nextafter(float(allowed.epsilon), 0.0)
     delta = math.nextafter(float(allowed.delta), 0.0)
     with warnings.catch_warnings():
@@ -231,11 +218,12 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
     ValueError
         If a layer mixes rows, as batch normalization does, or Opacus knows no gradients of it.
     """
-    needs_opacus()
-    from opacus.validators import ModuleValidator
-
+    validators = optional_module("opacus.validators", "dpsgd")
     module = copy.deepcopy(network.module).train()
-    wrong = [str(error).split(". ")[0] for error in ModuleValidator.validate(module, strict=False)]
+    wrong = [
+        str(error).split(". ")[0]
+        for error in validators.ModuleValidator.validate(module, strict=False)
+    ]
     if wrong:
         raise ValueError(
             f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Take "

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from fedneighbors.errors import MissingExtraError
+from fedneighbors._lazy import optional_module
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, PureDP, exact
 
 
@@ -329,9 +329,6 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
 
 def load_opendp(*features: str) -> Any:
     """Return the prelude of OpenDP, whose functions carry no types, with features enabled."""
-    try:
-        import opendp.prelude
-    except ImportError as error:
-        raise MissingExtraError("opendp", "privacy") from error
-    opendp.prelude.enable_features(*features)
-    return opendp.prelude
+    prelude = optional_module("opendp.prelude", "privacy")
+    prelude.enable_features(*features)
+    return prelude

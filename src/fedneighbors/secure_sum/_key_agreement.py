@@ -10,13 +10,15 @@ from pathlib import Path
 from fedneighbors.errors import AggregationError, MissingExtraError
 
 try:
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, InvalidTag
     from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
-except ModuleNotFoundError as error:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+except ModuleNotFoundError as error:  # an older cryptography has no hpke
     raise MissingExtraError("cryptography", "privacy") from error
 
 
@@ -196,14 +198,6 @@ def _encoded(part: Part) -> bytes:
     raw = part.encode("utf-8") if isinstance(part, str) else part
     kind = b"s" if isinstance(part, str) else b"b"
     return kind + len(raw).to_bytes(8, "little") + raw
-
-
-try:
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-except ModuleNotFoundError as error:  # an older cryptography has no hpke
-    raise MissingExtraError("cryptography", "privacy") from error
 
 
 OVERHEAD_BYTES = 48  # the sender's ephemeral key and the tag

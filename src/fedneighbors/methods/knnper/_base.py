@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -23,10 +24,8 @@ Owners = Sequence[Any] | npt.NDArray[Any] | None
 
 def needs_torch() -> None:
     """Raise :class:`MissingExtraError` if torch is not installed."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("torch", "torch") from None
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch")
 
 
 class ClientEstimator:

@@ -22,7 +22,6 @@ from fedneighbors.tabular._ownership import (
     Holdings,
     party_name,
     public_seed,
-    row_names,
     rows_by_party,
 )
 
@@ -147,7 +146,7 @@ class PersonalizedEstimator(ClientEstimator):
             If ``ids`` is a single name and no list.
         """
         check_is_fitted(self)
-        name, ids = party_name(name), _listed(ids)
+        name = party_name(name)
         self._refuse_known([name])
         (view, said), values = self._view(X), self._values(y)
         refuse_lengths(view, values)
@@ -182,7 +181,6 @@ class PersonalizedEstimator(ClientEstimator):
         TypeError
             If ``ids`` is a single name and no list.
         """
-        ids = _listed(ids)
         (view, _), values = self._view(X), self._values(y)
         refuse_lengths(view, values)
         with self._network.alone():
@@ -213,7 +211,7 @@ class PersonalizedEstimator(ClientEstimator):
         """
         check_is_fitted(self)
         with self._network.alone():
-            self.clients_[self._known(name)].forget(row_names(ids))
+            self.clients_[self._known(name)].forget(ids)
         return self
 
     @property
@@ -370,10 +368,6 @@ class PersonalizedEstimator(ClientEstimator):
             "random_state": settings.seed,
         }
         return {each.name: described[each.name] for each in fields(cls) if each.name in described}
-
-
-def _listed(ids: Iterable[object] | None) -> list[str] | None:
-    return None if ids is None else row_names(ids)
 
 
 def _refuse_unsuited(settings: MemorySettings) -> None:

@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.algorithm import (
     nearest,
 )
 from fedneighbors.methods.knnper.memory._rows import View, in_metric
-from fedneighbors.methods.knnper.personal._client_state import HeldOut, choice, held_out_rows
+from fedneighbors.methods.knnper.personal._client_state import HeldOut, held_out_rows
 from tests.naive import knnper as naive
 
 X, Y = load_wine(return_X_y=True)
@@ -94,14 +94,13 @@ def test_numbers_take_the_candidate_of_least_squared_error():
 
 
 def test_of_equally_good_candidates_the_one_that_stands_first_is_taken():
+    keys, _, _, held = scene(0)
     settings = MemorySettings(n_neighbors=(9, 2), metric=("cosine", "euclidean"))
-    nothing = np.zeros((1, 2))
+    alike = np.zeros((60, 1))  # any neighbors have the same mean
 
-    found = choice(
-        settings, said=lambda _metric: [nothing, nothing], weighed=lambda _local: (0.3, 1.0)
-    )
+    found = HeldOut.of(View(keys), alike, alike, held, np.array([[0.0], [1.0]]), settings)
 
-    assert (found.settings.n_neighbors, found.settings.metric, found.weight) == (9, "cosine", 0.3)
+    assert (found.settings.n_neighbors, found.settings.metric) == (9, "cosine")
 
 
 def test_labels_of_held_out_rows_choose_and_are_not_in_the_memory_that_is_asked():

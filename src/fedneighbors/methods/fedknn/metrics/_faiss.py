@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.fedknn.metrics._points import Measure
 from fedneighbors.methods.fedknn.metrics._sessions import (
     Found,
@@ -49,7 +49,7 @@ class FaissMetric(VectorMetric):
             raise ValueError(f"expected 'euclidean' or 'cosine', got {name!r}")
         super().__init__(name)
         self.factory = factory
-        _faiss()
+        optional_module("faiss", "faiss")
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_FaissIndex":  # type: ignore[override]
         """Return an approximate index of vectors.
@@ -131,7 +131,8 @@ class _FaissIndex:
         self._metric = metric
         self._rows = rows
         self._ranks = ranks
-        self._index = _faiss().index_factory(rows.shape[1], metric.factory)
+        faiss = optional_module("faiss", "faiss")
+        self._index = faiss.index_factory(rows.shape[1], metric.factory)
         narrow = rows.astype(np.float32)
         if self.n_objects:
             self._index.train(narrow)
@@ -145,11 +146,3 @@ class _FaissIndex:
     def _find(self, point: Floats, k: int) -> Integers:
         _, positions = self._index.search(point[np.newaxis].astype(np.float32), k)
         return np.asarray(positions[0][positions[0] >= 0], np.int64)
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("faiss", "faiss") from None
-    return faiss

@@ -12,9 +12,10 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Progress, silent
 from fedneighbors.datasets._table import Column, Table
-from fedneighbors.errors import DataError, MissingExtraError
+from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._encoding import NominalCoding, fit_transform
 from fedneighbors.methods.fedpnn.synthesis._generation import (
     Noise,
@@ -357,12 +358,9 @@ def _fit_parts(
                 "more: a generator of a single row would repeat it. Leave the row out, or take "
                 "per_class=False"
             )
-    try:
-        from fedneighbors.methods.fedpnn.synthesis._training import train
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError("torch", "torch") from None
+    optional_module("torch", "torch")
+    from fedneighbors.methods.fedpnn.synthesis._training import train
+
     total, done, parts = sum(job.settings.epochs for job in jobs), 0, []
     for place, job in enumerate(jobs):
         transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)

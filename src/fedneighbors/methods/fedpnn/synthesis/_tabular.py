@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_array
 
+from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._table import Column, Table, word_column
-from fedneighbors.errors import MissingExtraError
 
 Kind = Literal["table", "frame", "numbers", "objects"]
 Names = Sequence[str | int]
@@ -58,11 +58,7 @@ class Form:
         if self.kind == "table":
             return Table(columns, table.source)
         if self.kind == "frame":
-            try:
-                import pandas as pd
-            except ImportError:
-                raise MissingExtraError("pandas", "data") from None
-            return pd.DataFrame(columns)
+            return optional_module("pandas", "data").DataFrame(columns)
         dtype = np.float64 if self.kind == "numbers" else np.object_
         return np.stack([column.astype(dtype) for column in columns.values()], axis=1)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.algorithm import (
@@ -406,10 +407,7 @@ def nearest_by_faiss(
     ValueError
         As :func:`~.algorithm.nearest` raises it.
     """
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("faiss", "faiss") from None
+    faiss = optional_module("faiss", "faiss")
     refuse_infinite(queries)
     n_asked = k + SPARE
     with np.errstate(over="ignore"):

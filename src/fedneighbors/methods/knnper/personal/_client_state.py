@@ -1,6 +1,5 @@
 """A client's own part of a model: memory, mixture weight, heads; and the choice of its mixture."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper._settings import MemorySettings, Metric
+from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Values, task_of
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
@@ -37,58 +36,6 @@ def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArr
     mask = np.zeros(n_rows, bool)
     mask[row_order(n_rows, settings.seed, "held out", name)[: max(n, int(n_rows > 1))]] = n_rows > 1
     return mask
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """Best candidate of a client.
-
-    Parameters
-    ----------
-    settings : MemorySettings
-        With one k and one metric.
-    weight : float
-        Of the memory by Eq 7 (lambda).
-    local : float64 array of shape (n_rows, n_outputs) or None
-        Answers of the memory for the held-out rows; None if it is empty.
-    loss : float
-        Of the mixture on these rows.
-    """
-
-    settings: MemorySettings
-    weight: float
-    local: Floats | None
-    loss: float
-
-
-def choice(
-    settings: MemorySettings,
-    *,
-    said: Callable[[Metric], Sequence[Floats | None]],
-    weighed: Callable[[Floats], tuple[float, float]],
-) -> Choice:
-    """Return the metric, k and lambda of least loss.
-
-    Of equally good ones the metric that stands first in the settings is taken, then the k that
-    stands first; of a metric's and a k's lambdas the middle one.
-
-    Parameters
-    ----------
-    settings : MemorySettings
-        With the candidates.
-    said : callable
-        From a metric to the memory's answers for the held-out rows, for each k in order; None if it
-        is empty.
-    weighed : callable
-        From the memory's answers to the best lambda and its loss.
-    """
-    found = []
-    for metric in settings.metrics:
-        for k, local in zip(settings.ks, said(metric), strict=True):
-            weight, loss = (0.0, 0.0) if local is None else weighed(local)
-            one = replace(settings, n_neighbors=k, metric=metric)
-            found.append(Choice(one, weight, local, loss))
-    return min(found, key=lambda candidate: candidate.loss)  # the first of equals
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +74,9 @@ class HeldOut:
     ) -> Self:
         """Ask every expert for the held-out rows, none of which it has seen.
 
+        The client takes the metric and k of least loss; of equally good ones the metric that stands
+        first in the settings, then the k that stands first.
+
         Parameters
         ----------
         view : View
@@ -143,17 +93,17 @@ class HeldOut:
             How the memory is asked.
         """
         task, n_outputs = task_of(overall), said.shape[1]
-        shared = task.shares(said[held])
-
-        def local(metric: Metric) -> list[Floats | None]:
+        shared, truth = task.shares(said[held]), values[held]
+        candidates: list[tuple[float, MemorySettings, float, Floats | None]] = []
+        for metric in settings.metrics:
             near = view.in_metric(metric)
             kept = _memory(near[~held], values[~held], overall, settings)
-            return task.answers(kept, near.embedding[held], n_outputs, settings)
-
-        chosen = choice(
-            settings, said=local, weighed=lambda local: task.weigh(local, shared, values[held])
-        )
-        settings, others = chosen.settings, chosen.local
+            answers = task.answers(kept, near.embedding[held], n_outputs, settings)
+            for k, local in zip(settings.ks, answers, strict=True):
+                weight, loss = (0.0, 0.0) if local is None else task.weigh(local, shared, truth)
+                one = replace(settings, n_neighbors=k, metric=metric)
+                candidates.append((loss, one, weight, local))
+        _, settings, weight, others = min(candidates, key=lambda each: each[0])
         view = view.in_metric(settings.metrics[0])
         # More to count on: the memory of all other rows is asked; codes may be learned from all.
         if settings.capacity is None and settings.memory == "exact":
@@ -168,7 +118,7 @@ class HeldOut:
             task.prior(values[~held], overall),
             [head[held] for head in heads],
         )
-        return cls(experts, values[held], chosen.weight, settings, overall)
+        return cls(experts, truth, weight, settings, overall)
 
     def terms(self, weights: Floats) -> PoolTerms:
         """Return loss, gradient and Hessian of a pool's weights.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fedneighbors._lazy import optional_module
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.knnper._client import refuse_unsuited
@@ -20,7 +21,7 @@ from fedneighbors.methods.knnper.private.protocol import (
 )
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import chosen_network
-from fedneighbors.neural._dp_sgd import needs_opacus, refuse_unfit
+from fedneighbors.neural._dp_sgd import refuse_unfit
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -60,7 +61,7 @@ def federated_privately(
     privacy: Privacy = asked.privacy
     _refuse_beside_privacy(asked, settings)
     training = PrivateRounds(rounds, asked.max_grad_norm, privacy)
-    needs_opacus()
+    optional_module("opacus", "dpsgd")
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
     network = chosen_network(asked, shape, len(classes), seed=rounds.seed)
