@@ -40,6 +40,7 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 # their names: sorted by their number of tests, the slowest would come last.
 .PHONY: test
 test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
+	$(BIN)/fedneighbors warmup
 	$(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow

@@ -39,7 +39,9 @@ def optional_module(name: str, extra: str) -> Any:
     MissingExtraError
         If it is not installed.
     """
+    package = name.partition(".")[0]
     try:
+        importlib.import_module(package)
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise MissingExtraError(name.partition(".")[0], extra) from None
+        raise MissingExtraError(package, extra) from None

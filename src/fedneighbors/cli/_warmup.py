@@ -4,6 +4,8 @@
 def warmup() -> None:
     """Compile every kernel once; the results are kept on disk."""
     import time
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
 
     from fedneighbors.cli._console import progress_bar, say
     from fedneighbors.methods.fedknn._warmup import warmup as compile_search
@@ -13,10 +15,12 @@ def warmup() -> None:
     from fedneighbors.reports._formatting import span
 
     started = time.perf_counter()
-    with progress_bar() as progress:
-        progress(0, 1, "compiling kernels")
-        compile_training()
-        compile_search()
-        compile_clusters()
-        compile_noise()
+    groups = (compile_search, compile_training, compile_clusters, compile_noise)
+    # processes, as the compiler runs in one thread at a time
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, progress_bar() as progress:
+        progress(0, len(groups), "compiling kernels")
+        tasks = [pool.submit(group) for group in groups]
+        for done, task in enumerate(as_completed(tasks), start=1):
+            task.result()
+            progress(done, len(groups), "compiling kernels")
     say(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors._typing import Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
-from fedneighbors.methods.flynn.algorithm import warmup
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
@@ -53,9 +52,9 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
         ``images``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    progress(0, 5, "compiling the kernels, the first time only")
-    warmup()
     digits = load("digits")
+    progress(0, 5, "compiling the kernels, the first time only")
+    FlyNNClassifier().fit(digits.x, digits.y).predict(digits.x[:1])
     x, x_test, y, y_test = train_test_split(
         digits.x, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
     )
