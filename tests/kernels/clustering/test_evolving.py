@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedneighbors.kernels.clustering import _evolving as evolving
 from fedneighbors.kernels.clustering._evolving import evolve, nearest
 from tests.naive.clustering import evolving as naive
+from tests.seeds import over_seeds
 
 CASES = 10_000
 LARGE_CASES = 60  # enough rows for every way through the loops
@@ -65,9 +66,8 @@ def bits(centers, radii, labels, n_outside):
     )
 
 
-@settings(max_examples=CASES, deadline=None)
-@given(st.integers(0, 2**64 - 1))
 @pytest.mark.filterwarnings("error")
+@over_seeds(CASES)
 def test_centers_equal_those_of_the_slow_twin(seed):
     x, terms, ahead = hostile(seed)
 
@@ -91,8 +91,7 @@ def test_rows_in_pieces_give_the_same_centers(seed, cut):
     )
 
 
-@settings(max_examples=2_000, deadline=None)
-@given(st.integers(0, 2**64 - 1))
+@over_seeds(2_000)
 def test_the_nearest_center_is_that_of_the_slow_twin(seed):
     x, _, _ = hostile(seed)
     if len(x) < 2:

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS, log_sums
 from tests.naive.clustering import kerneldensity as naive
+from tests.seeds import over_seeds
 
 CASES = 1_500  # for each kernel
 
@@ -26,8 +25,7 @@ def hostile(seed):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_log_sums_equal_those_of_the_slow_twin(activation):
-    @settings(max_examples=CASES, deadline=None)
-    @given(st.integers(0, 2**64 - 1))
+    @over_seeds(CASES)
     def check(seed):
         x, centers, starts, sigma, without = hostile(seed)
         terms = {"sigma": sigma, "activation": activation, "without": without}

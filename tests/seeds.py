@@ -1,0 +1,24 @@
+"""Hypothesis over the seeds of small random tables."""
+
+import numpy as np
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+_SEEDS_PER_EXAMPLE = 20  # one example of Hypothesis costs as much time as several small tables
+
+
+def over_seeds(n_seeds):
+    """Return a decorator that runs a check for this many seeds."""
+
+    def decorate(check):
+        @settings(max_examples=n_seeds // _SEEDS_PER_EXAMPLE, deadline=None)
+        @given(st.integers(0, 2**64 - 1))
+        def run(root):
+            seeds = np.random.SeedSequence(root).generate_state(_SEEDS_PER_EXAMPLE, np.uint64)
+            for seed in seeds.tolist():
+                note(f"seed={seed}")
+                check(seed)
+
+        return run
+
+    return decorate
