@@ -37,11 +37,12 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 	$(BIN)/lint-imports
 
 # Three workers for two cores, as one mostly waits for nodes of Flower. Files start in the order of
-# their names: sorted by their number of tests, the slowest would come last.
+# their names: sorted by their number of tests, the slowest would come last. One thread in each, as
+# threads of several workers wait for each other.
 .PHONY: test
 test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
 	$(BIN)/fedneighbors warmup
-	$(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow
 test-slow: $(VENV)/.test ## The long campaigns
