@@ -22,6 +22,10 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 .PHONY: demo
 demo: $(VENV)/.demo ## Install, train on real digits over 8 parties, write a report
 	$(BIN)/fedneighbors demo
@@ -47,6 +51,10 @@ test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end 
 .PHONY: test-slow
 test-slow: $(VENV)/.test ## The long campaigns
 	$(BIN)/pytest -q -m slow
+
+.PHONY: docs
+docs: $(VENV)/.docs ## The documentation site, in docs/_build/html; a warning is an error
+	MPLBACKEND=Agg $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 .PHONY: coverage
 coverage: $(VENV)/.test ## Line coverage of the kernels, run as plain Python where they can be
@@ -74,4 +82,5 @@ benchmark-search: $(VENV)/.test ## Speed of nearest-neighbour search against its
 
 .PHONY: clean
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache fedneighbors-demo
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache fedneighbors-demo \
+	  docs/_build docs/auto_examples docs/auto_tutorials docs/reference/generated docs/reference/command-line.md

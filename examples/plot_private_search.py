@@ -66,7 +66,6 @@ axes.bar(list(asked), list(asked.values()), color="tab:blue")
 axes.axhline(k, color="tab:gray", linestyle="--", label="objects in the answer")
 axes.set(ylabel="objects returned by all libraries", title=f"{k} nearest titles of six libraries")
 axes.legend()
-figure.savefig("private-search.png", dpi=150)
 
 # %%
 # Neighbors can vote. The labels of those found come from their owners.

@@ -4,17 +4,13 @@ What counts reveal
 
 A FlyNN party sends no record, only how often each unit of the hash was active in each class. Here
 is what anyone who sees such counts can make of them: raw, as an exact sum over many records, and
-released with differential privacy (epsilon = 1, delta = 1e-6).
+released with differential privacy (epsilon = 1, delta = 1e-6). The attacks are in the repository
+and not installed: run the example with ``PYTHONPATH=.`` in the root of a clone.
 """
-
-import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the attacks are not installed
 
 from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence
@@ -72,7 +68,6 @@ for column, (title, released) in enumerate(columns.items()):
         if released is not None:
             likeness = alikeness(image, X[shown[row]][None], plan)[0]
             panel.set_xlabel(f"correlation {likeness:.2f}", fontsize=8)
-figure.savefig("what-counts-reveal.png", dpi=150)
 
 # %%
 # A sum over 180 records shows no single one. Yet it tells who is in it: a record of which one
@@ -129,6 +124,5 @@ for panel, (title, per_unit) in zip(axes, releases.items(), strict=True):
     panel.set(xlabel="evidence that the record was counted, nats", yticks=[])
 axes[0].set_ylabel("share of records")
 axes[1].legend(frameon=False)
-figure.savefig("membership.png", dpi=150)
 
 print(f"epsilon = 1, delta = 1e-6 allows any attack an AUC of {largest_auc(budget):.3f}")

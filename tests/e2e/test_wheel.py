@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.architecture.test_readme import BLOCKS
 from tests.architecture.tree import ROOT
+from tests.docs.test_pages import BLOCK
 
 pytestmark = pytest.mark.e2e
 
@@ -51,9 +51,11 @@ def test_the_demo_leaves_a_record(installed):
 
 
 def test_the_first_example_of_the_readme_runs(installed):
-    shown = run(installed / "env" / "bin" / "python", "-c", BLOCKS[0], cwd=installed)
+    first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))[2]
 
-    assert shown.endswith("bytes sent by all parties together\n")
+    shown = run(installed / "env" / "bin" / "python", "-c", first, cwd=installed)
+
+    assert shown.endswith("bytes sent\n")
 
 
 def test_the_wheel_holds_the_package_alone(installed):

@@ -1,0 +1,44 @@
+"""
+Nearest places over several providers
+=====================================
+
+Four providers hold places on a map. A query finds the nearest of all, in metres on the sphere, and
+each provider returns no more than it has to.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fedneighbors import FederatedNeighbors
+
+# %%
+# Generated places around four cities; the providers overlap.
+
+rng = np.random.default_rng(0)
+cities = {
+    "Bern": (7.45, 46.95),
+    "Basel": (7.59, 47.56),
+    "Zurich": (8.54, 47.38),
+    "Geneva": (6.14, 46.2),
+}
+places = np.concatenate([rng.normal(center, 0.5, (400, 2)) for center in cities.values()])
+provider = np.repeat(list(cities), 400)
+
+query = np.array([[7.9, 47.2]])
+search = FederatedNeighbors(metric="haversine", algorithm="dann").fit(places, parties=provider)
+distances, found = search.kneighbors(query, n_neighbors=60)
+record = search.query_records_[0]
+print(f"farthest of the 60 nearest: {distances[0][-1] / 1000:.1f} km")
+print("asked for:", record.asked)
+
+# %%
+# The nearest places in colour, by provider.
+
+figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
+axes.plot(*places.T, ".", color="lightgray", markersize=3)
+for name in cities:
+    own = [place for place in found[0] if provider[place] == name]
+    axes.plot(*places[own].T, "o", markersize=4, label=f"{name}: {len(own)}")
+axes.plot(*query[0], "k*", markersize=12, label="query")
+axes.set(xlabel="longitude", ylabel="latitude")
+axes.legend()

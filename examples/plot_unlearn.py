@@ -1,0 +1,48 @@
+"""
+Remove a party's rows from a model
+==================================
+
+A FlyNN model is a table of counts. ``unlearn`` subtracts the counts of rows, and the result equals
+the model that was trained without them, bit for bit.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from fedneighbors import FlyNNClassifier
+
+X, y = load_digits(return_X_y=True)
+X, X_new, y, y_new = train_test_split(X, y, stratify=y, random_state=0)
+
+# %%
+# Rows arrive in batches of a hundred, and leave again in the same order. ``standardize=False``
+# keeps the features independent of the rows, and equal sizes keep the hash the same.
+
+starts = range(0, len(X) - 99, 100)
+model = FlyNNClassifier(n_units=2_560, standardize=False)
+sizes, scores = [], []
+for start in starts:
+    model.partial_fit(X[start : start + 100], y[start : start + 100], classes=np.arange(10))
+    sizes.append(start + 100)
+    scores.append(model.score(X_new, y_new))
+for start in starts[:-1]:
+    model.unlearn(X[start : start + 100], y[start : start + 100])
+    sizes.append(sizes[-1] - 100)
+    scores.append(model.score(X_new, y_new))
+
+# %%
+# Only the last batch is left.
+
+last = slice(starts[-1], starts[-1] + 100)
+again = FlyNNClassifier(n_units=2_560, standardize=False)
+again.partial_fit(X[last], y[last], classes=np.arange(10))
+assert np.array_equal(model.counts_, again.counts_)
+
+turn = len(starts)
+figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+axes.plot(sizes[:turn], scores[:turn], "o-", label="learning")
+axes.plot(sizes[turn - 1 :], scores[turn - 1 :], "s--", label="unlearning the oldest rows first")
+axes.set(xlabel="rows in the model", ylabel="accuracy")
+axes.legend()
