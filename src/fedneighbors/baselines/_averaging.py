@@ -79,7 +79,7 @@ class WarmStart:
     start: Any = None
 
     def __sklearn_clone__(self) -> Self:
-        """Return an estimator that is not fitted and takes over the same network."""
+        """Return an unfitted estimator with the same network."""
         fresh: Self = super().__sklearn_clone__()  # type: ignore[misc]
         fresh.start = self.start
         return fresh
@@ -93,7 +93,7 @@ class WarmStart:
 
     @abstractmethod
     def _make(self, bench: "Bench", weights: Vector) -> Owns:
-        """Return the own parts that clients make of a network with these weights."""
+        """Return the clients' own parts for a network with these weights."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

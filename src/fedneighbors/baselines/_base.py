@@ -261,7 +261,7 @@ class Baseline(
         return self._agreement.log_shares(self.weights_, x, self.device)
 
     def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
-        """Return logarithms of the shares for a client, from those of the model for all."""
+        """Return a client's log shares from those of the shared model."""
         return self._agreement.log_shares(self._network_weights(own), x, self.device)
 
     def _network_weights(self, own: Vector) -> Vector:
@@ -278,7 +278,7 @@ class Baseline(
         return len(own) in (0, sizes[self._own_part])
 
     def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
-        """Return own parts of some clients, and their clusters and networks, if there are any."""
+        """Return some clients' own parts, clusters and networks, if any."""
         return {name: self.clients_[name] for name in names}, [], []
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
@@ -298,7 +298,7 @@ class Baseline(
         """Raise :class:`ValueError` if a method's own parameter is out of range."""
 
     def _agree(self, holdings: Holdings) -> "Agreement":
-        """Return what training starts from: an agreement of the clients, or that of ``start``."""
+        """Return the start of training: a new agreement, or that of ``start``."""
         from fedneighbors.baselines._trainer import Agreement
 
         start = getattr(self, "start", None)
@@ -333,7 +333,7 @@ class Baseline(
 
 
 def check_not_negative(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is a finite number of 0 or more."""
+    """Raise ValueError unless a parameter is finite and non-negative."""
     if not (_is_number(value) and 0 <= value < math.inf):
         raise ValueError(f"expected {name} of 0 or more, got {value!r}")
 
@@ -345,13 +345,16 @@ def check_share(name: str, value: Any) -> None:
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
-    """Raise ValueError unless a parameter is a whole number of so much or more."""
+    """Raise ValueError unless a parameter is a large enough integer."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"expected {name} as an integer of {least} or more, got {value!r}")
 
 
 def check_rate(name: str, value: Any, *, optional: bool = False) -> None:
-    """Raise ValueError unless a parameter is a finite number above 0, or None where it may be."""
+    """Raise ValueError unless a parameter is finite and positive.
+
+    None is valid where the parameter is optional.
+    """
     if optional and value is None:
         return
     if not (_is_number(value) and 0 < value < math.inf):

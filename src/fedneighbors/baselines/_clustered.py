@@ -34,7 +34,9 @@ def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> 
 
 
 def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
-    """Return who leaves a cluster when it is cut in two by the directions of changes.
+    """Return the clients that leave a cluster in a split by directions.
+
+    The directions are those of the weight changes.
 
     The most different pair across the cut is as alike as can be reached by joining, again and
     again, the two groups whose least similar members are most similar.
@@ -76,7 +78,7 @@ class Cluster:
 def after_round(
     bench: "Bench", number: int, clusters: Sequence[Cluster], tolerance: float
 ) -> list[Cluster]:
-    """Return what clusters come to in a round, in which all of their clients train side by side.
+    """Return the clusters after a round in which all clients train.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ def after_round(
 def _parts(
     bench: "Bench", number: int, cluster: Cluster, ends: Owns, tolerance: float
 ) -> list[Cluster]:
-    """Return what a cluster comes to, or the two that it is cut into."""
+    """Return the cluster itself, or the two parts of a split."""
     members, before = cluster.members, cluster.weights
     if not _to_be_cut(bench, cluster, ends, tolerance):
         return [Cluster(members, bench.averaged(before, ends.items(), members))]
@@ -117,7 +119,7 @@ def _parts(
 
 
 def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
-    """Return whether those who took part pull a cluster of three or more apart."""
+    """Return whether changes pull a cluster of three or more apart."""
     if tolerance == 0 or len(cluster.members) < 3 or len(ends) < 2:
         return False
     changes = _changes(cluster.weights, list(ends.values()))
@@ -204,7 +206,10 @@ class ClusteredFLClassifier(Baseline):
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
     def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
-        """Return what some clients have; for less than all of them, no cluster but their own."""
+        """Return some clients' state.
+
+        For a part of the clients, no clusters but their own.
+        """
         kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
             kept = list(range(len(self.networks_)))
@@ -225,7 +230,7 @@ class ClusteredFLClassifier(Baseline):
         return self.networks_[int(own[0])]
 
     def _best(self, bench: "Bench", name: str) -> int:
-        """Return which network is right on most rows of a client; of several the likeliest."""
+        """Return the most accurate network for a client, the likeliest if tied."""
         x, labels = bench.x[bench.rows[name]], bench.labels(name)
         places = np.arange(len(labels))
         found = []

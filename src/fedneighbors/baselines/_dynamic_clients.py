@@ -210,7 +210,7 @@ class DynamicClients:
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Give rows to a client, which makes its own part anew from all of its rows.
+        """Add rows to a client and rebuild its own part.
 
         The model for all is not changed.
 
@@ -238,7 +238,7 @@ class DynamicClients:
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
-        """Take rows back from a client, which makes its own part anew from those that stay.
+        """Delete rows of a client and rebuild its own part.
 
         Without any row it gets what the model for all says. That model, which may have been trained
         on them, is not changed.
@@ -279,7 +279,7 @@ class DynamicClients:
             self._adapt(coming)
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
-        """Make the own parts of clients from these rows; if one cannot, all stay as they were."""
+        """Build clients' own parts from rows; change nothing if one fails."""
         owns: Owns = dict.fromkeys(clients, NOTHING)
         training = {name: rows for name, rows in clients.items() if len(rows)}
         if training:

@@ -92,7 +92,7 @@ class BaselineFile(ModelFile):
 
     @classmethod
     def of(cls, fitted: Any, names: list[str]) -> "BaselineFile":
-        """Return the file of a fitted baseline, with own parts and rows of some clients."""
+        """Return the file of a fitted baseline with some clients' state."""
         owns, clusters, networks = fitted._kept(names)
         shared = fitted._shared
         agreed = replace(shared.agreed, feature_names=fitted._names())
@@ -111,7 +111,10 @@ class BaselineFile(ModelFile):
         )
 
     def baseline(self, cls: Any, network: Any, model: Any) -> Any:
-        """Return the fitted baseline of a class, by its network and the user's own, if any."""
+        """Return the fitted baseline of the file.
+
+        Uses the network of the user if the file has none.
+        """
         expected = _own_parameters(cls)
         if sorted(self.parameters) != sorted(expected):
             raise ValueError(
@@ -165,7 +168,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
 
 
 def _own_parameters(baseline: Any) -> list[str]:
-    """Return the names of the parameters that are in a file by name."""
+    """Return the names of the parameters that files store by name."""
     names = [each.name for each in fields(baseline)]
     return [name for name in names if name not in TOLD_BY_THE_MODEL | NOT_KEPT]
 

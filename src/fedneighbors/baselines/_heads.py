@@ -61,7 +61,7 @@ class SharedBody:
         return self._tuned(bench, bench.initial, heads, self.tuning_epochs, self.tuning_rate)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
-        """Yield the bodies of those who take part in a round; their heads are changed."""
+        """Yield the bodies of a round's participants; change their heads."""
         for some in bench.groups(bench.participants(number)):
             starts = {name: bench.agreement.with_head(weights, heads[name]) for name in some}
             for name, after in self._steps(bench, starts, number):
@@ -85,7 +85,7 @@ class SharedBody:
     def _tuned(
         self, bench: "Bench", weights: Vector, heads: Owns, epochs: int, rate: float | None
     ) -> Owns:
-        """Return the heads after some more passes with the body as it is."""
+        """Return the heads after further passes with a fixed body."""
         if epochs == 0:
             return heads
         regime, tuned = bench.tuning(epochs, rate), {}

@@ -194,7 +194,10 @@ class APFLClassifier(Baseline):
 
 
 def _kept(ends: Any, owns: Owns) -> Any:
-    """Yield what clients made of the network for all; their own is put to those of all clients."""
+    """Yield the networks of clients, trained from the shared one.
+
+    Each is also stored with those of all clients.
+    """
     for name, (ours, own) in ends:
         owns[name] = own
         yield name, ours

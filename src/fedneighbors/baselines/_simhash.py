@@ -21,7 +21,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
-    """Return the SimHash of each row: which of ``n_bits`` random projections are positive.
+    """Compute each row's SimHash: the signs of ``n_bits`` random projections.
 
     Parameters
     ----------
@@ -49,12 +49,14 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
 
 
 def bit_counts(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
-    """Return how often each bit was on in each class, shape (n_classes, n_bits)."""
+    """Count each set bit per class, shape (n_classes, n_bits)."""
     return np.stack([bits[labels == c].sum(axis=0, dtype=np.int64) for c in range(n_classes)])
 
 
 def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
-    """Return gamma = exp(-2 kappa L / n), the decay that suits bits that half of the rows share.
+    """Return the decay gamma = exp(-2 kappa L / n).
+
+    It suits bits that half of the rows share.
 
     A bit is on for about n / 2 rows, n / (2 L) of each class, so that a bit of mean load has the
     weight exp(-kappa). A fixed gamma such as 0.5 would vanish after a few dozen rows of a class.
@@ -146,7 +148,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of least novelty for each row; ties go to the lower class."""
+        """Predict the class of least novelty; ties go to the lower class."""
         novelty = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(novelty, axis=1)])
 

@@ -60,7 +60,7 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        """Train on points and positions of classes, of which each party owns some."""
+        """Train on points and class positions of each party."""
 
     @abstractmethod
     def _shares(self, points: Floats) -> Floats:
@@ -72,7 +72,7 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return self._shares(self.frame_.apply(np.asarray(X, np.float64)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of the largest share for each row; ties go to the lower class."""
+        """Predict the class of the largest share; ties to the lower."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 

@@ -161,7 +161,7 @@ class Agreement:
 
 
 def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
-    """Return what the clients' rows have in common, as the protocol finds it."""
+    """Return the common schema of the clients' rows, by the protocol."""
     described = {}
     for name, rows in holdings.owned.items():
         table = holdings.x[rows]
@@ -174,7 +174,7 @@ def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
 
 
 def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return mean and deviation of each column, as exact sums over the clients give them."""
+    """Compute column means and deviations from exact sums over clients."""
     mean, deviation = mean_and_deviation(column_moments(x))
     return mean, np.where(deviation > 0, deviation, 1.0)
 
@@ -267,12 +267,15 @@ class Bench:
         return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return clients in as many groups as train one after another, in order of their names."""
+        """Return clients in groups that train sequentially, in name order."""
         whole = sorted(names)
         return [whole[first : first + CHUNK] for first in range(0, len(whole), CHUNK)]
 
     def tuning(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
-        """Return how a client trains for itself; without a rate, at that of the last round."""
+        """Return the local training settings.
+
+        Without a rate, that of the last round.
+        """
         regime = self.rounds.regime
         rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
         return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
@@ -322,7 +325,7 @@ class Bench:
                 yield name, self.finite(name, self.network.vector(state))
 
     def heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
-        """Return what clients' heads come to when the body of their networks stays as it is.
+        """Return the clients' heads after training with a fixed body.
 
         Parameters
         ----------
@@ -343,7 +346,7 @@ class Bench:
         share: float,
         moving: Sequence[str] = (OURS, OWN),
     ) -> Iterator[tuple[str, Pair]]:
-        """Yield each client's two networks after their steps, some clients at a time.
+        """Yield each client's two trained networks, some clients at a time.
 
         In each step both see the same rows: the network for all moves by the slope of its own loss,
         the client's by that of the mixture's.
@@ -458,7 +461,7 @@ class MixtureLoss:
     def __call__(
         self, network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
     ) -> Tensor:
-        """Return the sum of both losses, weighted over the rows of a batch."""
+        """Return the sum of both losses, weighted over a batch."""
         ours, own = _part(state, OURS), _part(state, OWN)
         mixture = dict(own)
         for name in network.parameter_names:

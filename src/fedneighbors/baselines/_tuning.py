@@ -56,7 +56,9 @@ class Tuned:
 
 
 def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: Any = None) -> Starts:
-    """Train federated averaging once on the rows that are not held out, and once on all.
+    """Train federated averaging on training rows, and on all rows.
+
+    The training rows are those not held out.
 
     Parameters
     ----------
@@ -85,7 +87,7 @@ def tuned(
     grid: Sequence[Mapping[str, Any]] | None = None,
     starts: Starts | None = None,
 ) -> Tuned:
-    """Return a baseline with the candidate that is best on held-out rows, fitted on all rows.
+    """Tune a baseline on held-out rows and fit it on all rows.
 
     Each candidate is fitted on the rows that are not held out: of each client the same ones as
     kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
@@ -140,7 +142,10 @@ def _fitted(
     parties: Owners,
     scores: tuple[float, ...],
 ) -> Tuned:
-    """Fit the first candidate whose training on all rows does not diverge, if there is one."""
+    """Fit the first candidate whose training on all rows converges.
+
+    None if there is no such candidate.
+    """
     diverged: PartyRefused | None = None
     for each in candidates:
         try:
@@ -154,7 +159,7 @@ def _fitted(
 
 
 def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
-    """Return the accuracy of each candidate on rows that it has not seen."""
+    """Return the accuracy of each candidate on held-out rows."""
     held = _held_out(tried[0], parties, len(y))
     train, test = (_some(X, y, parties, rows) for rows in (~held, held))
     scores = []
@@ -183,12 +188,15 @@ def _takes_over(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _training_parameters() -> list[str]:
-    """Return the names of the parameters of the network, of rounds and of steps."""
+    """Return the parameter names of network, rounds and steps."""
     return [each.name for each in fields(Baseline)]
 
 
 def _settled(estimator: Any, y: Any) -> Any:
-    """Return a clone that knows all labels, some of which may be held out, and has one seed."""
+    """Return a clone with all labels and one seed.
+
+    Some labels may occur in held-out rows alone.
+    """
     asked = clone(estimator)
     if asked.classes is None:
         asked.set_params(classes=np.unique(y))
@@ -196,6 +204,6 @@ def _settled(estimator: Any, y: Any) -> Any:
 
 
 def _some(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return some rows, their labels and owners, as ``fit`` and ``score`` take them."""
+    """Select rows with labels and owners, for ``fit`` and ``score``."""
     owners = None if parties is None else np.asarray(parties, dtype=object)[rows]
     return {"X": np.asarray(X)[rows], "y": np.asarray(y)[rows], "parties": owners}

@@ -12,7 +12,7 @@ Report = Callable[[int, int, str], None]
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a line to standard output; what looks like markup is printed as it is."""
+    """Print a line to standard output, without interpreting markup."""
     Console(highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
@@ -23,13 +23,15 @@ def complain(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print one line to standard error that asks for attention but stops nothing."""
+    """Print a warning line to standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
 
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
-    """Show a bar on standard error while the block runs; show nothing where nobody watches.
+    """Show a progress bar during the block.
+
+    On standard error, and only on a terminal.
 
     Yields
     ------

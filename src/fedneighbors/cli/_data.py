@@ -50,7 +50,10 @@ def list_sets() -> None:
 def describe(
     name: NameArgument, label: LabelOption = "target", party_column: PartyColumnOption = None
 ) -> None:
-    """Say how many rows, features and classes the data set or file NAME has."""
+    """Show the numbers of rows, features and classes of NAME.
+
+    NAME is a data set or a file.
+    """
     import numpy as np
 
     from fedneighbors.cli._console import say
@@ -84,7 +87,10 @@ def partition(
     seed: SeedOption = 0,
     out: Annotated[Path, typer.Option(help="The manifest, a JSON file.")] = Path("manifest.json"),
 ) -> None:
-    """Split the data set or file NAME over parties and write the manifest of the split."""
+    """Split NAME over parties and write the manifest of the split.
+
+    NAME is a data set or a file.
+    """
     chosen = SplitKind.NATURAL if party_column else kind
     found = read_data(name, label=label, party_column=party_column)
     _, manifest = split_data(found, Split(chosen, parties, alpha, factor, classes_per_party, seed))

@@ -48,7 +48,7 @@ def explain(
     delay: DelayOption = 0.0,
     workers: WorkersOption = Workers.THREADS,
 ) -> None:
-    """Say which algorithm a search would run, and what each is expected to take.
+    """Show the chosen search algorithm and the predicted cost of each.
 
     Takes the options of "run fedknn". The parties search for the query as a
     sample and the links to them are measured; nothing is charged to a ledger.

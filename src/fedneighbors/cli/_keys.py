@@ -13,7 +13,10 @@ def new(
     party: Annotated[str, typer.Option(help="Name of the party in the federation.")],
     out: Annotated[Path, typer.Option(help="The private key; the public one ends in .pub.")],
 ) -> None:
-    """Make the key pair of a party. The private key stays with it, the public one is handed out."""
+    """Create the key pair of a party.
+
+    The private key stays with the party; the public key is sent to the others.
+    """
     from fedneighbors.cli._console import say
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._key_agreement import Identity, Roster
@@ -38,7 +41,7 @@ def roster(
     public: Annotated[list[Path], typer.Argument(help="Public keys of all parties.")],
     out: Annotated[Path, typer.Option(help="The roster, a JSON file.")] = Path("roster.json"),
 ) -> None:
-    """Join public keys into the roster that every party and the coordinator hold."""
+    """Join public keys into the roster of all parties and the coordinator."""
     from fedneighbors.cli._console import say
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._key_agreement import Roster

@@ -48,7 +48,7 @@ def show(
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "",
     last: Annotated[int, typer.Option(min=1, help="How many lines, the newest.")] = 20,
 ) -> None:
-    """Show what was released, when, to whom, for how much, and what is left.
+    """Show the budgets and the releases: time, recipient, cost.
 
     A line "paid, no answer" is of a process that works on it, or ended
     before it could answer: it counts as spent, and pays for the same query
@@ -92,7 +92,9 @@ def budget(
         str | None, typer.Option(help="Makes a new ledger for this party if there is none.")
     ] = None,
 ) -> None:
-    """Set the budget of a data set: what all its releases together may cost.
+    """Set the budget of a data set.
+
+    The budget limits the cost of all its releases together.
 
     What was spent before counts against it; earlier budgets stay in the
     ledger as entries. A data set without a budget refuses every release.
@@ -120,7 +122,10 @@ def export(
         Form | None, typer.Option(help="jsonl or csv; by the ending of --out if left out.")
     ] = None,
 ) -> None:
-    """Write every entry as JSON lines or CSV, answers by digest and size alone."""
+    """Write every entry as JSON lines or CSV.
+
+    Answers are represented by digest and size.
+    """
     from fedneighbors.privacy.ledger._ledger import Ledger
     from fedneighbors.records import replace_file
 
@@ -186,7 +191,10 @@ def _print_history(entries: tuple["Entry", ...], last: int) -> None:
 
 
 def _history(entries: tuple["Entry", ...]) -> list["Entry"]:
-    """Return one entry per budget and release: the last one, which says how it ended."""
+    """Return the last entry of each budget and release.
+
+    It states how the release ended.
+    """
     rows: list[Entry] = []
     place: dict[str, int] = {}
     for entry in entries:
@@ -199,7 +207,7 @@ def _history(entries: tuple["Entry", ...]) -> list["Entry"]:
 
 
 def _share(state: "BudgetState") -> float:
-    """Part of a budget that is spent; 1 where nothing was allowed."""
+    """Return the spent share of a budget; 1 for a zero budget."""
     spent, allowed = _first_number(state.spent), _first_number(state.allowed)
     return min(1.0, float(spent / allowed)) if allowed else 1.0
 

@@ -48,7 +48,10 @@ class OneLineFailures(TyperGroup):
 
 
 def _note_once() -> Callable[..., None]:
-    """Return what shows a warning in one line, without the place in the code, the first time."""
+    """Return a function that prints each warning once, on one line.
+
+    The place in the code is omitted.
+    """
     told: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
@@ -96,7 +99,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Nearest-neighbour search and classification for parties whose data may not leave them."""
+    """Search and classify across parties whose data may not leave them."""
 
 
 def _example(text: str) -> str:

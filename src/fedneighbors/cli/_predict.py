@@ -46,7 +46,7 @@ def predict(
         typer.Option(help="Of personalized models: the column that names who asks for each row."),
     ] = None,
 ) -> None:
-    """Predict the classes of the rows of a file, or their numbers, in its order."""
+    """Predict the classes or numbers of a file's rows, in order."""
     from fedneighbors.cli._console import say
     from fedneighbors.datasets._text_tables import delimited
     from fedneighbors.records import replace_file
@@ -92,7 +92,7 @@ def _load(path: Path) -> "Model":
 
 
 def _baseline(path: Path) -> "Model":
-    """Return what kNN-Per is compared with, whichever of them the file is of."""
+    """Load the baseline of a file, whichever class it has."""
     from fedneighbors import baselines
 
     found: Model = baselines.load(path)
@@ -102,7 +102,7 @@ def _baseline(path: Path) -> "Model":
 def _askers(
     estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
-    """Return who asks for each row, as a personalized model takes it; of others nothing."""
+    """Return each row's client for a personalized model, else None."""
     from fedneighbors.cli._console import note
     from fedneighbors.datasets import read_columns
 
@@ -131,7 +131,10 @@ def _askers(
 def _predicted(
     estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
 ) -> dict[str, list[Any]]:
-    """Return the columns of the file of predictions; several outputs are counted from 1."""
+    """Return the columns of the prediction file.
+
+    Several outputs are numbered from 1.
+    """
     import warnings
 
     with warnings.catch_warnings():  # the rows were read by their names, which an array has not
@@ -149,7 +152,7 @@ def _predicted(
 
 
 def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[str]:
-    """Yield how many rows are of each class, or from where to where the numbers are."""
+    """Yield the number of rows per class, or the range of numbers."""
     classes = getattr(estimator, "classes_", None)
     if classes is not None:
         for label in classes.tolist():
@@ -165,7 +168,10 @@ def _beside(model: Path) -> Path | None:
 
 
 def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDArray[Any]":
-    """Return the features that the model was trained on; by position if it knows no names."""
+    """Read the features of the model.
+
+    By position if the model has no column names.
+    """
     from sklearn.utils import get_tags
 
     from fedneighbors.cli._console import note

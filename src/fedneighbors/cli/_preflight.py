@@ -18,7 +18,7 @@ def preflight(
     data: Annotated[Path | None, typer.Option(help="The table that a party will use.")] = None,
     label: Annotated[str, typer.Option(help="Its column of labels.")] = "target",
 ) -> None:
-    """Check ports and table before a deployment, where errors are still easy to read.
+    """Check ports and table before a deployment.
 
     On the coordinator's machine: --port 8000 before flower-superlink is
     started. At a party: --port 9094 and --data with the table. Nothing is

@@ -106,5 +106,5 @@ def privacy_of(
 
 
 def _said(facts: Sequence[str]) -> str:
-    """Return what ``--public`` takes; scaling is of no use without the number of rows."""
+    """Return the facts of ``--public``; scaling requires the number of rows."""
     return "classes,n_rows,scaling" if "scaling" in facts else ",".join(facts)

@@ -31,7 +31,10 @@ _WIDEST = 1000
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
-    """Print the tables of a record, or only those named; tables of images are left out."""
+    """Print the tables of a record, except tables of images.
+
+    Or only the named ones.
+    """
     pictures = {figure.table for figure in record.figures if figure.kind == "images"}
     for table in record.tables:
         if table.name not in pictures and (names is None or table.name in names):
@@ -65,7 +68,7 @@ def print_grid(table: Table) -> None:
 
 
 def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
-    """Write record and report of a run into a folder and say where they are.
+    """Write a run's record and report to a folder; print the paths.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ def fedknn(
 
 
 def _print_neighbors(table: "Table") -> None:
-    """Print the neighbors of each query, of the first ones if there are many, as a table."""
+    """Print a table of the first queries' neighbors."""
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
 

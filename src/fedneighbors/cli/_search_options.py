@@ -113,7 +113,7 @@ class Source:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Columns that were named."""
+        """Return the named columns."""
         return tuple(name.strip() for name in self.columns.split(",") if name.strip())
 
 
@@ -313,7 +313,7 @@ def build_search(
 
 
 def opened(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
-    """Return the ledger of a file, open while the block runs; None where none is named.
+    """Open a ledger during the block; None if no file is named.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class Split:
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """Parameters that the kind of split has."""
+        """Return the parameters of the split's kind."""
         every: Mapping[SplitKind, Mapping[str, float]] = {
             SplitKind.DIRICHLET: {"alpha": self.alpha},
             SplitKind.QUANTITY: {"factor": self.factor},
@@ -76,7 +76,7 @@ class Split:
 def read_data(
     name: str, *, label: str, party_column: str | None, keep_missing: bool = False
 ) -> "Dataset":
-    """Return the data set of a name, of a file, or of ``openml:`` and a name or number.
+    """Return the data set of a name, file or ``openml:`` id.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def read_data(
 
 
 def _refuse_columns(name: str, label: str, party_column: str | None) -> None:
-    """Raise if columns are named of a data set that has labels and owners of its own."""
+    """Raise for column options with a data set that has labels."""
     given = {"--label": None if label == _LABEL else label, "--party-column": party_column}
     for option, column in given.items():
         if column is not None:
@@ -183,7 +183,7 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
 
 
 def keep_manifest(manifest: "Manifest", path: Path) -> None:
-    """Write a manifest, into a folder that is made if it is not there, and say where it is."""
+    """Write a manifest to a folder, creating it, and print the path."""
     from fedneighbors.cli._console import say
     from fedneighbors.records import replace_file
 

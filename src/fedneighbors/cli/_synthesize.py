@@ -108,7 +108,7 @@ def _refuse_alone(
 
 
 def _read(data: str, label: str | None) -> "Table":
-    """Return the columns of a file or of a set as they are."""
+    """Return the unchanged columns of a file or data set."""
     from fedneighbors.datasets import load_columns, read_columns
 
     path = Path(data)
@@ -127,7 +127,7 @@ def _from_model(model: Path, label: str, rows: int | None, seed: int) -> "Table"
 
 
 def _show(record: "RunRecord", source: str, report: Path | None) -> None:
-    """Print how good the rows are, and draw the report if one is wanted."""
+    """Print the quality of the rows; draw the report if requested."""
     from dataclasses import replace
 
     from fedneighbors.cli._console import complain, say

@@ -132,7 +132,7 @@ def load_columns(name: str) -> Table:
 
 
 def find_file(name: str) -> Path:
-    """Return the file of the data folder that holds the objects of that name.
+    """Return the data folder's file with the objects of a name.
 
     Parameters
     ----------
@@ -191,7 +191,9 @@ def available() -> tuple[Entry, ...]:
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder that ``FEDNEIGHBORS_DATA`` names, where the set of a name is looked for.
+    """Return the folder named by ``FEDNEIGHBORS_DATA``.
+
+    The name of the data set appears in the error message.
 
     Raises
     ------
@@ -213,13 +215,13 @@ def data_folder(name: str) -> Path:
 
 
 def _columns(data: Dataset) -> Table:
-    """Return a set of numbers as a table, with the labels as words."""
+    """Return a numeric data set as a table, with labels as words."""
     columns = dict(zip(data.feature_names, data.x.T, strict=True))
     return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> MissingDataError:
-    """Return the error that names those that begin like the name, or are spelt alike, or all."""
+    """Return an error that suggests similar names, or lists all."""
     every = sorted(known)
     begun = [other for other in every if name and other.lower().startswith(name.lower())]
     near = begun or difflib.get_close_matches(name, every, n=3) or every
@@ -236,7 +238,10 @@ def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _scanned_table(name: str, path: Path) -> Entry:
-    """Size of a table from its lines alone: the label stands last, no cell holds a line end."""
+    """Return a table's size from its lines alone.
+
+    The label comes last, and no cell contains a line end.
+    """
     labels: set[bytes] = set()
     n_rows = 0
     with explain_errors(path), gzip.open(path, "rb") as lines:
@@ -248,7 +253,7 @@ def _scanned_table(name: str, path: Path) -> Entry:
 
 
 def _scanned_images(name: str, folder: Path) -> Entry:
-    """Size of an image set from its labels alone."""
+    """Return an image set's size from its labels alone."""
     with _arrays(name, folder) as arrays:
         labels = _read_labels(name, arrays)
     source = str(folder / _IMAGE_FILES[name])

@@ -84,7 +84,7 @@ class Dataset:
 
     @property
     def classes(self) -> npt.NDArray[Any]:
-        """The labels that occur, ascending, each once."""
+        """Return the distinct labels, ascending."""
         return np.unique(self.y)
 
     @property
@@ -93,7 +93,7 @@ class Dataset:
         return len(self.classes)
 
     def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Dataset":
-        """Return the data set that holds the given rows, without a train/test split.
+        """Return the data set of the given rows, without a split.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Dataset:
         return replace(self, x=self.x[keep], y=self.y[keep], parties=owners, n_train=None)
 
     def train_test(self) -> tuple["Dataset", "Dataset"]:
-        """Return the training part and the test part of the source's own split.
+        """Return both parts of the source's own train/test split.
 
         Returns
         -------

@@ -31,11 +31,13 @@ class NumericColumn:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that the column becomes."""
+        """Return the names of the column's features."""
         return (self.name,)
 
     def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
-        """Cells as one column, the median where a cell is missing, or NaN if there is none.
+        """Return the cells as one column.
+
+        Missing cells become the median, or NaN if there is none.
 
         Parameters
         ----------
@@ -85,11 +87,13 @@ class NominalColumn:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that the column becomes."""
+        """Return the names of the column's features."""
         return tuple(f"{self.name}={category}" for category in self._kept)
 
     def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
-        """Cells as 0/1 columns, one per category; two categories share one column.
+        """Return one-hot columns of the categories.
+
+        Two categories share one column.
 
         Parameters
         ----------
@@ -208,21 +212,21 @@ class TableEncoder:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Columns that a table must have."""
+        """Return the columns that a table must have."""
         return tuple(rule.name for rule in self.columns)
 
     @property
     def nominal_names(self) -> tuple[str, ...]:
-        """Those of the columns that are nominal."""
+        """Return the nominal columns."""
         return tuple(rule.name for rule in self.columns if isinstance(rule, NominalColumn))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features, in order."""
+        """Return the names of the features, in order."""
         return tuple(name for rule in self.columns for name in rule.feature_names)
 
     def apply(self, table: Table) -> npt.NDArray[np.float64]:
-        """Return the encoded rows; columns that the encoder does not know are left out.
+        """Encode rows, ignoring unknown columns.
 
         Parameters
         ----------
@@ -245,7 +249,7 @@ class TableEncoder:
         )
 
     def surprises(self, table: Table) -> tuple[str, ...]:
-        """Sentences on what `apply` will fill in or cannot tell apart.
+        """Return sentences about cells to fill in and unknown categories.
 
         Parameters
         ----------
@@ -280,7 +284,7 @@ class TableEncoder:
         return tuple(found)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal encoder.
+        """Serialize the encoder as text for `from_json`.
 
         Returns
         -------

@@ -44,7 +44,10 @@ def explain_errors(path: Path) -> Iterator[None]:
 
 
 def open_text(path: Path, mode: str = "rt", *, newline: str | None = None) -> TextIO:
-    """Open UTF-8 text, gzipped if the name ends in ``.gz``; a mark of the byte order is skipped."""
+    """Open UTF-8 text, decompressing ``.gz`` files.
+
+    A byte order mark is skipped.
+    """
     encoding = "utf-8-sig" if mode == "rt" else "utf-8"
     if path.suffix.lower() == ".gz":
         return cast(TextIO, gzip.open(path, mode, encoding=encoding, newline=newline))
@@ -52,7 +55,9 @@ def open_text(path: Path, mode: str = "rt", *, newline: str | None = None) -> Te
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Return the lines of a text file, line ends taken off, empty lines kept.
+    """Return the lines of a text file without line ends.
+
+    Empty lines are kept.
 
     Parameters
     ----------

@@ -309,7 +309,9 @@ _AROMATIC = "4"
 
 
 def graph_from_smiles(smiles: str) -> Graph:
-    """Return the graph of a molecule: heavy atoms by symbol, bonds by order.
+    """Parse a molecule to a graph of heavy atoms and bonds.
+
+    Nodes are labelled by symbol, edges by bond order.
 
     Parameters
     ----------
@@ -346,7 +348,9 @@ def graph_from_smiles(smiles: str) -> Graph:
 
 
 def graph_to_smiles(graph: Graph) -> str:
-    """Return SMILES of a graph whose labels are element symbols and bond orders 1, 2 or 3.
+    """Return the SMILES of a graph.
+
+    Labels must be element symbols and bond orders 1, 2 or 3.
 
     Raises
     ------
@@ -373,7 +377,9 @@ def graph_to_smiles(graph: Graph) -> str:
 
 
 def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
-    """Read one molecule a line: SMILES, then after white space its name, the line's number if none.
+    """Read one molecule per line.
+
+    SMILES, then after white space its name; the line number by default.
 
     Raises
     ------
@@ -403,7 +409,9 @@ def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
 
 
 def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
-    """Write one molecule a line, SMILES and name; a file that is there is replaced.
+    """Write SMILES and name of one molecule per line.
+
+    An existing file is replaced.
 
     Raises
     ------

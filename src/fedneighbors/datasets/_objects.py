@@ -61,7 +61,7 @@ def read_objects(
     owner: str | None = None,
     label: str | None = None,
 ) -> Objects:
-    """Return the objects of a file, or of a data set of the data folder.
+    """Read the objects of a file or of a named data set.
 
     Parameters
     ----------

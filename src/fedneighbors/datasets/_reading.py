@@ -36,7 +36,7 @@ def read_columns(
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
 ) -> Table:
-    """Columns of a CSV, Parquet or ARFF file as they stand there.
+    """Read the unchanged columns of a CSV, Parquet or ARFF file.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def read_table(
     missing: Collection[str] = MISSING_CELLS,
     keep_missing: bool = False,
 ) -> Dataset:
-    """Labelled data set from a CSV, Parquet or ARFF file.
+    """Read a labelled data set from a CSV, Parquet or ARFF file.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def dataset_from_table(
     encoder: TableEncoder | None = None,
     keep_missing: bool = False,
 ) -> Dataset:
-    """Labelled data set from columns that are in memory.
+    """Build a labelled data set from columns in memory.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def read_features(
     missing: Collection[str] = MISSING_CELLS,
     keep_missing: bool = False,
 ) -> npt.NDArray[np.float64]:
-    """Rows for prediction from a file that needs no labels.
+    """Read rows for prediction from a file, without labels.
 
     Parameters
     ----------
@@ -271,14 +271,17 @@ def _spoken(table: Table, name: str) -> list[str]:
 
 
 def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
-    """Labels as int64 if each is a whole number such as 3 or 3.0, else as they stand."""
+    """Convert labels to int64 if all are whole numbers.
+
+    For example 3 or 3.0; other labels are returned unchanged.
+    """
     if all(_WHOLE_NUMBER.fullmatch(cell) for cell in cells):
         return np.array([int(cell.split(".")[0]) for cell in cells], dtype=np.int64)
     return np.array(cells, dtype=np.str_)
 
 
 def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str]) -> Table:
-    """Columns of a Parquet file.
+    """Read the columns of a Parquet file.
 
     Numbers and booleans become numeric columns, text becomes a nominal one even where it looks
     like numbers. Null is missing, and so is a text cell that ``missing`` names.

@@ -46,7 +46,7 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Column names in the order of the source."""
+        """Return the column names in the order of the source."""
         return tuple(self.columns)
 
     @property
@@ -115,7 +115,7 @@ class Table:
 
     @classmethod
     def from_frame(cls, frame: Any, *, source: str = "the data frame") -> "Table":
-        """Table with the content of a pandas data frame.
+        """Convert a pandas data frame to a table.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Table:
 
 
 def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
-    """Return words, or None where a cell is missing, as a nominal column."""
+    """Return a nominal column of words, with None for missing cells."""
     words = list(cells)
     column = np.empty(len(words), dtype=np.object_)
     column[:] = words
@@ -148,7 +148,10 @@ def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
 
 
 def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
-    """Return which cells of a column are missing: NaN among numbers, None among words."""
+    """Mark the missing cells of a column.
+
+    NaN among numbers, None among words.
+    """
     if column.dtype == np.object_:
         return np.array([cell is None for cell in column], dtype=np.bool_)
     return np.isnan(column.astype(np.float64))

@@ -39,7 +39,7 @@ _WHOLE = 2.0**53  # up to here every whole number is a float64
 def read_delimited(
     path: Path, *, words: Collection[str], delimiter: str, missing: Collection[str]
 ) -> Table:
-    """Columns of a delimited text file with a header row.
+    """Read the columns of a delimited text file with a header.
 
     A column is numeric if each of its cells is a number or missing; the file is read a second
     time for the words of the others, so that numbers never lie in memory as text.
@@ -80,12 +80,12 @@ def read_delimited(
 
 
 def is_arff(path: Path) -> bool:
-    """Tell whether a file's name is that of an ARFF file, gzipped or not."""
+    """Return whether a file name ends in .arff or .arff.gz."""
     return path.name.lower().removesuffix(".gz").endswith(".arff")
 
 
 def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[str] = ()) -> Table:
-    """Columns of a dense ARFF file.
+    """Read the columns of a dense ARFF file.
 
     Attributes that are numeric, real or integer become numeric columns; nominal ones and strings
     become nominal ones.
@@ -133,7 +133,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
 
 
 def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    r"""Return columns of equal length as CSV text with a header row, in UTF-8.
+    r"""Serialize columns of equal length as UTF-8 CSV with a header.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
 
 
 def table_cells(table: Table) -> dict[str, list[Any]]:
-    """Return the cells of a table as a reader of text would want them.
+    """Return the cells of a table as text for readers.
 
     A column of whole numbers has integers, a missing cell is None.
 
@@ -176,7 +176,10 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
 
 
 def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
-    """Header and rows, each as long as the header; blank lines may only end the file."""
+    """Return header and rows of equal length.
+
+    Blank lines may only end the file.
+    """
     with open_text(path, newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
         width, blank = 0, False
@@ -218,7 +221,10 @@ def _columns(
     nominal: set[int],
     missing: Collection[str],
 ) -> dict[int, Column]:
-    """Return the wanted columns by position, save those that are neither numeric nor nominal."""
+    """Return the wanted columns by position.
+
+    Columns that are neither numeric nor nominal are left out.
+    """
     parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in wanted}
     for block in _blocks(path, delimiter):
         for position in list(parts):
@@ -254,7 +260,7 @@ def _cells(column: Column) -> list[Any]:
 
 
 def _arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]:
-    """Names and kinds of the columns, up to the line that opens the data."""
+    """Return names and kinds of the columns before the data line."""
     names: list[str] = []
     kinds: list[str] = []
     for number, raw in lines:
@@ -286,7 +292,7 @@ def _kind(kind: str, name: str, path: Path) -> str:
 def _arff_blocks(
     lines: Iterator[tuple[int, str]], width: int, path: Path
 ) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield rows of cells, some at a time, with the line that the first of them stands on."""
+    """Yield blocks of rows with the line number of the first."""
     told = ((number, raw.strip()) for number, raw in lines)
     rows = ((number, line) for number, line in told if line and not line.startswith("%"))
     while block := list(islice(rows, _ARFF_BLOCK_ROWS)):
@@ -307,7 +313,7 @@ def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
 
 
 def _quoted_cells(line: str) -> list[str]:
-    """Cells of a line with quotes; up to the place where the quotes go wrong."""
+    """Return a line's quoted cells, up to the first error."""
     cells, place = [], 0
     while found := _CELL.match(line, place):
         cells.append(_unquoted(found[1].strip()))

@@ -125,7 +125,10 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
 
 def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
-    """Put a reply into an envelope; an exception that Flower sees would travel with its text."""
+    """Wrap a reply in a Flower message.
+
+    An exception would otherwise travel with its text.
+    """
     try:
         _check_version(envelope.content)
         frame = reply(_unpacked(envelope.content))
@@ -137,7 +140,10 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 
 
 def _check_version(content: RecordDict) -> None:
-    """Refuse a coordinator of another version, whose results might differ in their last bits."""
+    """Raise for a coordinator of another version.
+
+    Its results might differ in the last bits.
+    """
     record: Any = content.get(_SENDER)
     version = record.get("version") if isinstance(record, ConfigRecord) else None
     if version != __version__:
@@ -287,7 +293,7 @@ def _each_once(names: Mapping[int, str]) -> dict[str, int]:
 
 
 def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
-    """Return the connected nodes and the names that they were registered with, if any."""
+    """Return the connected nodes and their registered names, if any."""
     deadline = time.monotonic() + timeout_s
     while len(nodes := list(grid.get_nodes())) < min_parties:
         if time.monotonic() > deadline:
@@ -307,7 +313,7 @@ def _carry(
     called: Mapping[int, str],
     timeout_s: float,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
-    """Carry a frame to each node; return their frames, and why the others are missing."""
+    """Send a frame to each node; return replies and failure reasons."""
     answers: dict[int, bytes] = {}
     missing: dict[int, str] = {}
     sent = _send(grid, action, frames, timeout_s=timeout_s)
@@ -339,7 +345,7 @@ def _carry(
 def _send(
     grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
 ) -> dict[str, int]:
-    """Send a frame to each node; return the node of each message id."""
+    """Send a frame to each node; return nodes by message id."""
     contents = {id(frame): _packed(frame) for frame in frames.values()}  # one for all, if one
     envelopes = [
         Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
@@ -350,14 +356,17 @@ def _send(
 
 
 def _packed(frame: bytes) -> RecordDict:
-    """Return a record with the frame as it is: no copy, no header, sent in chunks."""
+    """Return a record with the frame, sent in chunks without a copy."""
     array = Array(dtype="uint8", shape=(len(frame),), stype=_KIND, data=frame)
     sender = ConfigRecord({"version": __version__})
     return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
 
 
 def _unpacked(content: RecordDict) -> bytes:
-    """Return the frame of a record; an empty one, which no reader takes, if there is none."""
+    """Return the frame of a record, empty if missing.
+
+    No reader accepts an empty frame.
+    """
     record: Any = content.get(_FRAME)
     array = record.get(_FRAME) if isinstance(record, ArrayRecord) else None
     return array.data if isinstance(array, Array) and array.stype == _KIND else b""
@@ -380,7 +389,7 @@ NODE_KEYS = ("identity-key", "roster", "mask-state")
 
 
 def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
-    """Return a party whose sums leave it only under masks, if its node is set up for that.
+    """Wrap a party so that its sums are masked, if configured.
 
     Parameters
     ----------
@@ -421,7 +430,7 @@ def _set(config: Mapping[str, Any], key: str) -> Any:
 
 
 def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
-    """Return how a coordinator is to mask sums; None if they are formed in the plain.
+    """Return the coordinator's masking settings; None for plain sums.
 
     Parameters
     ----------

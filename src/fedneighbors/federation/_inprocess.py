@@ -61,7 +61,7 @@ class Link:
 
 
 def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
-    """Return the link of each party; one without delay where none is given.
+    """Return each party's link, by default without delay.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class Threads:
         self._lock = threading.Lock()
 
     def begin(self, task: Callable[[], None]) -> None:
-        """Do a task in a thread that is free, or in a new one."""
+        """Run a task in an idle thread, or in a new one."""
         with self._lock:
             is_free = self._n_free > 0
             self._n_free -= is_free
@@ -178,7 +178,7 @@ class Line:
         """Wait until the party can be asked."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop work that nobody waits for; return whether the line falls idle soon."""
+        """Stop unneeded work; return whether the line becomes idle soon."""
         return self.idle
 
     def leave(self) -> None:
@@ -278,7 +278,7 @@ class Connected:
         )
 
     def _collected(self, frames: Mapping[str, bytes], over: threading.Event) -> dict[str, Arrival]:
-        """Return what came in time; raise what the first of the parties raised."""
+        """Return the replies in time; raise the first party's exception."""
         end = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
         arrivals: SimpleQueue[Arrival] = SimpleQueue()
         came: dict[str, Arrival] = {}
@@ -325,7 +325,7 @@ def connected(
     sums: Literal["plain", "masked"] = "plain",
     threshold: int | None = None,
 ) -> Iterator[Connected]:
-    """Connect parties on this machine, so that many coordinators can ask them in a row.
+    """Connect local parties so that many coordinators can use them.
 
     Requests and replies pass through their canonical bytes exactly as on a network. At the end
     worker processes are gone, also one that hangs; a party that hangs in a thread cannot be
@@ -443,7 +443,7 @@ def run(
 def _enrolled(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":
-    """Return the parties behind masks, with fresh keys that all of them know."""
+    """Return masked parties with new keys that all parties know."""
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
     from fedneighbors.federation._masking import MemoryStore

@@ -70,7 +70,10 @@ def gather(requests: Message | Mapping[str, Message]) -> Ask:
 
 
 def total(requests: Message | Mapping[str, Message]) -> Ask:
-    """Ask and see only the sum of the replies, whose fields must be integers or integer arrays."""
+    """Request the sum of replies.
+
+    Fields must be integers or integer arrays; single replies stay hidden.
+    """
     return Ask(requests, "sum")
 
 
@@ -147,11 +150,11 @@ class Transport(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parties that can be asked."""
+        """Return the names of the available parties."""
         ...
 
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
-        """Carry a request to each named party; return their replies, or the sum of these."""
+        """Send a request to each named party; return replies or sum."""
         ...
 
 
@@ -180,7 +183,7 @@ def run_rounds(
     watch: AbstractContextManager[Any] | None = None,
     log_level: int = logging.INFO,
 ) -> Outcome[R]:
-    """Drive a coordinator to its end and return its result with a record of each round.
+    """Drive a coordinator to its end and record each round.
 
     Parameters
     ----------
@@ -316,7 +319,7 @@ class FrameTransport:
         self._exchange = exchange
 
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
-        """Carry a request to each named party; return their replies, or the sum of these."""
+        """Send a request to each named party; return replies or sum."""
         frames = _encode_once(requests)
         answers, missing, busy_s = Carried(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
@@ -380,7 +383,7 @@ def _report(record: Round, level: int) -> None:
 
 
 def add_up(replies: Mapping[str, Message]) -> Message:
-    """Return the sum of replies of one type whose fields are integers or integer arrays.
+    """Sum replies of one type with integer or integer-array fields.
 
     Raises
     ------
@@ -403,7 +406,7 @@ def add_up(replies: Mapping[str, Message]) -> Message:
 
 
 def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
-    """Return the reply with summed fields, or raise ProtocolError if its class refuses them."""
+    """Build the reply of summed fields; raise ProtocolError if not valid."""
     try:
         return cls(**fields)
     except (TypeError, ValueError) as error:

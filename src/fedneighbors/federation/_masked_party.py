@@ -106,7 +106,10 @@ class _RoundState:
         self._store = store
 
     def once(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
-        """Return what a step keeps, taking it if it was not taken with another request."""
+        """Return a step's stored content; take the step if new.
+
+        A step taken with another request is refused.
+        """
         asked = hashlib.sha256(encode(request)).digest()
         kept = self._store.get(request.round_id, step)
         if kept is None:
@@ -118,7 +121,7 @@ class _RoundState:
         return kept[DIGEST_BYTES:]
 
     def taken(self, round_id: str, step: str, kind: type[T]) -> T:
-        """Return what a step keeps that was taken before and is not over."""
+        """Return the stored content of an earlier, unfinished step."""
         kept = self._store.get(round_id, step)
         if not kept:
             raise _refuse("an unknown round" if kept is None else "the round is over")
@@ -142,7 +145,7 @@ def _refuse(reason: str, detail: str = "") -> Refuse:
 
 @contextmanager
 def _refusing(party: str = "") -> Iterator[None]:
-    """Turn an error of the cryptography into a refusal that names a party, if there is one."""
+    """Convert a cryptography error to a refusal that names the party."""
     try:
         yield
     except AggregationError as error:
@@ -186,7 +189,7 @@ class MaskedParty:
 
     @property
     def accepts(self) -> tuple[type[Any], ...]:
-        """Requests of the party inside, and those of masked sums."""
+        """Return the requests of the wrapped party and of masked sums."""
         return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
     def answer(self, request: Message) -> Message:
@@ -367,7 +370,10 @@ class MaskedParty:
         return Confirmation(request.round_id, self._identity.sign(signed))
 
     def _settled(self, round_id: str, survivors: tuple[str, ...]) -> Held:
-        """Settle on who is left, once: a second list would let both secrets of a party be asked."""
+        """Fix the list of remaining parties, once.
+
+        A second list would allow requests for both secrets of a party.
+        """
         self._state.taken(round_id, "mask", MaskedInput)
         held = self._state.taken(round_id, "hold", Held)
         opened = self._state.taken(round_id, "open", Opened)

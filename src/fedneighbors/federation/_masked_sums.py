@@ -63,7 +63,7 @@ class MaskedSums:
         self._threshold = threshold
 
     def total(self, requests: Mapping[str, Message], carry: Carry) -> Replies:
-        """Return the sum of the replies of the parties that stayed to the end.
+        """Return the sum over the parties that stayed to the end.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class _MaskedSum:
         self._missing: dict[str, str] = {}
 
     def run(self, frame: bytes) -> tuple[Cells, Any, dict[str, str]]:
-        """Return the sum, dtypes and shapes of its parts, and the parties that are not in it."""
+        """Return the sum, the parts' dtypes and shapes, and missing parties."""
         adverts = self._adverts()
         dealt = dealt_context(self._opening, adverts)
         shares = self._shares(adverts, dealt)
@@ -221,7 +221,7 @@ class _MaskedSum:
         shares: Mapping[str, SealedShares],
         dealt: bytes,
     ) -> dict[str, bytes]:
-        """Return the seed or key of each dealer, each share checked against its commitment."""
+        """Reconstruct each dealer's seed or key; check shares against commitments."""
         found = {}
         for dealer in dealers:
             points = {}
@@ -267,7 +267,7 @@ class _MaskedSum:
 
 
 def _agreed_layout(inputs: Mapping[str, MaskedInput]) -> Any:
-    """Return the layout of most parties' numbers; the first party with another is named."""
+    """Return the majority's number layout; raise for the first deviating party."""
     (common, _), *_ = Counter(reply.layout for reply in inputs.values()).most_common()
     for name, reply in inputs.items():
         if reply.layout != common:

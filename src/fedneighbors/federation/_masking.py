@@ -227,7 +227,7 @@ class Unmask:
 
 
 def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
-    """Return what a party signs: its keys, and all that the round was opened with."""
+    """Return the digest that a party signs: keys and round."""
     return digest("advert", *_agreed(opened), name, mask_key, seal_key)
 
 
@@ -238,17 +238,23 @@ def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
 
 
 def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
-    """Return the digest that masks are bound to: the keys, and whose shares were dealt."""
+    """Return the digest of keys and dealers that masks depend on."""
     return digest("members", dealt, members)
 
 
 def share_commitment(dealt: bytes, dealer: str, owner: str, kind: str, share: bytes) -> bytes:
-    """Return the digest that a share must have when it is revealed; the share is random itself."""
+    """Return the commitment to a share.
+
+    The share itself is random, so no blinding is needed.
+    """
     return digest("share", dealt, dealer, owner, kind, share)
 
 
 def sealed_digest(dealt: bytes, dealer: str, owner: str, *parts: bytes) -> bytes:
-    """Return what a dealer signs for the owner of a share, and (without parts) what seals bind."""
+    """Return the digest signed by a dealer for a share's owner.
+
+    Without parts, the digest that seals are bound to.
+    """
     return digest("sealed", dealt, dealer, owner, *parts)
 
 
@@ -275,11 +281,11 @@ class MaskStore(Protocol):
     """Memory of a party for masked sums. An empty content means that it was erased."""
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the stored content of a step, or None."""
         ...
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless stored; return the stored one."""
         ...
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
@@ -294,11 +300,11 @@ class MemoryStore:
         self._kept: dict[str, dict[str, bytes]] = {}
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the stored content of a step, or None."""
         return self._kept.get(round_id, {}).get(step)
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless stored; return the stored one."""
         if round_id not in self._kept:
             for old in list(self._kept)[: -MOST_OPEN + 1]:
                 self.erase(old, tuple(self._kept[old]))
@@ -331,14 +337,14 @@ class FolderStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the stored content of a step, or None."""
         try:
             return self._path(round_id, step).read_bytes()
         except FileNotFoundError:
             return None
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless stored; return the stored one."""
         target = self._path(round_id, step)
         part = self._written(target, content)
         try:
@@ -372,7 +378,10 @@ class FolderStore:
         return part
 
     def _settle(self) -> None:
-        """Make names durable, so that no crash brings back a step that was not taken."""
+        """Flush names to disk.
+
+        A crash must not restore an earlier state of a step.
+        """
         if os.name != "posix":
             return
         descriptor = os.open(self._folder, os.O_RDONLY)
@@ -395,7 +404,7 @@ class FolderStore:
 
 
 def is_summable(cls: type[Any]) -> bool:
-    """Return whether replies of a class could be added up: every field may be of integers.
+    """Return whether all fields of a reply class may be integers.
 
     Examples
     --------
@@ -425,7 +434,9 @@ def _may_be_integers(hint: Any) -> bool:
 
 
 def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
-    """Return the fields of a reply as integer arrays, an integer as an int64 array without sides.
+    """Return a reply's fields as integer arrays.
+
+    An integer becomes an int64 array of no dimensions.
 
     Raises
     ------
@@ -442,7 +453,7 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
 
 
 def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
-    """Return the reply whose fields are summed arrays, in the order of the class.
+    """Build the reply of summed arrays, in field order.
 
     Raises
     ------

@@ -171,7 +171,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes that were not read yet."""
+        """Return the number of unread bytes."""
         return len(self._frame) - self._at
 
     def take(self, n_bytes: int) -> bytes:
@@ -262,7 +262,10 @@ class Reader:
 
 
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
-    """Bound what an array could take, sides of zero left aside: numpy has limits of its own."""
+    """Bound an array's size, ignoring sides of zero.
+
+    NumPy has limits of its own.
+    """
     if math.prod(side for side in shape if side) * itemsize > MAX_FRAME_BYTES:
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
 
@@ -280,7 +283,7 @@ _known: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # re
 
 
 def declared(cls: type[Any]) -> dict[str, Any]:
-    """Return the declared type of each field of a message class, in order.
+    """Return the declared type of each field, in order.
 
     Parameters
     ----------
@@ -324,7 +327,9 @@ def _check(hint: Any, *, where: str) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of a declared type; numpy's scalars count as Python's.
+    """Return whether a value has a declared type.
+
+    NumPy's scalars count as Python's.
 
     Examples
     --------
@@ -349,14 +354,14 @@ def fits(value: Any, hint: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _sized_kinds(hint: Any) -> tuple[type[Any], ...]:
-    """Return the types within a declared one that are written as bytes: bytes and dataclasses."""
+    """Return the bytes and dataclass types within a declared type."""
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
     return tuple(kind for inner in typing.get_args(hint) for kind in _sized_kinds(inner))
 
 
 def _opened(value: Any, hint: Any) -> Any:
-    """Return a value of a declared type from one in which frames stand for dataclasses."""
+    """Decode a value in which frames represent dataclasses."""
     kinds = _sized_kinds(hint)
     if not kinds or bytes in kinds:
         return value
@@ -397,7 +402,9 @@ T = TypeVar("T")
 
 @typing.dataclass_transform(frozen_default=True, eq_default=False)
 def message(cls: type[T]) -> type[T]:
-    """Make a class a message: a frozen dataclass, compared by its canonical bytes.
+    """Make a class a message: a frozen dataclass with canonical equality.
+
+    Messages are equal if their bytes are.
 
     A ``__post_init__`` may refuse values with ``ValueError`` or ``TypeError``; it must not change
     them.
@@ -443,7 +450,7 @@ def encode(item: Message) -> bytes:
 
 
 def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
-    """Return the message in a frame, which must be of one of the expected types.
+    """Decode a frame to a message of one of the expected types.
 
     Parameters
     ----------

@@ -24,14 +24,14 @@ class ProcessLine(Line):
         self._process, self._end = _start(party)
 
     def ready(self) -> None:
-        """Wait until the party lives in its process, or the process is gone."""
+        """Wait until the party's process is ready or has ended."""
         try:
             self._end.recv_bytes()
         except (EOFError, OSError):
             return  # the first frame will tell
 
     def stop(self, *, at_once: bool) -> bool:
-        """Kill the process if it is at work on an answer that nobody will read."""
+        """Kill the process if it computes an unneeded answer."""
         if at_once or not self.idle:
             self._process.kill()
         return True

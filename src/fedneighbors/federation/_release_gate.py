@@ -46,7 +46,9 @@ class ReleaseGate:
     def release(
         self, request: Any, *, attempt: str, cost: Guarantee, draw: Callable[[], Message]
     ) -> Message:
-        """Charge for a reply, draw it, store it in the ledger, and return it.
+        """Charge for a reply, draw it, store it, and return it.
+
+        The ledger stores the reply.
 
         Parameters
         ----------
@@ -74,14 +76,16 @@ class ReleaseGate:
         return decode(answer, (type(request).reply,))
 
     def digest(self, request: Message) -> str:
-        """Return the digest of a request to this party about this data set."""
+        """Return the digest of a request about this party's data set."""
         asked = repr((self.party, self.dataset)).encode() + encode(request)
         return hashlib.sha256(asked).hexdigest()
 
     def release_bytes(
         self, query: str, *, cost: Guarantee, draw: Callable[[], bytes], purpose: str
     ) -> bytes:
-        """Charge for bytes, draw them, store them in the ledger, and return them.
+        """Charge for bytes, draw them, store them, and return them.
+
+        The ledger stores the bytes.
 
         Parameters
         ----------
@@ -122,7 +126,7 @@ class ReleaseGate:
 
 
 def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
-    """Refuse unless a masked sum is sure to hold ``n_shares`` honest noise shares."""
+    """Raise unless a masked sum has ``n_shares`` honest noise shares."""
     try:
         sure = shares_counted_on(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders

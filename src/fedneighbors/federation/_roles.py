@@ -125,7 +125,7 @@ def serve(party: Party, frame: bytes) -> bytes:
 
 
 def serve_apart(party: Party, frame: bytes) -> bytes:
-    """Return what :func:`serve` returns, for a party whose exceptions cannot reach the user.
+    """Serve a request like :func:`serve`, without passing on exceptions.
 
     The coordinator learns that the party failed and the type of the exception, nothing of its
     text. The log of the party's own process gets where it happened, again without the text, which

@@ -237,7 +237,7 @@ def _checked_shape(lists: Entries) -> tuple[int, int]:
 
 
 def _table(lists: Entries, size: int) -> Integers:
-    """Return entries as rows of four integers that compare as the entries do."""
+    """Return entries as rows of four integers in the same order."""
     n_lists, length = lists.distances.shape
     table = np.empty((n_lists, size, 4), np.int64)
     table[:, length:] = (_INFINITE, PADDING_RANK, PADDING_POSITION, PADDING_POSITION)

@@ -15,7 +15,10 @@ def locate(context: Any, builder: Any, signature: Any, args: Any, position: int)
 
 @intrinsic
 def lowest_bit(_typing: Any, word: Any) -> Any:
-    """Return the index of the lowest bit that is set; the word is not 0."""
+    """Return the index of the lowest set bit.
+
+    The word must not be 0.
+    """
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))

@@ -26,7 +26,10 @@ _IMPLICIT = np.uint64(1 << 52)
 
 @njit(cache=True, nogil=True, inline="always")
 def _add(limbs: Any, value: Any, position: Any, sign: int) -> None:
-    """Add ``sign * value * 2**position`` to the limbs; ``value`` is a uint64."""
+    """Add ``sign * value * 2**position`` to the limbs.
+
+    ``value`` is a uint64.
+    """
     k = position >> 5
     shift = uint64(position & 31)
     low = (value & _LOW) << shift
@@ -66,7 +69,7 @@ def _accumulate(bits: Any, sums: Any, squares: Any) -> None:
 def exact_moments(
     x: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the exact sums of the columns and of their squares, as limbs.
+    """Return the exact column sums and sums of squares as limbs.
 
     Parameters
     ----------

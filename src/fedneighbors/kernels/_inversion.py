@@ -43,7 +43,7 @@ def invert_words(
     symmetric: bool,
     values: npt.NDArray[np.int64],
 ) -> int:
-    """Write the value that each word decides, and return how many words decide nothing.
+    """Write each word's decided value; return the number of undecided words.
 
     Parameters
     ----------

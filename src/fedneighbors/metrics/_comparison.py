@@ -112,7 +112,7 @@ def _p_values(improvement: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the share of rows that are right over all rows of some clients.
+    """Return the accuracy over all rows of some clients.
 
     Parameters
     ----------
@@ -132,7 +132,9 @@ def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str])
 
 
 def bottom_decile(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the accuracy of the client at the lowest tenth: of M, the (M/10)-th worst.
+    """Return the accuracy of the client at the lowest tenth.
+
+    With M clients, the (M/10)-th lowest.
 
     Parameters
     ----------

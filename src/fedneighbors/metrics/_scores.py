@@ -62,7 +62,7 @@ def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
 
 
 def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Return the mean over the true classes of the share of their rows predicted right.
+    """Return the mean recall of the true classes.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def confusion(
 
 
 def normalized_accuracy(a: float, a_knn: float) -> float:
-    """Loss of accuracy relative to the k-nearest-neighbour classifier.
+    """Return the accuracy loss relative to the k-nearest-neighbour classifier.
 
     Parameters
     ----------
@@ -216,14 +216,19 @@ class Reliability:
 
     @property
     def expected_calibration_error(self) -> float:
-        """Mean over the rows of the gap between accuracy and confidence of their bin."""
+        """Return the mean gap between accuracy and confidence.
+
+        Over the rows, by bins.
+        """
         filled = self.counts > 0
         gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
         return float(np.average(gaps, weights=self.counts[filled]))
 
 
 def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) -> float:
-    """Mean squared distance between the predicted probabilities and the true class.
+    """Compute the mean squared error of the predicted probabilities.
+
+    The reference is one-hot for the true class.
 
     The sum over all classes as Brier defined it [1]_, so that two classes count twice the
     one-column score that is also in use.
@@ -331,7 +336,7 @@ def _bin_means(
 def _check_probabilities(
     proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Probabilities, and the column of each row's true class."""
+    """Return probabilities and the column of each row's true class."""
     predicted = np.asarray(proba, dtype=np.float64)
     labels, order = np.asarray(y), np.asarray(classes)
     if predicted.shape != (len(labels), len(order)) or predicted.size == 0:

@@ -217,7 +217,7 @@ class InvertedResidual(nn.Module):
         self.shortcut = stride == 1 and incoming == outgoing
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's channels, added to what came in where shapes allow it."""
+        """Compute the block; add the input where shapes allow."""
         made: Tensor = self.layers(x)
         return x + made if self.shortcut else made
 
@@ -304,7 +304,7 @@ def _draw_weights(module: nn.Module) -> None:
 def _filtered(
     incoming: int, outgoing: int, *, size: int, stride: int = 1, groups: int = 1
 ) -> nn.Module:
-    """Return a convolution, its normalization over the batch, and a rectifier that ends at 6."""
+    """Return a convolution, batch normalization and ReLU6."""
     return nn.Sequential(
         nn.Conv2d(incoming, outgoing, size, stride, padding=size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outgoing),
@@ -313,12 +313,15 @@ def _filtered(
 
 
 def _halvings(stride: Stride) -> Iterator[int]:
-    """Return the stride of each of the five layers that halve in the paper."""
+    """Return the strides of the paper's five downsampling layers."""
     kept = stride.bit_length() - 1
     return iter([1] * (5 - kept) + [2] * kept)
 
 
 def _multiple(channels: float) -> int:
-    """Return the nearest multiple of 8 that takes away at most a tenth, as the reference does."""
+    """Round to a multiple of 8 that loses at most 10 %.
+
+    As in the reference implementation.
+    """
     near = max(8, int(channels + 4) // 8 * 8)
     return near + 8 if near < 0.9 * channels else near

@@ -45,7 +45,7 @@ def seeded(seed: int) -> Iterator[None]:
 def perceptron(
     n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
 ) -> Network:
-    """Return linear layers with rectifiers between them, whose weights follow from the seed alone.
+    """Return linear layers with ReLUs, initialized from the seed alone.
 
     The last hidden layer is the embedding.
 

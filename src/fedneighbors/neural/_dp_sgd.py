@@ -105,7 +105,7 @@ class StepPlan:
 def plan_of(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
-    """Return the steps of a client that is said to train on so many rows.
+    """Return the steps of a client with so many declared rows.
 
     Parameters
     ----------
@@ -140,7 +140,9 @@ def plan_of(
 
 
 def _rounded_rate(rate: float) -> float:
-    """Return a rate that torch draws exactly: rounded up to four binary digits.
+    """Round a rate up to four binary digits.
+
+    torch draws such rates exactly.
 
     So few that clients of about the same size share one search for their noise.
     """
@@ -156,7 +158,10 @@ def accountant() -> Any:
 
 @lru_cache(maxsize=1024)
 def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
-    """Return a noise multiplier and the epsilon that Opacus finds for it, at most the allowed."""
+    """Return a noise multiplier and its epsilon, within the allowed one.
+
+    Opacus computes the epsilon.
+    """
     get_noise_multiplier = optional_module("opacus.accountants.utils", "dpsgd").get_noise_multiplier
     target = math.nextafter(float(allowed.epsilon), 0.0)
     delta = math.nextafter(float(allowed.delta), 0.0)
@@ -187,7 +192,9 @@ _FIRST_WORD, _N_WORDS, _WORD_BYTES = 24, 624, 8
 
 
 def fresh_generator() -> torch.Generator:
-    """Return a generator whose 19,968 bits of state come from the operating system.
+    """Return a generator seeded from the operating system.
+
+    Its state has 19,968 bits.
 
     ``manual_seed`` keeps 32 bits of a seed, few enough to try all of them.
     """
@@ -202,7 +209,7 @@ def fresh_generator() -> torch.Generator:
 
 
 def refuse_unfit(network: Network, x: Tensor) -> None:
-    """Return if each row's gradient of a network can be told from the others'.
+    """Raise unless a network has separate gradients for rows.
 
     Parameters
     ----------
@@ -257,7 +264,7 @@ def stepped(
     bound: float,
     generator: torch.Generator | None = None,
 ) -> tuple[State, Any]:
-    """Return the weights of a client after one round of private steps, and what was counted.
+    """Return a client's weights after one private round, and its counts.
 
     Parameters
     ----------
@@ -307,7 +314,7 @@ def stepped(
 def _wrapped(
     module: nn.Module, regime: Regime, *, bound: float, noise: float, batch_size: int
 ) -> tuple[Any, Any]:
-    """Return a module that keeps each row's gradient, and the optimizer that noises their sum."""
+    """Return a module with per-row gradients and its noisy optimizer."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -334,7 +341,10 @@ def _backward(scores: Tensor, y: Tensor) -> None:
 
 
 def _silence_unbounded(parameters: Iterable[nn.Parameter]) -> None:
-    """Set the gradient of each row that is not finite to zero: clipping would make it NaN."""
+    """Set non-finite row gradients to zero.
+
+    Clipping would make them NaN.
+    """
     found = (getattr(p, "grad_sample", None) for p in parameters)
     samples = [sample for sample in found if sample is not None]
     finite = torch.stack([torch.isfinite(s.flatten(1)).all(dim=1) for s in samples]).all(dim=0)

@@ -25,7 +25,7 @@ _OF_LOCKS = RLock()
 
 
 def alone_in(module: nn.Module) -> AbstractContextManager[Any]:
-    """Return what keeps all other threads out of a module; the same thread may enter again.
+    """Return a reentrant lock for a module.
 
     A module itself holds no lock, which could be neither copied nor sent to another process.
     """
@@ -66,7 +66,10 @@ def chosen_device(device: Device) -> torch.device:
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Let convolutions on a card be whole float32 and of one order; a processor's always are."""
+    """Make GPU convolutions deterministic and full float32.
+
+    On a CPU they always are.
+    """
     if device.type == "cpu":
         yield
         return
@@ -148,18 +151,21 @@ class Network:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of all parameters that training moves: what the module has frozen stays."""
+        """Return the names of all trainable parameters.
+
+        Frozen parameters of the module are not trained.
+        """
         return tuple(name for name, p in self.module.named_parameters() if p.requires_grad)
 
     @property
     def head_names(self) -> tuple[str, ...]:
-        """Names of the parameters of the head."""
+        """Return the parameter names of the head."""
         prefixes = tuple(f"{name}." for name in self.head)
         return tuple(name for name in self.parameter_names if name.startswith(prefixes))
 
     @property
     def body_names(self) -> tuple[str, ...]:
-        """Names of all other parameters."""
+        """Return the names of all other parameters."""
         return tuple(name for name in self.parameter_names if name not in set(self.head_names))
 
     @property
@@ -173,7 +179,7 @@ class Network:
 
     @property
     def reads_tokens(self) -> bool:
-        """Return whether whole numbers in a row stand for tokens, and are no measurements."""
+        """Return whether rows of whole numbers contain tokens."""
         looked_up = (nn.Embedding, nn.EmbeddingBag)
         return self.n_tokens is not None or self._has(looked_up)
 
@@ -184,43 +190,46 @@ class Network:
 
     @property
     def least_rows(self) -> int:
-        """Rows that a step needs: batch normalization knows no deviation of a single one."""
+        """Return the minimum number of rows per step.
+
+        Batch normalization needs two.
+        """
         return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """Type of the weights."""
+        """Return the dtype of the weights."""
         return next(self._weights())[1].dtype
 
     @cached_property
     def _first(self) -> State:
-        """Copies of the module's parameters and buffers: where training begins."""
+        """Return copies of the module's initial parameters and buffers."""
         return state_of(self.module)
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the weights by name, in the order of the vector."""
+        """Return the shapes of the weights by name, in vector order."""
         return {name: tuple(tensor.shape) for name, tensor in self._weights()}
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Names of parameters and floating-point buffers, in the order of the vector."""
+        """Return the names of parameters and floating-point buffers, in vector order."""
         return tuple(self._shapes)
 
     @property
     def n_weights(self) -> int:
-        """Length of the vector of weights."""
+        """Return the length of the weight vector."""
         return sum(map(math.prod, self._shapes.values()))
 
     @cached_property
     def digest(self) -> str:
-        """Text that is the same for networks of the same names, shapes and types."""
+        """Return a text that identifies names, shapes and types."""
         words = repr((self.weight_names, tuple(self._shapes.values()), str(self.dtype)))
         return hashlib.sha256(words.encode()).hexdigest()
 
     @property
     def initial(self) -> Vector:
-        """The module's own weights as a vector."""
+        """Return the module's own weights as a vector."""
         return self.vector(self._first)
 
     def vector(self, state: State) -> Vector:
@@ -318,7 +327,7 @@ class Network:
         return torch.cat(caught).cpu(), torch.cat(scores).cpu()
 
     def head_network(self) -> "Network | None":
-        """Return the head as a network of its own, if it is a single layer.
+        """Return a single-layer head as a separate network, else None.
 
         Its rows are what :meth:`before_head` returns; its only layer has the name ``"head"``.
         """
@@ -330,7 +339,7 @@ class Network:
     def before_head(
         self, clients: Iterable[tuple[State, Tensor]], *, device: Device = "cpu"
     ) -> list[Tensor] | None:
-        """Return what the head makes scores of, for each client, in evaluation mode.
+        """Return each client's head inputs, in evaluation mode.
 
         Parameters
         ----------
@@ -386,7 +395,7 @@ class Network:
 
     @property
     def _usual_size(self) -> int:
-        """Rows that are seen at a time."""
+        """Return the number of rows per batch of predictions."""
         return 128 if self.convolves else 1024
 
     def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
@@ -394,7 +403,7 @@ class Network:
 
 
 def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
-    """Return whether a layer took one tensor for each of some scores, and gave them."""
+    """Return whether a layer maps one tensor per score to one."""
     return len(calls) == len(scores) and all(
         out is score and len(given) == 1 and isinstance(given[0], Tensor)
         for (given, out), score in zip(calls, scores, strict=True)
@@ -402,7 +411,10 @@ def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor
 
 
 def _filters_last(weights: Tensor) -> Tensor:
-    """Return filters of images with their channels last, which processors go through faster."""
+    """Return image filters with channels last.
+
+    CPUs process that layout faster.
+    """
     return weights.to(memory_format=torch.channels_last) if weights.ndim == 4 else weights
 
 

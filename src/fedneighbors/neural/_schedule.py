@@ -100,7 +100,7 @@ class BatchPlan:
 
 
 def batch_plan(passes: list[list[Integers]], batch_size: int, *, least_rows: int = 1) -> BatchPlan:
-    """Return the batches of clients that go through their rows in given orders.
+    """Return the clients' batches for given row orders.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def heads_apart(
 
 
 def _head_of(state: State, network: Network) -> State:
-    """Return the part of a state that is the head's, under the names that it has alone."""
+    """Return the head's part of a state, under its own names."""
     prefix = f"{network.head[0]}."
     own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
     return {_name_alone(name, network): tensor for name, tensor in own.items()}
@@ -227,7 +227,7 @@ class Trainer:
     def _heads_trained(
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
     ) -> list[State] | None:
-        """Return whole networks with heads that were trained apart; None if they cannot be."""
+        """Return whole networks with separately trained heads, or None."""
         apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
         if apart is None:
             return None

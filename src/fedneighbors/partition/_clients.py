@@ -43,7 +43,7 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
 def permute_labels(
     y: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, seed: int
 ) -> npt.NDArray[Any]:
-    """Let groups of parties mean different things by the same labels (concept shift).
+    """Permute label meanings for groups of parties (concept shift).
 
     The first group keeps its labels; every other has a permutation of its own.
 
@@ -135,7 +135,7 @@ def shift_features(
 def _moved(
     rows: npt.NDArray[Any], group: Integers, n_groups: int, *, size: float, seed: int
 ) -> npt.NDArray[Any]:
-    """Return a table whose columns are moved for each group but the first."""
+    """Shift the columns of every group but the first."""
     deviations = rows.std(axis=0)
     if not np.isfinite(deviations).all():
         raise ValueError("expected finite columns, found cells that are missing or infinite")
@@ -165,7 +165,7 @@ class RowRoles:
 def row_roles(
     parties: npt.ArrayLike, *, validation: float = 0.0, test: float = 0.2, seed: int
 ) -> RowRoles:
-    """Split the rows of each party into those to train, to validate and to test on.
+    """Split each party's rows into training, validation and test rows.
 
     Shares are rounded for each party, halves up; a party of two rows or more keeps one to train on.
 
@@ -201,7 +201,7 @@ def row_roles(
 def ordered_roles(
     parties: npt.ArrayLike, *, validation: float = 0.0, test: float = 0.2, gap: int = 0
 ) -> RowRoles:
-    """Let each party train on its first rows, and be tested on its last.
+    """Assign roles in time order: train first, test last.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def _refuse_shares(validation: float, test: float) -> None:
 
 
 def _counts(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:
-    """Return how many rows each party tests on, and does not train on."""
+    """Return the numbers of test and other rows per party."""
     n_test = np.minimum(np.floor(test * sizes + 0.5), sizes - 1).astype(np.int64)
     n_held = np.minimum(np.floor((validation + test) * sizes + 0.5), sizes - 1).astype(np.int64)
     return n_test, np.maximum(n_held, n_test)

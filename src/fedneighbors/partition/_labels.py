@@ -26,7 +26,7 @@ def dirichlet(
     max_tries: int = 100,
     seed: int,
 ) -> Parties:
-    """Split the rows of each class over the parties by shares drawn from a Dirichlet law.
+    """Split each class over parties by shares from a Dirichlet distribution.
 
     For each class, ascending, shares are drawn from ``Dirichlet(alpha, ..., alpha)`` [1]_; the
     class's rows, permuted, are cut at the shares' running sums. A draw that leaves a party
@@ -97,7 +97,7 @@ def dirichlet(
 def pathological(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Give each party rows of a few classes only, by shards as in federated averaging.
+    """Give each party few classes, by shards as in federated averaging.
 
     ``n_parties * classes_per_party`` shards [1]_ are cut so that each holds rows of one class:
     beginning with a shard per class, the shard size of the class with the largest shards (ties
@@ -149,7 +149,9 @@ def pathological(
 def pathological_v2(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Give each party exactly a few classes, of unequal sizes, as personalization is compared on.
+    """Give each party exactly a few classes, in unequal sizes.
+
+    The usual split for comparing personalised methods.
 
     Classes go round: each is held by equally many parties up to one, at least by one. The rows of a
     class are divided among its parties by weights that are uniform between .4 and .6 [1]_.
@@ -211,7 +213,9 @@ def pachinko(
     beta: float = 10.0,
     seed: int,
 ) -> Parties:
-    """Deal rows by shares of coarse labels, and of the fine labels under each, drawn per party.
+    """Split rows by per-party shares of coarse and fine labels.
+
+    Fine shares are drawn under each coarse label.
 
     Each party draws its shares of the coarse labels, and under each of its fine labels, from
     Dirichlet laws [1]_; its rows are then drawn one by one without replacement [2]_. A fine label
@@ -265,7 +269,7 @@ def pachinko(
 
 
 def _refuse_few_places(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
-    """Raise if parties of few classes each cannot hold all classes, or have too few rows."""
+    """Raise if parties cannot hold all classes or lack rows."""
     if classes_per_party < 1:
         raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
     refuse_too_few_rows(n_rows, n_parties, min_rows=classes_per_party)
@@ -285,7 +289,10 @@ def _refuse_extreme(name: str, value: float) -> None:
 def _held_classes(
     n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """Return which party holds which class; a party takes what fewest parties hold so far."""
+    """Assign classes to parties.
+
+    A party takes the classes that the fewest parties hold so far.
+    """
     holds = np.zeros((n_parties, n_classes), bool)
     for party in range(n_parties):
         luck = rng.permutation(n_classes)
@@ -297,7 +304,7 @@ def _held_classes(
 def _dirichlet_counts(
     class_sizes: Integers, n_parties: int, *, alpha: float, rng: np.random.Generator
 ) -> Integers:
-    """Rows of each class (row) that each party (column) gets in one draw."""
+    """Draw the rows of each class (row) for each party (column)."""
     shares = rng.dirichlet(np.full(n_parties, alpha), size=len(class_sizes))
     ends = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None]).astype(np.int64)
     ends[:, -1] = class_sizes  # a running sum may end a rounding error away from 1
@@ -305,7 +312,7 @@ def _dirichlet_counts(
 
 
 def _deal(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
-    """Party of each row when the rows of each class are permuted and dealt by ``counts``."""
+    """Permute the rows of each class and assign them by ``counts``."""
     shuffled = rng.permutation(len(classes))
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
     n_classes, n_parties = counts.shape
@@ -315,7 +322,10 @@ def _deal(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> P
 
 
 def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
-    """Shards of each class, at least one, so that the largest shard is as small as can be."""
+    """Return the shards per class that minimize the largest shard.
+
+    At least one for each class.
+    """
     shards = np.ones(len(class_sizes), dtype=np.int64)
     largest = [(-float(size), label) for label, size in enumerate(class_sizes)]
     heapq.heapify(largest)
@@ -327,7 +337,10 @@ def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
 
 
 def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
-    """Rows of each shard, class after class; those of a class differ by at most one."""
+    """Return the rows of each shard, class by class.
+
+    Shards of a class differ by at most one row.
+    """
     small, larger = np.divmod(class_sizes, shards)
     sizes: Integers = np.repeat(small, shards) + (ranks(shards) < np.repeat(larger, shards))
     return sizes
@@ -374,7 +387,7 @@ def _drawn(
 
 
 def _among(shares: Floats, free: Integers) -> Floats:
-    """Return the shares of what is not used up; equal ones where these have none at all."""
+    """Return normalized shares of unused labels, equal if all are zero."""
     kept = np.where(free > 0, shares, 0.0)
     if kept.sum() <= 0:
         kept = (free > 0).astype(np.float64)

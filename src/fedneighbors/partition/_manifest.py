@@ -111,7 +111,7 @@ class Manifest:
             )
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal manifest.
+        """Serialize the manifest as text for `from_json`.
 
         Returns
         -------
@@ -276,7 +276,10 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, 
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Return a value of JSON as its declared type; a number that is no label counts from 0."""
+    """Convert a JSON value to its declared type.
+
+    A number that is not a label must be 0 or more.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:
         return None if value is None else _typed(value, inner[0])

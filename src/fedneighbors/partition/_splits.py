@@ -19,7 +19,9 @@ from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pa
 
 
 def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
-    """Split rows at random into parts whose sizes differ by at most one.
+    """Split rows at random into parts of nearly equal size.
+
+    Sizes differ by at most one.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ def quantity_skew(
 
 
 def natural(ids: npt.ArrayLike) -> Parties:
-    """Take the parties from a column that names the owner of each row.
+    """Return the parties named by an owner column.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def natural(ids: npt.ArrayLike) -> Parties:
 
 
 def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
-    """Split rows into stretches of time that follow one another, of nearly equal numbers of rows.
+    """Split rows into consecutive periods of nearly equal numbers of rows.
 
     Parameters
     ----------
@@ -236,7 +238,7 @@ def split(
 
 
 def _refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
-    """Raise if a cell of a column is None, NaN or empty text."""
+    """Raise if a cell is None, NaN or empty text."""
     cells = column.tolist()
     gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
     if gone:
@@ -247,7 +249,10 @@ def _refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception])
 
 
 def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
-    """Sizes in proportion to descending weights, none below ``min_rows``."""
+    """Return sizes proportional to descending weights.
+
+    None is below ``min_rows``.
+    """
     n_parties = len(weights)
     ranks = np.arange(1, n_parties + 1)
     left_for_head = n_rows - (n_parties - ranks) * min_rows

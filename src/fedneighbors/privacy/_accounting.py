@@ -31,7 +31,7 @@ class _Parts:
 
 
 def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee:
-    """Cost of all the releases together, in the notion of the budget.
+    """Compute the cost of all releases together, in the budget's notion.
 
     - Pure budget: the epsilons are added up.
     - zCDP budget: rhos are added up; a pure epsilon counts as ``epsilon**2 / 2`` ([1]_,
@@ -79,7 +79,9 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
 
 
 def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guarantee:
-    """Cost as of :func:`spent_after`, where equal releases are counted instead of listed.
+    """Compute the cost of releases given as counts of equal costs.
+
+    Equals :func:`spent_after` on the listed releases.
 
     Parameters
     ----------
@@ -174,12 +176,15 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
 
 def within(spent: Guarantee, budget: Guarantee) -> bool:
-    """Return whether a cost is no larger than a budget of the same notion."""
+    """Return whether a cost is within a budget of the same notion."""
     return all(used <= allowed for used, allowed in _pairs(spent, budget))
 
 
 def difference(budget: Guarantee, spent: Guarantee) -> Guarantee:
-    """Return what is left of a budget, 0 where overspent: one more release of it would fit."""
+    """Subtract a cost from a budget, 0 if overspent.
+
+    One more release of the result fits the budget.
+    """
     left = [allowed - used for used, allowed in _pairs(spent, budget)]
     kind: Callable[..., Guarantee] = type(budget)
     return kind(*(left if within(spent, budget) else [Fraction(0)] * len(left)))
@@ -193,7 +198,9 @@ def _pairs(spent: Guarantee, budget: Guarantee) -> list[tuple[Fraction, Fraction
 
 @lru_cache(maxsize=4096)
 def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
-    """Smallest epsilon known for which rho-zCDP implies (epsilon, delta), rounded upward.
+    """Return the smallest known epsilon for which rho-zCDP implies (epsilon, delta).
+
+    Rounded upward.
 
     The conversion is OpenDP's ``make_zCDP_to_approxDP``: the best order of the Renyi divergence
     in [1]_, Corollary 13.
@@ -241,7 +248,9 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
-    """Largest rho for which rho-zCDP implies (epsilon, delta), rounded downward.
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta).
+
+    Rounded downward.
 
     Parameters
     ----------
@@ -290,7 +299,10 @@ _FLOATS = 0x7FF0_0000_0000_0000  # finite float64 numbers from 0 upward, in thei
 
 
 def _float_at(place: int) -> float:
-    """Return the float64 at this place from 0 upward: its bits, read as an integer."""
+    """Return the float64 whose bits are the given integer.
+
+    The order of such integers is that of the floats from 0 upward.
+    """
     return float(struct.unpack("<d", struct.pack("<q", place))[0])
 
 
@@ -306,7 +318,10 @@ def _float_below(number: Fraction) -> float:
 
 
 def _opendp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon of OpenDP for a release of this rho; infinite where OpenDP overflows."""
+    """Return OpenDP's epsilon for a release of this rho.
+
+    Infinite where OpenDP overflows.
+    """
     dp = load_opendp("contrib", "honest-but-curious")
     release = dp.m.make_user_measurement(
         dp.atom_domain(T=bool),
@@ -328,7 +343,10 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
 
 
 def load_opendp(*features: str) -> Any:
-    """Return the prelude of OpenDP, whose functions carry no types, with features enabled."""
+    """Return OpenDP's prelude with its features enabled.
+
+    Its functions are untyped.
+    """
     prelude = optional_module("opendp.prelude", "privacy")
     prelude.enable_features(*features)
     return prelude

@@ -121,7 +121,7 @@ class Privacy:
 
     @property
     def total(self) -> Guarantee:
-        """All that one training may cost."""
+        """Return the cost limit of one training."""
         epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
@@ -140,7 +140,9 @@ class Privacy:
             )
 
     def require_classes(self) -> None:
-        """Return if the labels are known or public, which cannot be paid for.
+        """Raise unless the labels are known or public.
+
+        Labels cannot be charged to a budget.
 
         Raises
         ------
@@ -156,7 +158,10 @@ class Privacy:
     def refuse_idle(
         self, method: str, names: tuple[str, ...], others: tuple[str, ...] = ()
     ) -> None:
-        """Raise ValueError if a field of these names is set, or others are, which mean nothing."""
+        """Raise ValueError if a field without effect is set.
+
+        Checks the named fields and the others that have no effect.
+        """
         idle = [
             entry.name
             for entry in fields(self)
@@ -204,7 +209,7 @@ _COUNTS = ("n-picks", "n-parties", "colluders")
 
 
 def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
-    """Return the privacy that a configuration describes, None where it sets no ``epsilon``.
+    """Return the privacy of a configuration; None without ``epsilon``.
 
     Parameters
     ----------

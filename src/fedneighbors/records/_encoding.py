@@ -17,7 +17,7 @@ _CELL = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3}):([A-Za-z0-9+/=]*)")
 
 
 def encode(value: object) -> Any:
-    """JSON form of a value: a scalar, or a list or mapping of values.
+    """Convert a scalar, list or mapping to JSON values.
 
     Scalars and arrays of numpy are taken as the Python values that they stand for.
 
@@ -43,7 +43,7 @@ def encode(value: object) -> Any:
 
 
 def decode(value: object) -> Scalar:
-    """Scalar that ``encode`` wrote.
+    """Decode a scalar written by ``encode``.
 
     Raises
     ------
@@ -164,7 +164,7 @@ PARTS: Mapping[str, Callable[..., Round | Table | Figure | str]] = {
 
 
 def take(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    """Fields of one line, each checked.
+    """Return the checked fields of one line.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def _field(kind: str, name: str, value: object) -> Any:
 
 
 def encode_pixels(image: Iterable[Iterable[int]]) -> str:
-    """Text of an image for a cell of a record's table.
+    """Encode an image as text for a table cell.
 
     Parameters
     ----------
@@ -219,7 +219,9 @@ def encode_pixels(image: Iterable[Iterable[int]]) -> str:
 
 
 def decode_pixels(cell: object) -> list[bytes]:
-    """Rows of an image that `encode_pixels` wrote, one byte per pixel.
+    """Decode the rows of an image, one byte per pixel.
+
+    The inverse of `encode_pixels`.
 
     Raises
     ------

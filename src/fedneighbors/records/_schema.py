@@ -163,12 +163,12 @@ class RunRecord:
 
     @property
     def upload_bytes(self) -> int:
-        """Bytes that all parties sent, over all rounds."""
+        """Return the bytes sent by all parties in all rounds."""
         return sum(sum(r.upload_bytes.values()) for r in self.rounds)
 
     @property
     def download_bytes(self) -> int:
-        """Bytes that all parties received, over all rounds."""
+        """Return the bytes received by all parties in all rounds."""
         return sum(sum(r.download_bytes.values()) for r in self.rounds)
 
 
@@ -188,7 +188,7 @@ _PACKAGES = (
 
 @cache
 def environment() -> Mapping[str, str]:
-    """Versions of what is installed and the size of the machine, for the head of a run record.
+    """Return package versions and machine size for a run record.
 
     Nothing is imported to find a version, and nothing names the machine or a folder on it. It is
     looked up once in a process.

@@ -72,7 +72,7 @@ def write_record(record: RunRecord, path: Path | str) -> None:
 
 
 def replace_file(path: Path | str, content: bytes) -> None:
-    """Put ``content`` at ``path``; a reader sees the old file or the new one, never a part.
+    """Write ``content`` to ``path`` atomically.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def parse_record(content: bytes, *, source: str) -> RunRecord:
 def _assemble(
     header: dict[str, Any], entries: list[tuple[str, dict[str, Any]]], *, whole: bool, source: str
 ) -> RunRecord:
-    """Return the record of checked lines, if its end is there and its parts fit together."""
+    """Build the record of checked lines; raise if incomplete or inconsistent."""
     if not whole or not entries or entries[-1][0] != "end":
         raise RecordError(
             f"{source}, line {len(entries) + 2}: truncated; expected an end line as the last one"
@@ -171,7 +171,7 @@ def _assemble(
 
 
 def _header(line: bytes, source: str) -> dict[str, Any]:
-    """Return the checked first line; refuse what is foreign or of another version."""
+    """Return the checked first line; raise for other formats or versions."""
     where = f"{source}, line 1"
     try:
         entry = _json(line)
@@ -191,7 +191,7 @@ def _header(line: bytes, source: str) -> dict[str, Any]:
 
 
 def _entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
-    """Kind and checked fields of one line after the header."""
+    """Return kind and checked fields of a line after the header."""
     try:
         entry = _json(line)
         kind = entry.get("line")
@@ -217,7 +217,7 @@ def _refuse(word: str) -> NoReturn:
 
 
 def problems(record: RunRecord) -> Iterator[str]:
-    """Sentences that say what does not fit; none for a sound record.
+    """Return sentences about inconsistencies; none for a sound record.
 
     Names of tables and figures become file names: they are unique, and letters, digits, dots,
     dashes and underscores alone. A row is as long as its table is wide. A figure is of a known
@@ -269,7 +269,7 @@ def _figure_problems(figure: Figure, tables: dict[str, Table]) -> Iterator[str]:
 
 
 def _lines(record: RunRecord) -> Iterator[bytes]:
-    """All lines but the last."""
+    """Return all lines but the last."""
     yield _line(
         "header",
         {

@@ -30,7 +30,10 @@ _HEADROOM = 0.1  # for the values beyond the bars, as a fraction of the axis
 
 
 def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
-    """Draw one line per series, with a band of the half-width ``error`` around it."""
+    """Draw one line per series, with an optional error band.
+
+    ``error`` is its half-width.
+    """
     palette = colors(len(chart.hues))
     for series in panel.series:
         order = np.argsort(series.x, kind="stable")
@@ -43,7 +46,7 @@ def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 
 def draw_points(axes: Axes, chart: Chart, panel: Panel) -> None:
-    """Draw one cloud of points per series, with error bars where there are errors."""
+    """Draw one point cloud per series, with optional error bars."""
     palette = colors(len(chart.hues))
     for series in panel.series:
         color, marker = palette[series.order], MARKERS[series.order % len(MARKERS)]
@@ -87,7 +90,7 @@ def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 
 def draw_bars(axes: Axes, chart: Chart, panel: Panel) -> None:
-    """Draw bars side by side, one per series at each position, with their errors and values."""
+    """Draw grouped bars, one per series, with errors and values."""
     palette = colors(len(chart.hues))
     width = 0.8 / max(1, len(chart.hues))
     flat = lies_flat(chart)
@@ -129,7 +132,7 @@ def draw_stacked(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 
 def label_ends(axes: Axes, panel: Panel, palette: Sequence[str]) -> None:
-    """Write the name of each series right of its last point, pushed apart where they are close."""
+    """Label each series right of its last point, without overlaps."""
     axes.autoscale_view()
     ends = sorted(((_end_height(axes, series), series) for series in panel.series), key=_first)
     for height, (_, series) in zip(_apart([end for end, _ in ends]), ends, strict=True):
@@ -150,7 +153,10 @@ def _first(end: tuple[float, Series]) -> float:
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Heights in the same order, moved as little as needed to lie a line of text apart below 1."""
+    """Move heights apart by a line of text, as little as needed.
+
+    All stay below 1.
+    """
     moved = list(heights)
     for place in range(1, len(moved)):
         moved[place] = max(moved[place], moved[place - 1] + _TEXT_LINE)
@@ -162,7 +168,7 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 
 def _end_height(axes: Axes, series: Series) -> float:
-    """Height of the last drawable point, as a fraction of the axes."""
+    """Return the height of the last drawable point, relative to the axes."""
     drawable = np.isfinite(series.x) & np.isfinite(series.y)
     if not drawable.any():
         return 0.0
@@ -183,7 +189,7 @@ def _style(series: Series) -> dict[str, Any]:
 
 
 def _finish_lines(axes: Axes, chart: Chart) -> None:
-    """Scales, diagonal, grid and labels of a panel whose data is drawn."""
+    """Add scales, diagonal, grid and labels to a drawn panel."""
     figure = chart.figure
     log_x, log_y = use_log(axes, x=figure.log_x and not chart.categories, y=figure.log_y)
     if figure.diagonal and not chart.categories and log_x == log_y:
@@ -196,7 +202,10 @@ def _finish_lines(axes: Axes, chart: Chart) -> None:
 
 
 def _draw_diagonal(axes: Axes, *, log: bool) -> None:
-    """Draw x = y; limits stay automatic, so that panels that share them all show their data."""
+    """Draw x = y without fixing the limits.
+
+    Panels with shared axes then all show their data.
+    """
     limits = axes.dataLim
     low = min(limits.minposx, limits.minposy) if log else min(limits.xmin, limits.ymin)
     high = max(limits.xmax, limits.ymax)
@@ -207,13 +216,13 @@ def _draw_diagonal(axes: Axes, *, log: bool) -> None:
 
 
 def lies_flat(chart: Chart) -> bool:
-    """Return whether bars run to the right because their names are too long to stand below them."""
+    """Return whether bars are horizontal because names are long."""
     longest = max((len(name) for name in chart.categories), default=0)
     return longest > _LONG_NAME or longest * len(chart.categories) > 90
 
 
 def flat_height(chart: Chart) -> float:
-    """Height in inches that a panel of bars running to the right needs."""
+    """Return the height in inches of a panel of horizontal bars."""
     beside = 1 if chart.figure.kind == "stacked" else len(chart.hues)
     return min(0.9 + len(chart.categories) * max(0.3, 0.2 * beside), 14.0)
 

@@ -46,7 +46,9 @@ _LETTER = 0.08  # inches of a letter of a name at the end of a line
 
 
 def picture(figure: Figure, table: Table, form: str, *, titled: bool = False) -> bytes:
-    """Content of a picture file; the same data gives the same bytes.
+    """Return the content of a picture file.
+
+    The same data gives the same bytes.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def _draw(figure: Figure, table: Table) -> Picture:
 
 
 def draw_panels(figure: Figure, table: Table) -> Picture:
-    """Picture of a figure that has axes, one panel per facet."""
+    """Draw a figure with axes, one panel per facet."""
     data = chart(figure, table, categorical=figure.kind in _BARS)
     n_columns = _columns(len(data.panels))
     n_lines = math.ceil(len(data.panels) / n_columns)
@@ -121,7 +123,7 @@ def _columns(n_panels: int) -> int:
 
 
 def _panel_size(data: Chart, n_columns: int) -> tuple[float, float]:
-    """Width and height of a panel in inches."""
+    """Return the size of a panel in inches."""
     if data.figure.kind in _SQUARE or data.figure.diagonal:
         side = {1: 3.8, 2: 3.3, 3: 2.5}[n_columns]
         return side, side
@@ -132,14 +134,17 @@ def _panel_size(data: Chart, n_columns: int) -> tuple[float, float]:
 
 
 def _beside(data: Chart) -> float:
-    """Inches to add for names right of a square panel, which would else shrink it."""
+    """Return the inches to add for names right of a square panel.
+
+    The panel would shrink otherwise.
+    """
     if not (data.figure.diagonal and _named_at_ends(data)):
         return 0.0
     return max(map(len, data.hues)) * _LETTER
 
 
 def _named_at_ends(data: Chart) -> bool:
-    """Return whether series are named right of their last points rather than in a legend."""
+    """Return whether series are labelled at their ends, without a legend."""
     return (
         data.figure.kind == "line"
         and len(data.panels) == 1
@@ -149,7 +154,7 @@ def _named_at_ends(data: Chart) -> bool:
 
 
 def _shared(data: Chart) -> tuple[bool, bool]:
-    """Return whether all panels have the same x axis and the same y axis."""
+    """Return whether all panels share the x and the y axis."""
     flat = data.figure.kind in _BARS and lies_flat(data)
     heights = [np.concatenate([series.y for series in panel.series]) for panel in data.panels]
     same_values = data.figure.kind == "stacked" or _alike(heights, log=data.figure.log_y)
@@ -162,7 +167,10 @@ def _shared(data: Chart) -> tuple[bool, bool]:
 
 
 def _alike(panels: list[Floats], *, log: bool) -> bool:
-    """Return whether one scale suits all panels: each fills at least a quarter of it."""
+    """Return whether one scale suits all panels.
+
+    Each panel must fill at least a quarter of it.
+    """
     spans = []
     for values in panels:
         drawable = values[np.isfinite(values) & (values > 0 if log else True)]
@@ -191,7 +199,7 @@ def _tidy(grid: np.ndarray, n_panels: int, *, share_x: bool, share_y: bool) -> N
 
 
 def _name_series(drawn: Picture, panels: list[Axes], data: Chart) -> None:
-    """Name the series where no data lies: right of their ends, or in a legend outside."""
+    """Label the series at their right ends or in an outer legend."""
     if len(data.hues) == 1 and not data.hues[0]:
         return
     if _named_at_ends(data):
@@ -214,7 +222,10 @@ def _name_series(drawn: Picture, panels: list[Axes], data: Chart) -> None:
 
 
 def _settle(drawn: Picture) -> None:
-    """Lay out once; legends then stay where they are when the picture is cropped or titled."""
+    """Fix the layout.
+
+    Legends then stay in place when the picture is cropped or titled.
+    """
     drawn.draw_without_rendering()
     drawn.set_layout_engine("none")
     for legend in drawn.legends:

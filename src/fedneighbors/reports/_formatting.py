@@ -22,7 +22,9 @@ def is_seconds(column: str) -> bool:
 
 
 def heading(column: str) -> str:
-    """Column name as a heading; the unit goes where each value carries it.
+    """Return a column name as a heading, without its unit.
+
+    Values carry the unit.
 
     Examples
     --------
@@ -37,7 +39,9 @@ def heading(column: str) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Bytes in the decimal unit that leaves 1 to 999, three significant digits.
+    """Format bytes in a decimal unit with three significant digits.
+
+    The number is between 1 and 999.
 
     Examples
     --------
@@ -55,7 +59,7 @@ def size(n_bytes: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Seconds in the unit that people would choose.
+    """Format seconds in a readable unit.
 
     Examples
     --------
@@ -78,7 +82,9 @@ def span(seconds: float) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Text of a number: few significant digits, powers of ten if it is very large or small.
+    """Format a number with few significant digits.
+
+    Powers of ten if it is very large or small.
 
     Examples
     --------
@@ -99,7 +105,9 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def cells(column: str, values: Sequence[Scalar]) -> list[str]:
-    """Text of all cells of a column, with as many decimals in each as the largest needs.
+    """Format a column's cells with the same number of decimals.
+
+    As many as the largest value needs.
 
     Parameters
     ----------
@@ -138,7 +146,9 @@ def _cell(column: str, value: Scalar, decimals: int | None) -> str:
 
 
 def _shared_decimals(values: Sequence[float]) -> int | None:
-    """Decimals that show four digits of the largest value, fewer if all values need fewer.
+    """Return the decimals for four digits of the largest value.
+
+    Fewer if all values need fewer.
 
     None if the values differ too much for one number of decimals.
     """
@@ -154,7 +164,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def _plain(value: float) -> str:
-    """Shortest decimal form, grouped by thousands."""
+    """Return the shortest decimal form, grouped by thousands."""
     return _signed(f"{value:,.12f}".rstrip("0").rstrip("."))
 
 
@@ -165,7 +175,7 @@ def _signed(text: str) -> str:
 
 
 def printable(text: str, longest: int = 40) -> str:
-    r"""Text without control characters, cut to a length that there is room for.
+    r"""Return text without control characters, cut to a maximum length.
 
     Examples
     --------

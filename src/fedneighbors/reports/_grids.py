@@ -38,13 +38,13 @@ class _Line:
 
 
 def sheet_size(figure: Figure, table: Table) -> tuple[float, float]:
-    """Width and height of a sheet of images in inches."""
+    """Return the size of a sheet of images in inches."""
     lines = _lines(figure, table)
     return _INCHES * _PITCH_X * _width(lines), _INCHES * _PITCH_Y * len(lines)
 
 
 def draw_images(axes: Axes, figure: Figure, table: Table) -> None:
-    """Draw one small image per row of the table, with its text below.
+    """Draw one captioned thumbnail per row of the table.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def draw_images(axes: Axes, figure: Figure, table: Table) -> None:
 
 
 def _lines(figure: Figure, table: Table) -> list[_Line]:
-    """Images of one facet stand together; a facet begins a new line."""
+    """Arrange images in lines; each facet starts a new line."""
     facets = labels(figure.facet, table)[:_MOST_IMAGES]
     lines = []
     for facet in dict.fromkeys(facets):
@@ -88,7 +88,7 @@ def _width(lines: list[_Line]) -> int:
 
 
 def _name_hues(axes: Axes, hues: list[str]) -> dict[str, str]:
-    """Write what each colour of text means above the sheet; return the colours."""
+    """Write the legend of text colours above the sheet; return colours."""
     names = list(dict.fromkeys(hues))
     palette = dict(zip(names, map(darker, colors(len(names))), strict=True))
     for place, name in enumerate(names[: _PER_LINE // 2]):
@@ -104,7 +104,7 @@ def _name_hues(axes: Axes, hues: list[str]) -> dict[str, str]:
 
 
 def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
-    """Draw an image into a unit square, its longer side as long as the square's."""
+    """Draw an image into a unit square, scaled to its longer side."""
     pixels = np.array([list(row) for row in decode_pixels(cell)], dtype=np.uint8)
     height, width = (side / max(pixels.shape) for side in pixels.shape)
     left, top = left + (1 - width) / 2, top + (1 - height) / 2
@@ -122,13 +122,15 @@ def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
 
 
 def heatmap_size(figure: Figure, table: Table) -> tuple[float, float]:
-    """Width and height of a heat map in inches."""
+    """Return the size of a heat map in inches."""
     n_rows, n_columns = len(set(labels(figure.y, table))), len(set(labels(figure.x, table)))
     return min(2.4 + 0.5 * n_columns, 8.0), min(1.4 + 0.34 * n_rows, 9.0)
 
 
 def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
-    """Draw a cell per pair of x and y, its colour the value in column ``hue``.
+    """Draw a coloured cell per pair of x and y.
+
+    The column ``hue`` gives the colour.
 
     Values on both sides of 0 have a colour for each side.
     """
@@ -161,12 +163,15 @@ def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
 
 
 def _places(name: str, table: Table) -> dict[str, int]:
-    """Different names in a column, each with its position, in order of appearance."""
+    """Return the distinct names of a column with their positions.
+
+    In order of appearance.
+    """
     return {text: place for place, text in enumerate(dict.fromkeys(labels(name, table)))}
 
 
 def _write_cells(axes: Axes, image: AxesImage, values: Floats, name: str) -> None:
-    """Write the value into each cell, in the ink that stands out from its colour."""
+    """Write the value into each cell, in a contrasting colour."""
     flat: Sequence[Scalar] = [None if np.isnan(value) else float(value) for value in values.flat]
     colors = image.to_rgba(values)
     for (y, x), text in zip(np.ndindex(values.shape), cells(name, flat), strict=True):

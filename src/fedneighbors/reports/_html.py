@@ -189,7 +189,7 @@ def chapter(record: RunRecord, *, place: int, draw: Draw) -> Chapter:
 
 
 def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """Facts that one wants to know first: how long, how many parties, how much was sent."""
+    """Return the main facts of a run: time, parties, bytes."""
     found = [("run time", span(record.seconds))] if record.seconds else []
     if record.rounds:
         parties = {name for entry in record.rounds for name in entry.upload_bytes}
@@ -205,7 +205,7 @@ def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
 
 
 def grid(table: Table, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -> Grid:
-    """Text of a table, its columns named by ``without`` left away."""
+    """Return a table as text cells, except the columns in ``without``."""
     kept = [place for place, name in enumerate(table.columns) if name not in without]
     values = [[row[place] for row in table.rows[:most]] for place in kept]
     names = [table.columns[place] for place in kept]
@@ -232,7 +232,7 @@ def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
 
 
 def _drawing(figure: Figure, table: Table, draw: Draw, *, title: str) -> Drawing:
-    """Return a picture; its title is left out where the section has the same."""
+    """Return a picture, without a title that repeats the section's."""
     content = base64.b64encode(draw(figure, table, "svg")).decode("ascii")
     return Drawing(
         uri=f"data:image/svg+xml;base64,{content}",
@@ -283,7 +283,10 @@ def _is_numeric(values: Sequence[Scalar]) -> bool:
 
 
 def _moment(started: str) -> str:
-    """Day and time for people; the text as it is if it is no ISO 8601 time."""
+    """Format day and time; return other text unchanged.
+
+    The input is ISO 8601.
+    """
     try:
         moment = datetime.fromisoformat(started)
     except ValueError:

@@ -93,7 +93,7 @@ def chart(figure: Figure, table: Table, *, categorical: bool = False) -> Chart:
 
 
 def column(name: str, table: Table) -> Sequence[Scalar]:
-    """Values of a column of a table; None in every row if the name is empty."""
+    """Return a column's values; None in every row without a name."""
     if not name:
         return (None,) * len(table.rows)
     index = table.columns.index(name)
@@ -101,7 +101,7 @@ def column(name: str, table: Table) -> Sequence[Scalar]:
 
 
 def labels(name: str, table: Table) -> list[str]:
-    """Values of a column as text for a picture; empty text in every row if the name is empty."""
+    """Return a column's values as text; empty text without a name."""
     values = column(name, table)
     return [printable(text) for text in cells(name, values)] if name else [""] * len(values)
 
@@ -119,7 +119,7 @@ class _Points:
         self.error = np.abs(floats(column(figure.error, table)))
 
     def series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
-        """Series of one panel, those without a point left out."""
+        """Return a panel's non-empty series."""
         found = []
         for order, name in enumerate(hues):
             mine = (self.hue == order) & (self.facet == facet)
@@ -129,7 +129,10 @@ class _Points:
 
 
 def _codes(name: str, table: Table) -> tuple[tuple[str, ...], Integers]:
-    """Different labels of a column in order of appearance, and for each row which it has."""
+    """Return a column's distinct labels and each row's label position.
+
+    In order of appearance.
+    """
     names = labels(name, table)
     distinct = {label: code for code, label in enumerate(dict.fromkeys(names))}
     return tuple(distinct), np.array([distinct[label] for label in names], dtype=np.int64)
@@ -140,7 +143,10 @@ def _is_number(value: Any) -> bool:
 
 
 def floats(values: Sequence[Scalar]) -> Floats:
-    """Numbers as an array; NaN for what is no number or too large to draw."""
+    """Convert numbers to an array; NaN for all other values.
+
+    Numbers too large to draw become NaN too.
+    """
     drawable = [
         value
         if isinstance(value, int | float) and abs(value) < _LARGEST  # false for NaN

@@ -73,7 +73,7 @@ RULES: Mapping[str, Any] = {
 
 
 def darker(color: str) -> str:
-    """Shade of a colour that reads well as text on white.
+    """Return a shade of a colour that is readable on white.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def darker(color: str) -> str:
 
 
 def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
-    """Colours for as many groups, as hexadecimal strings.
+    """Return hexadecimal colours for so many groups.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Ticks(Formatter):
         return size(value) if is_bytes(self.column) else number(value)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Labels of all ticks of an axis."""
+        """Return the labels of all ticks of an axis."""
         step = float(np.diff(values).min()) if len(values) > 1 else 0.0
         if self.log or is_bytes(self.column) or step <= 0 or not 1e-4 <= step < 1e6:
             return [self(value) for value in values]
@@ -133,7 +133,7 @@ class Ticks(Formatter):
 
 
 def dress(axis: Axis, column: str, *, log: bool = False) -> None:
-    """Label an axis with the column and its unit and format its ticks."""
+    """Label an axis with column and unit, and format its ticks."""
     unit = " (s)" if is_seconds(column) and column != "seconds" else ""
     axis.set_label_text(printable(heading(column), 60) + unit)
     axis.set_major_formatter(Ticks(column, log=log))
@@ -144,7 +144,7 @@ def dress(axis: Axis, column: str, *, log: bool = False) -> None:
 def use_log(
     axes: Axes, *, x: bool, y: bool, nonpositive: Literal["mask", "clip"] = "mask"
 ) -> tuple[bool, bool]:
-    """Make axes logarithmic where asked and where there is a positive value to show.
+    """Make axes logarithmic where requested and a value is positive.
 
     Parameters
     ----------
@@ -174,13 +174,16 @@ def use_log(
 
 
 def _decades(low: float, high: float) -> LogLocator:
-    """Ticks at powers of ten, and between them where these are few."""
+    """Return ticks at powers of ten, and between few of them."""
     between = (2.0, 5.0) if high / low < 100 else (3.0,) if high / low < 2000 else ()
     return LogLocator(subs=(1.0, *between))
 
 
 def name_positions(axis: Axis, names: Sequence[str], *, longest: int = 24) -> None:
-    """Write the names of categories at positions 0, 1, ...; not all of them if there are many."""
+    """Write category names at positions 0, 1, ...
+
+    Some names are skipped if there are many.
+    """
     step = math.ceil(len(names) / _MOST_NAMES)
     shown = range(0, len(names), max(1, step))
     axis.set_ticks(list(shown), [printable(names[index], longest) for index in shown])

@@ -47,7 +47,7 @@ def search_and_record(
     k: int,
     parameters: Mapping[str, Scalar | list[Scalar]],
 ) -> RunRecord:
-    """Ask a fitted search for the neighbours of all queries and return the record of it.
+    """Search all queries and return the run record.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
 
 
 def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
-    """Return what each party may have learned of the others, the most of any."""
+    """Return the largest privacy loss of a party towards another."""
     if search.ledger_ is None:
         return {}
     parties = {provider.name for provider in search.providers_}

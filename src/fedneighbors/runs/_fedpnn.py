@@ -55,7 +55,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     progress: Progress,
 ) -> tuple[FedPNNClassifier, RunRecord]:
-    """Train over the parties of a table, score held-out rows, and keep the model.
+    """Train over a table's parties, score held-out rows, save the model.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: La
 
 
 def _reading(truth: Labels) -> str:
-    """Return how far the scores of a summary can be told apart, in words."""
+    """Describe the significance of a summary's score differences."""
     counts = np.unique(truth, return_counts=True)[1]
     rarest = int(counts.min())
     several = " ROC-AUC: each class against the rest, in the mean." if len(counts) > 2 else ""
@@ -175,7 +175,7 @@ def _reading(truth: Labels) -> str:
 
 
 def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
-    """Return the area under the curve, None if the held-out rows lack a class."""
+    """Return the ROC-AUC, or None if held-out rows lack a class."""
     if len(np.unique(truth)) < len(classes):
         return None
     if len(classes) == 2:
@@ -184,7 +184,7 @@ def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
 
 
 def _columns(model: FedPNNClassifier) -> tuple[Table, ...]:
-    """Return the columns that were kept, the most telling first; nothing if all were."""
+    """Return the selected columns, best first; empty if all."""
     if model.support_.all():
         return ()
     names, found = model.feature_names_in_[model.support_], model.t_statistics_

@@ -41,7 +41,10 @@ _STEPS = {
 def held_out_rows(
     y: npt.NDArray[Any], test_size: float, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rows to train on and those held out, by class where each has two rows."""
+    """Return training and held-out rows.
+
+    Stratified by class where each has two rows.
+    """
     _, counts = np.unique(y, return_counts=True)
     stratify = y if counts.min() > 1 else None
     rows, held_out = train_test_split(
@@ -83,7 +86,7 @@ def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
 
 
 def traffic(rounds: Sequence[Round]) -> Chapter:
-    """Return the bytes that a party sends and receives in each round, in the mean."""
+    """Return the mean bytes per party sent and received each round."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
         label = f"{entry.index + 1}. {_worded(entry.request)}"
@@ -109,7 +112,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
 
 
 def _worded(request: str) -> str:
-    """Return the name of a request in words, with the step where its sum is masked."""
+    """Return a request's name in words, with its masking step."""
     name, _, step = request.partition(": ")
     words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
     return f"{words}: {_STEPS.get(step, step)}" if step else words
@@ -154,7 +157,10 @@ def reliability_curves(
 
 
 def _half_width(share: float, n_rows: int) -> float:
-    """Return half the width of the 95 % confidence interval of a share (Agresti and Coull)."""
+    """Return the half-width of a share's 95 % confidence interval.
+
+    Agresti and Coull.
+    """
     total = n_rows + 4
     middle = (share * n_rows + 2) / total
     return float(1.96 * np.sqrt(middle * (1 - middle) / total))

@@ -249,7 +249,7 @@ def run(
     parameters: Mapping[str, Any],
     progress: Progress,
 ) -> tuple[FlyNNClassifier, RunRecord]:
-    """Train over the parties of a table, score held-out rows, and keep the model.
+    """Train over a table's parties, score held-out rows, save the model.
 
     Parameters
     ----------

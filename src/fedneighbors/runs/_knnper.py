@@ -51,7 +51,7 @@ def run(
     with_baselines: bool,
     progress: Progress,
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
-    """Train over the clients of a table, and score on rows that each of them holds out.
+    """Train over a table's clients and score each one's held-out rows.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _baseline_shares(
     test: npt.NDArray[np.bool_],
     progress: Callable[[int, str], None],
 ) -> dict[str, Floats]:
-    """Return what other methods say, each tuned on held-out rows of those for training."""
+    """Return the predictions of baselines tuned on training rows."""
     asked = model.get_params(deep=False)
     table = x[~test], y[~test], parties[~test]
     found = {}
@@ -192,7 +192,7 @@ def _baseline_shares(
 def _right(
     shares: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> dict[str, tuple[int, int]]:
-    """Return for each client how many of its held-out rows are right, and how many there are."""
+    """Count each client's held-out rows, and the correct ones."""
     hit, owner = classes[shares.argmax(axis=1)] == y[test], parties[test]
     return {
         str(name): (int(hit[owner == name].sum()), int((owner == name).sum()))

@@ -103,7 +103,7 @@ def synthesize(
 
 
 def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: int) -> Table:
-    """Return rows of a trained synthesizer, the labels in the last column, if there are any.
+    """Sample rows of a trained synthesizer, labels last, if any.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _labels(table: Table, label: str) -> npt.NDArray[np.str_]:
 
 
 def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows to learn from and those kept for a test; none without labels."""
+    """Return training and test rows; no test rows without labels."""
     every = np.arange(n_rows)
     if labels is None or test_size == 0:
         return every, every[:0]

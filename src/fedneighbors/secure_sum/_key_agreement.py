@@ -75,7 +75,7 @@ class Identity:
         return cls(key.private_bytes_raw())
 
     def write(self, path: Path) -> None:
-        """Write the private key as PEM into a new file that only its owner may read.
+        """Write the private key as PEM to a new owner-only file.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Identity:
 
     @property
     def public(self) -> bytes:
-        """The 32 bytes of the public key."""
+        """Return the 32 bytes of the public key."""
         return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, content: bytes) -> bytes:
@@ -128,7 +128,9 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path) -> "Roster":
-        """Return the roster in a JSON file that maps names to keys in hexadecimal.
+        """Read the roster from a JSON file of hexadecimal keys.
+
+        The file maps names to keys.
 
         Raises
         ------
@@ -151,7 +153,7 @@ class Roster:
         return json.dumps(keys, indent=2, ensure_ascii=False) + "\n"
 
     def name_of(self, identity: Identity) -> str | None:
-        """Return the name under which an identity was enrolled, None if it was not."""
+        """Return the enrolled name of an identity, or None."""
         public = identity.public
         return next((name for name, key in self.keys.items() if key == public), None)
 
@@ -171,7 +173,9 @@ Part = bytes | str | int | tuple["Part", ...]
 
 
 def digest(purpose: str, *parts: Part) -> bytes:
-    """Return 32 bytes that stand for a purpose and its parts, each with its kind and length.
+    """Return a 32-byte digest of a purpose and typed parts.
+
+    Each part is hashed with its kind and length.
 
     Parameters
     ----------
@@ -205,7 +209,9 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
-    """Return the content sealed to an X25519 public key of 32 bytes and bound to ``info``.
+    """Encrypt content for an X25519 public key, bound to ``info``.
+
+    The key has 32 bytes.
 
     Raises
     ------

@@ -40,7 +40,10 @@ _ZEROS = bytes(_CHUNK_BYTES)
 
 
 def new_private() -> bytes:
-    """Return 32 bytes of the operating system's entropy: an X25519 private key, or a seed."""
+    """Return 32 bytes of the operating system's entropy.
+
+    For an X25519 private key or a seed.
+    """
     return os.urandom(KEY_BYTES)
 
 
@@ -69,7 +72,7 @@ class Secrets:
 
 
 def mask(cells: Cells, own: Secrets, publics: Mapping[str, bytes], *, context: bytes) -> None:
-    """Hide a party's vector, in place.
+    """Mask a party's vector in place.
 
     Parameters
     ----------
@@ -149,7 +152,10 @@ def _derived(secret: bytes, info: bytes) -> bytes:
 
 
 def _add(cells: Cells, key: bytes, *, negative: bool = False) -> None:
-    """Add the ChaCha20 keystream of a key to the cells, or subtract it; unsigned, so it wraps."""
+    """Add or subtract a key's ChaCha20 stream in unsigned cells.
+
+    The arithmetic wraps.
+    """
     stream = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
     room = bytearray(_CHUNK_BYTES)
     numbers = np.frombuffer(room, cells.dtype)
@@ -177,7 +183,7 @@ def layout_of(arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Layout:
 
 
 def check_layout(layout: Layout) -> None:
-    """Refuse a layout that came over a wire and that no arrays could have.
+    """Raise for a received layout that no arrays can have.
 
     Raises
     ------
@@ -199,7 +205,7 @@ def n_cells(layout: Layout) -> int:
 
 
 def width(layout: Layout) -> int:
-    """Return the bits of the modulus: 32 where every dtype has 32 bits at most, else 64."""
+    """Return the modulus bits: 32 if all dtypes fit, else 64."""
     return 32 if all(np.dtype(code).itemsize <= 4 for code, _ in layout) else 64
 
 

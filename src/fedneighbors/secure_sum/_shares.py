@@ -78,7 +78,9 @@ MAX_PARTIES = 128
 
 
 def default_threshold(n_parties: int) -> int:
-    """Return floor(2 n / 3) + 1, which holds against up to a third of colluding parties.
+    """Return the default threshold floor(2 n / 3) + 1.
+
+    It resists up to a third of colluding parties.
 
     Examples
     --------
@@ -89,7 +91,9 @@ def default_threshold(n_parties: int) -> int:
 
 
 def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
-    """Refuse a sum whose result would show a part, or whose masks too few parties could lift.
+    """Raise for a sum that is not safe.
+
+    Its result would show a part, or too few parties could lift its masks.
 
     Parameters
     ----------

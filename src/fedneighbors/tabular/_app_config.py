@@ -31,7 +31,7 @@ _Model = TypeVar("_Model", bound=_Savable)
 
 
 def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
-    """Write the model of a run to its ``model-path`` and say so in the log of the run."""
+    """Write a run's model to its ``model-path`` and log the path."""
     path = Path(str(config["model-path"])).absolute()
     outcome.result.save(path)
     logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
@@ -45,7 +45,7 @@ def table_apps(
     keep: Callable[[Outcome[Any], Config], None] = keep_model,
     keep_missing: bool = False,
 ) -> tuple[Any, Any]:
-    """Return the Flower apps of a method, that of the server and that of a client.
+    """Return the server and client Flower apps of a method.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def table_apps(
 
 
 def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
-    """Return a value of a run's configuration, an integer as a float where only that is wanted.
+    """Return a run's configuration value, converting integers to float if needed.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
 
 
 def unless(config: Mapping[str, Any], key: str, word: str, *kinds: type) -> Any:
-    """Return None where a value of a run's configuration is the word, else as :func:`typed`.
+    """Return None for the given word, else :func:`typed`'s value.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
 
 
 def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[str, Any]:
-    """Return what a party on a table is made of, read from the file that its node names.
+    """Read a party's table from the file of its node.
 
     Parameters
     ----------
@@ -199,7 +199,9 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
 
 
 def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a private party pays from: the ledger of its node, the data set and the user.
+    """Return the ledger, data set and user of a private party.
+
+    They come from the configuration of its node.
 
     Parameters
     ----------

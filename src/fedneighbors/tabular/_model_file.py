@@ -30,7 +30,7 @@ class ModelFile:
     """How files of the model begin, ending in the version of the schema."""
 
     def to_bytes(self) -> bytes:
-        """Return the model as the bytes of its file, the same for the same model."""
+        """Serialize the model; equal models have equal bytes."""
         return sealed_model(self.magic, self)
 
     @classmethod
@@ -61,7 +61,7 @@ class ModelFile:
 
 
 def sealed_model(magic: bytes, record: Any) -> bytes:
-    """Return the bytes of a model file, the same for the same record.
+    """Return the bytes of a model file; equal records give equal bytes.
 
     Parameters
     ----------

@@ -78,12 +78,12 @@ class TableParty:
 
     @property
     def _table(self) -> Any:
-        """Rows as a table of two dimensions."""
+        """Return the rows as a two-dimensional table."""
         return self._x
 
     @property
     def _pending(self) -> Path:
-        """File of the unfinished model, next to that of the finished one."""
+        """Return the path of the unfinished model, next to the finished one."""
         path = self._path or Path()
         return path.with_name(path.name + ".pending")
 
@@ -102,7 +102,10 @@ class TableParty:
         return self._feature_names[index] if self._feature_names else f"column {index}"
 
     def _positions(self, classes: tuple[Label, ...], y: npt.NDArray[Any] | None = None) -> Integers:
-        """Return the position of each label, by default of all rows, among the classes."""
+        """Return each label's position among the classes.
+
+        For all rows by default.
+        """
         return label_positions(self._y if y is None else y, classes, name=self._label_name)
 
     def _keep(self, model: Any) -> None:
@@ -134,7 +137,10 @@ class Holdings:
     feature_names: tuple[str, ...] | None
 
     def parties(self, make: Any, *, n_threads: int, **options: Any) -> list[Any]:
-        """Return ``make(name, x, y, ...)`` for each party; a single one gets all threads."""
+        """Return ``make(name, x, y, ...)`` for each party.
+
+        A single party gets all threads.
+        """
         threads = n_threads if len(self.owned) == 1 else 1
         return [
             make(
@@ -150,7 +156,9 @@ class Holdings:
 
 
 def party_name(name: object) -> str:
-    """Return the name of a party as it stands in a model: as text, so that 5 and "5" are one.
+    """Return a party's name as text.
+
+    5 and "5" are the same party.
 
     Parameters
     ----------
@@ -168,7 +176,9 @@ def party_name(name: object) -> str:
 
 
 def row_names(ids: Iterable[object]) -> list[str]:
-    """Return the names of rows as text, so that 11 and "11" are one.
+    """Return the names of rows as text.
+
+    11 and "11" are the same row.
 
     A single name, which would be taken apart, is a TypeError.
     """
@@ -200,7 +210,7 @@ def new_names(
 
 
 def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
-    """Return the rows of each party, in the order of the names; all rows for None.
+    """Return each party's rows, in name order; all rows for None.
 
     Names become text, as :func:`party_name` has it.
 
@@ -224,7 +234,10 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
 
 
 def _is_missing(name: Any) -> bool:
-    """Return whether it is None or "", or unequal to itself as NaN, NaT and pandas' NA are."""
+    """Return whether a value is None, "", or a missing marker.
+
+    Markers such as NaN, NaT and pandas' NA differ from themselves.
+    """
     if name is None or (isinstance(name, str) and not name):
         return True
     equal = name == name
@@ -250,20 +263,23 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
 
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
-    """Return what knows the libraries that are loaded; to find them takes milliseconds."""
+    """Return the cached controller of the loaded thread libraries.
+
+    Finding them takes milliseconds.
+    """
     return ThreadpoolController()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let the products of NumPy and SciPy use a single thread inside the block."""
+    """Limit NumPy and SciPy products to one thread in the block."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch, and the products of NumPy and SciPy, use a single thread inside the block."""
+    """Limit torch, NumPy and SciPy to one thread in the block."""
     import torch
 
     before = torch.get_num_threads()

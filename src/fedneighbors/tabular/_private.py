@@ -104,7 +104,7 @@ class PrivateTableParty(TableParty, ABC):
     @staticmethod
     @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the rows that count as records, each cut to the agreed bounds."""
+        """Return the rows that count as records, clipped to agreed bounds."""
 
     def _schema(self, *, with_labels: bool) -> Schema:
         if with_labels and not self._privacy.knows("classes"):
@@ -130,10 +130,13 @@ class ChargedReplies(ABC):
 
     @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
-        """Return the cost of a reply, and the function that draws it after the charge."""
+        """Return a reply's cost and the function that draws it.
+
+        The function is called after the charge.
+        """
 
     def contribute(self, request: Message, masked: MaskedRound) -> Message:
-        """Return the reply with this party's share of the noise, for a masked sum.
+        """Return the reply with this party's noise share, for a masked sum.
 
         Every attempt at a sum is a release of its own: two sums over different parties would
         otherwise tell the shares of those that differ.
@@ -142,7 +145,10 @@ class ChargedReplies(ABC):
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
 
     def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:
-        """Charge for a reply, draw it, keep it in the ledger, and return it."""
+        """Charge for a reply, draw, store and return it.
+
+        The ledger stores it.
+        """
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
@@ -169,7 +175,7 @@ def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Flo
 
 
 def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
-    """Return which rows have a label among the agreed classes; all where these are public."""
+    """Mark rows with an agreed label; all if labels are public."""
     if privacy.classes is None:
         return np.ones(len(y), bool)
     return np.array([label in privacy.classes for label in y.tolist()], bool)
@@ -225,13 +231,13 @@ class PrivateTraining:
 
     @property
     def guarantee(self) -> str:
-        """The privacy of the model in words."""
+        """Return the model's privacy in words."""
         privacy = self.privacy
         return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
 
     @property
     def frame(self) -> tuple[str, dict[str, str], int]:
-        """The fields with which each paid request begins."""
+        """Return the common first fields of charged requests."""
         return self.run, terms(self.privacy), self.n_shares
 
     @property
@@ -241,7 +247,10 @@ class PrivateTraining:
 
     @property
     def n_shares(self) -> int:
-        """Least number of honest noise shares in a sum; 1 without masks."""
+        """Return the minimum number of honest noise shares.
+
+        1 without masks.
+        """
         if not self.masked:
             return 1
         return shares_counted_on(
@@ -251,7 +260,10 @@ class PrivateTraining:
         )
 
     def survivors(self, replies: Replies, during: str) -> Any:
-        """Return replies with a sum; in a masked one parties may be missing."""
+        """Return replies with a sum.
+
+        In a masked sum parties may be missing.
+        """
         if self.masked and replies.total is not None:
             return replies
         return replies.complete(during)
@@ -286,7 +298,7 @@ def run_paid(
     *,
     n_threads: int = 1,
 ) -> tuple[Outcome[R], dict[str, Scalar]]:
-    """Return the outcome of a private training and what it cost, as its record says it.
+    """Return a private training's outcome and its cost for the record.
 
     Each party has a ledger with the budget of this one training, which ends with it.
 

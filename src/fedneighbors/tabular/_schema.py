@@ -228,7 +228,7 @@ def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
 def label_positions(
     y: npt.NDArray[Any], classes: tuple[Label, ...], *, name: str
 ) -> npt.NDArray[np.int64]:
-    """Return the position of each row's label among the classes, inside a party.
+    """Return the position of each row's label, inside a party.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ class MomentsReply:
 
 
 def column_moments(x: Any) -> MomentsReply:
-    """Return the exact moments of the columns of a table, dense or sparse.
+    """Compute exact column moments of a dense or sparse table.
 
     Examples
     --------

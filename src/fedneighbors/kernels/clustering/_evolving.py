@@ -75,7 +75,9 @@ def evolve(
     n_threads: int = 1,
     ahead: int | None = None,
 ) -> Evolved:
-    """Centers after a pass over rows: each joins a ball, stretches one, or founds a center.
+    """Cluster rows in one pass and return the centers.
+
+    Each row joins a ball, stretches one, or founds a center.
 
     A row joins its nearest center if that center's ball holds it (by the original rule: the nearest
     among the centers whose balls hold it). Otherwise the center of the least distance plus radius
@@ -154,7 +156,7 @@ def evolve(
 
 
 def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Nearest center of each row, ties to the lower, and its distance.
+    """Return each row's nearest center, ties to the lower, and its distance.
 
     Parameters
     ----------
@@ -195,7 +197,9 @@ def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, las
 
 
 def _next_block(block: int, n_changes: int, least: int) -> int:
-    """Return how many rows to measure ahead: those behind a change are looked at twice.
+    """Return the number of rows to measure ahead.
+
+    Rows behind a change are measured twice.
 
     That costs 20 ns for each change and row behind it, a block 6 us: one or two changes are best.
     """
@@ -205,12 +209,18 @@ def _next_block(block: int, n_changes: int, least: int) -> int:
 
 
 def _least_block(n_threads: int) -> int:
-    """Return how many rows are worth measuring ahead at least; several threads want a part each."""
+    """Return the minimum number of rows to measure ahead.
+
+    Each of several threads should get a part.
+    """
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
 def _writable(x: Floats) -> Floats:
-    """Return an array for which the loops are compiled; read-only ones would be another kind."""
+    """Return a writable array of the compiled type.
+
+    Read-only arrays have another numba type.
+    """
     return np.require(x, np.float64, ["C", "W"])
 
 
@@ -237,7 +247,9 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
 
 
 def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
-    """Return a frame in which all rows and centers are small, or where nothing can be ruled out.
+    """Return a frame in which all rows and centers are small.
+
+    Without such a frame nothing is ruled out.
 
     Raises
     ------
@@ -269,7 +281,10 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
 
 
 def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
-    """Copy centers to where more of them find room; widths are whole tiles."""
+    """Copy centers to an array with room for more.
+
+    Widths are whole tiles.
+    """
     n, n_columns = centers.shape
     capacity = -(-(n + room) // TILE) * TILE
     table = _aligned(n_columns + 1, capacity)
@@ -281,7 +296,10 @@ def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
 
 
 def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
-    """Return zeros that begin where a cache line does: a tile then loads in half the time."""
+    """Return zeros that start at a cache line.
+
+    A tile then loads in half the time.
+    """
     spare = np.zeros(n_rows * n_columns + 16, np.float32)
     first = -spare.ctypes.data % 64 // spare.itemsize
     return spare[first : first + n_rows * n_columns].reshape(n_rows, n_columns)

@@ -126,7 +126,7 @@ def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _room(state: Any) -> Any:
-    """Make room for narrow rows, their dot products and the largest of each lane."""
+    """Allocate narrow rows, their dot products and the largest of each lane."""
     height, stride = state.table.shape
     return (
         np.zeros((GROUP, height - 1), np.float32),
@@ -137,7 +137,10 @@ def _room(state: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _floor(norm: Any, reach: Any, frame: Any) -> Any:
-    """Dot product that every center within ``reach`` has at least; NaN if any will do."""
+    """Return the least dot product of a center within ``reach``.
+
+    NaN if any center may be within reach.
+    """
     far = reach * reach * frame.to_square * (1.0 + _WIDE)
     bound = 0.5 * (norm * (1.0 - 2.0 * frame.error) - far)
     return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
@@ -145,7 +148,10 @@ def _floor(norm: Any, reach: Any, frame: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any, r: Any) -> Any:
-    """Nearest of the first ``n`` centers, ties to the lower, and its distance."""
+    """Find the nearest of the first ``n`` centers and its distance.
+
+    Ties go to the lower center.
+    """
     _, dots, peaks = room
     high = highest(peaks, r)
     lane = lowest_bit(lanes_from(peaks, r, high))
@@ -174,7 +180,10 @@ def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any
 
 @njit(cache=True, nogil=True)
 def _nearest_one(x: Any, i: Any, n: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Nearest center of one row, its distance and the narrow norm; dot products stay in room."""
+    """Find one row's nearest center, its distance and narrow norm.
+
+    The dot products stay in the buffer.
+    """
     rows, dots, peaks = room
     n_lines, stride = rows.shape[1], state.table.shape[1]
     norm = _narrow(x, i, frame, rows[0])
@@ -208,7 +217,7 @@ def nearest_rows(
 
 @njit(cache=True, nogil=True)
 def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, dots: Any) -> Any:
-    """Nearest of the centers whose ball holds the row; -1 if there is none."""
+    """Find the nearest center whose ball contains the row; -1 if none."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
@@ -224,7 +233,10 @@ def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, d
 def _cheapest(
     x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, frame: Any, dots: Any
 ) -> Any:
-    """Center of the least distance plus radius, that sum and the distance; from the nearest on."""
+    """Find the center with the least sum of distance and radius.
+
+    Starts at the nearest center and returns the center, the sum and the distance.
+    """
     best, far = near
     least = far + state.radii[best]
     for j in range(n):
@@ -250,7 +262,7 @@ def _found(x: Any, i: Any, state: Any, frame: Any, j: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, j: Any) -> None:
-    """Widen ball ``j`` until it holds row ``i``, which comes to lie on its surface."""
+    """Widen ball ``j`` so that row ``i`` lies on its surface."""
     # Half the sum is never below the old radius, and not above the distance, but for rounding.
     radius = max(0.5 * total, state.radii[j])
     share = max(distance - radius, 0.0) / distance
@@ -279,7 +291,7 @@ def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> An
 
 @njit(cache=True, nogil=True)
 def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Return the place of a row, the center to stretch, and the two distances.
+    """Return a row's place, the center to stretch, and both distances.
 
     The sum is -1 if a ball holds the row as it is.
     """
@@ -299,7 +311,10 @@ def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room:
 def take(
     x: Any, first: Any, last: Any, n: Any, terms: Any, state: Any, frame: Any, labels: Any, far: Any
 ) -> Any:
-    """Take rows in order; returns the next row, how many centers, changes and rows outside."""
+    """Process rows in order.
+
+    Returns the next row and the numbers of centers, changes and rows outside.
+    """
     room = _room(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
@@ -335,7 +350,10 @@ def take(
 
 @njit(cache=True, nogil=True)
 def span(x: Any, low: Any, high: Any, odd: Any) -> None:
-    """Widen the bounds of columns; ``odd`` becomes NaN where a value is not finite."""
+    """Widen the column bounds; flag columns with non-finite values.
+
+    ``odd`` becomes NaN for such a column.
+    """
     for i in range(x.shape[0]):
         row = x[i]
         for k in range(x.shape[1]):

@@ -44,7 +44,10 @@ def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArr
 
 @njit(cache=True, nogil=True)
 def admit(tally: Any, state: Any, value: Any) -> Any:
-    """Count one value, and lower the limit in ``state`` if the k-th smallest fell."""
+    """Count one value; lower the limit if the k-th smallest fell.
+
+    The limit is in ``state``.
+    """
     tally[value] += 1
     if value > state[0]:
         return
@@ -101,7 +104,10 @@ class Strings(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def count_pieces(strings: Any) -> Any:
-    """Return counts of letters and of pieces, uint16 of shape (n_strings, N_BINS + N_BUCKETS)."""
+    """Count letters and pieces of each string.
+
+    Returns uint16 of shape (n_strings, N_BINS + N_BUCKETS).
+    """
     codes, offsets = strings
     counts = np.zeros((offsets.size - 1, N_BINS + N_BUCKETS), np.uint16)
     for string in range(offsets.size - 1):
@@ -121,7 +127,7 @@ def count_pieces(strings: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _surplus(first: Any, second: Any, n: Any) -> Any:
-    """Return the larger of what ``first`` has more and what ``second`` has more."""
+    """Return the larger of both one-sided count differences."""
     both, total, other = np.uint32(0), np.uint32(0), np.uint32(0)  # 32 bits: twice as many at once
     for i in range(n):
         both = np.uint32(both + np.uint32(max(first[i], second[i])))
@@ -166,7 +172,9 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
 
 @njit(cache=True, nogil=True)
 def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
-    """Return the least of value + distance to the end diagonal, over the rows of one word.
+    """Return the least value plus distance to the end diagonal.
+
+    The minimum is over the rows of the word.
 
     ``ahead`` is the column count still to come minus the number of rows; ``bottom`` the value in
     the last row of the word.
@@ -183,7 +191,10 @@ def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_ro
 
 @njit(cache=True, nogil=True)
 def _advance(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
-    """Return the vertical differences of one word after one column, and what leaves below it."""
+    """Compute one word's vertical differences after one column.
+
+    Also returns the carry to the word below.
+    """
     turned = match | down
     match = match | left
     level = (((match & up) + up) ^ up) | match
@@ -195,7 +206,10 @@ def _advance(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
-    """Return the value in row 1, ..., 64 of a word, from the value in its last row."""
+    """Compute the value in a row from the word's last row.
+
+    Rows are counted from 1 to 64.
+    """
     for bit in range(row, 64):
         bottom -= np.int64((ups >> uint64(bit)) & _ONE) - np.int64((downs >> uint64(bit)) & _ONE)
     return bottom
@@ -243,7 +257,7 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, space: Any) -> 
 
 @njit(cache=True, nogil=True)
 def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, budget: int) -> Any:
-    """Compute distances within the limit, and return how many strings were looked at.
+    """Compute distances within the limit; return the number of strings checked.
 
     Parameters
     ----------

@@ -45,7 +45,10 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, index: Any) 
 
 @intrinsic
 def load(_typing: Any, array: Any, _index: Any) -> Any:
-    """Return the eight words of a uint64 array that begin at ``index``; nothing checks the end."""
+    """Load eight words of a uint64 array, starting at ``index``.
+
+    The end of the array is not checked.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = builder.load(_place(context, builder, signature.args[0], *arguments))
@@ -57,7 +60,10 @@ def load(_typing: Any, array: Any, _index: Any) -> Any:
 
 @intrinsic
 def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
-    """Write a value over the eight words of a uint64 array that begin at ``index``."""
+    """Store a value in eight words of an array, from ``index``.
+
+    The array is uint64.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, value = arguments

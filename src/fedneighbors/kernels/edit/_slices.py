@@ -105,7 +105,7 @@ def cut_slices(
 
 @njit(cache=True, nogil=True)
 def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
-    """For each digit of a code and each value of it: which strings have that value there."""
+    """Mark the strings with each value of each digit of a code."""
     for bit in range(n_bits):
         plane = load(planes, place + bit * N_WORDS)
         table = (bit // _DIGIT) * (N_WORDS << _DIGIT)
@@ -124,7 +124,7 @@ def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
 def _match(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, letters: Any, digits: Any, equal: Any
 ) -> Any:
-    """For each letter of the query and each row: which strings have that letter there."""
+    """Mark the strings that have each query letter in each row."""
     n_letters, n_digits = letters.shape
     for row in range(n_rows):
         _tell_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
@@ -139,7 +139,7 @@ def _match(
 
 @njit(cache=True, nogil=True)
 def _cell(equal: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
-    """One cell: differences along its upper and left side become those of the lower and right.
+    """Compute the lower and right differences of a cell from the others.
 
     ``up``/``down``: the value above the lower left corner is one less/one more. ``right``/``left``:
     the value at the upper right corner is one more/one less than at the upper left.
@@ -166,7 +166,10 @@ def _column(equal: Any, at: Any, n_rows: Any, vertical: Any, horizontal: Any, co
 def _two_columns(
     equal: Any, at: Any, at2: Any, n_rows: Any, vertical: Any, horizontal: Any, column: Any
 ) -> Any:
-    """Two columns at once: the vertical differences between them never leave the registers."""
+    """Compute two columns at once.
+
+    The vertical differences between them stay in registers.
+    """
     side = 2 * N_WORDS * column
     right, left = load(horizontal, side), load(horizontal, side + N_WORDS)
     right2, left2 = load(horizontal, side + 2 * N_WORDS), load(horizontal, side + 3 * N_WORDS)
@@ -187,7 +190,10 @@ def _two_columns(
 def _count(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, vertical: Any, counts: Any, n_counts: Any
 ) -> Any:
-    """Add, in each lane, one more than the vertical difference of every row within the string."""
+    """Add the vertical differences plus one of each lane's rows.
+
+    Only rows within the string are counted.
+    """
     for row in range(n_rows):
         place = start + row * n_bits * N_WORDS
         real = fill(uint64(0))
@@ -208,7 +214,10 @@ def _count(
 def _fill_table(
     slices: Any, group: Any, letters: Any, spelled: Any, space: Any, n_counts: Any
 ) -> Any:
-    """Run all columns over all rows of a group, a block of rows at a time; count at the end."""
+    """Compute all columns of a group, block by block of rows.
+
+    Counts at the end.
+    """
     equal, vertical, horizontal, counts, digits = space
     counts[:] = uint64(0)
     for column in range(spelled.size):
@@ -245,7 +254,10 @@ def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
 
 
 def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
-    """Return where the tables of each digit of some codes lie, shape (n_letters, n_digits)."""
+    """Return the offsets of the digit tables of some codes.
+
+    Shape (n_letters, n_digits).
+    """
     digit = np.arange((n_bits + _DIGIT - 1) // _DIGIT)
     values = (letters[:, None] >> (_DIGIT * digit)) & ((1 << _DIGIT) - 1)
     places: npt.NDArray[np.int64] = ((digit << _DIGIT) + values) * N_WORDS
@@ -254,7 +266,7 @@ def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.
 
 @njit(cache=True, nogil=True)
 def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, budget: int) -> Any:
-    """Compute all distances of one group after the other, and return how many groups were done.
+    """Compute all distances group by group; return the number of groups done.
 
     Parameters
     ----------

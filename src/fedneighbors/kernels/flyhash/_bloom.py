@@ -17,7 +17,9 @@ def accumulate(
     *,
     step: int = 1,
 ) -> None:
-    """Count in place: ``counts[u, labels[i]] += step`` for every unit ``u`` in ``active[i]``.
+    """Add ``step`` to ``counts[u, labels[i]]`` for all active units ``u``.
+
+    In place, for each unit ``u`` in ``active[i]``.
 
     Integer sums do not depend on the order of rows, so subtracting rows (``step=-1``) restores the
     earlier counts exactly.
@@ -59,7 +61,9 @@ def novelty(
     *,
     n_threads: int = 1,
 ) -> NDArray[np.float64]:
-    """Novelty of each row for each class; the lowest is the prediction.
+    """Compute the novelty of each row for each class.
+
+    The class with the lowest novelty is the prediction.
 
     The novelty of row ``i`` for class ``l`` is the sum of ``weights[offsets[l] + counts[u, l]]``
     over the units ``u`` of ``active[i]``, in the order given [1]_.
@@ -138,7 +142,7 @@ def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the cell of every active unit in its row's class."""
+    """Add ``step`` to each active unit's count in the row's class."""
     for row in range(active.shape[0]):
         label = labels[row]
         for position in range(active.shape[1]):
@@ -147,7 +151,10 @@ def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-untyped-def]
-    """Add every unit's weights to ``result``; false, at once, if a count leads outside."""
+    """Add each unit's weights to ``result``; return False on overflow.
+
+    Returns at once if a count leads outside the table.
+    """
     n_classes = counts.shape[1]
     for row in range(active.shape[0]):
         total = result[row]
@@ -214,7 +221,7 @@ def grid_hits(
     *,
     leave_one_out: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return how many rows of each class are predicted right under each setting.
+    """Count the correctly predicted rows of each class under each setting.
 
     The novelty of a row for class l under setting t is the sum, over its active units u in the
     order given, of ``weights[offsets[l] + counts[u, l] - held_out[u, l], t]``; the lowest wins,

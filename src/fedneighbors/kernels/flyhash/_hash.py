@@ -36,7 +36,9 @@ _MAX_FEATURES = 2**32 - 1  # a bounded draw takes one 32-bit word
 def wiring(
     n_features: int, n_units: int, n_inputs: int, seed: int
 ) -> NDArray[np.uint16] | NDArray[np.uint32]:
-    """Choose the inputs of every unit: uniform subsets of the features, drawn independently.
+    """Draw the inputs of every unit.
+
+    They are uniform subsets of the features, drawn independently.
 
     Row ``i`` depends on ``(seed, i, n_inputs, n_features)`` alone; two parties that agree on these
     numbers agree on every bit, whatever their machine.
@@ -86,13 +88,13 @@ def wiring(
 
 
 def _bitmap_pays(n_features: int, n_inputs: int) -> bool:
-    """Return whether scanning all bits is cheaper than inserting the inputs in order."""
+    """Return whether scanning a bitmap is cheaper than sorted insertion."""
     return n_features <= 16 * n_inputs * n_inputs
 
 
 @njit(cache=True, nogil=True)
 def _philox(c0, c1, c2, c3, k0, k1):
-    """Four 32-bit words for a counter of four words and a key of two."""
+    """Compute four 32-bit words from a four-word counter and two-word key."""
     for _ in range(_N_ROUNDS):
         product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
         c0, c2 = (product_1 >> uint64(32)) ^ c1 ^ k0, (product_0 >> uint64(32)) ^ c3 ^ k1
@@ -103,7 +105,9 @@ def _philox(c0, c1, c2, c3, k0, k1):
 
 @njit(cache=True, nogil=True)
 def _draw(draws, n_features, unit, seed):
-    """Fill ``draws`` with uniform integers below n_features - size + 1, ..., n_features.
+    """Draw the uniform integers of Floyd's subset sampling.
+
+    Draw i is below n_features - size + 1 + i.
 
     Lemire's method [1]_: the high half of word * bound, rejecting the few low halves that would
     make some results likelier than others.
@@ -132,7 +136,9 @@ def _draw(draws, n_features, unit, seed):
 
 @njit(cache=True, nogil=True)
 def _draw_dense(inputs, n_features, seed):
-    """Fill ``inputs`` by Floyd's subset sampling; a bitmap holds the set and sorts it.
+    """Fill ``inputs`` by Floyd's subset sampling.
+
+    A bitmap holds the set and sorts it.
 
     Floyd: where a draw below ``bound`` is already in the set, ``bound - 1`` cannot be and goes in.
     """
@@ -158,7 +164,7 @@ def _draw_dense(inputs, n_features, seed):
 
 @njit(cache=True, nogil=True)
 def _draw_sparse(inputs, n_features, seed):
-    """Fill ``inputs`` like ``_draw_dense``, with a sorted list in place of the bitmap."""
+    """Fill ``inputs`` like ``_draw_dense``, with a sorted list as the set."""
     n_units, n_inputs = inputs.shape
     draws = np.empty(n_inputs, np.uint64)
     for unit in range(n_units):
@@ -190,7 +196,9 @@ def winners(
     n_threads: int = 1,
     ranked: bool = False,
 ) -> NDArray[np.int32]:
-    """Units that are on for each row: the ``n_active`` largest sums, ties to the lower unit.
+    """Return the active units of each row.
+
+    They have the ``n_active`` largest sums, ties to the lower unit.
 
     Integer sums are exact. Float sums are float64 additions in ascending order of the feature
     index, from left to right, so that all parties agree to the last bit.
@@ -273,7 +281,10 @@ def _check(x: NDArray[Any], wiring: NDArray[Any], n_active: int, n_threads: int)
 
 
 def _check_sums(largest: float, n_inputs: int) -> None:
-    """Refuse values whose sums could leave the range of int64, or of float64 with all rounding."""
+    """Raise if sums could exceed the range of int64 or float64.
+
+    The bound for float64 includes all rounding.
+    """
     if not abs(largest) < np.inf:
         raise ValueError("x must be finite; replace NaN and infinite values")
     limit = 2**63 - 1 if isinstance(largest, int) else np.finfo(np.float64).max / 2
@@ -282,7 +293,7 @@ def _check_sums(largest: float, n_inputs: int) -> None:
 
 
 def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
-    """Rows in the smallest type that keeps the order of all sums.
+    """Convert rows to the smallest type that preserves the order of sums.
 
     Whole numbers lose their minimum if that brings them into a byte: the sums, all exact, lose the
     same amount. int32 promises sums that float64 holds exactly.
@@ -304,12 +315,17 @@ def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
 
 
 def _are_whole(rows: NDArray[Any]) -> bool:
-    """Return whether all values are whole numbers; most float data fail in the first row."""
+    """Return whether all values are whole numbers.
+
+    Most float data fail in the first row.
+    """
     return all(bool((np.rint(part) == part).all()) for part in (rows[:1], rows))
 
 
 def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
-    """Choose how many units have their quantized sums stored, to start with good thresholds.
+    """Choose the number of units with stored sums.
+
+    Stored sums give good thresholds to start with.
 
     None where most units would pass anyway. All where a large part wins, since counting bounds the
     winners closely, or gives them, where quantized sums are exact. Otherwise a sample.
@@ -326,7 +342,7 @@ def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
 def over_row_blocks(
     task: Callable[[slice], Any], n_rows: int, n_threads: int, *, size: int = _ROWS_PER_TASK
 ) -> list[Any]:
-    """Return the results of a task for consecutive blocks of rows, in order.
+    """Run a task on consecutive blocks of rows; return results in order.
 
     Parameters
     ----------
@@ -348,7 +364,10 @@ def over_row_blocks(
 
 @njit(cache=True, nogil=True)
 def _rank_rows(rows, inputs, zero, units):
-    """Order the winners of each row, ascending so far, by sum; ties stay as they are."""
+    """Sort each row's winners by sum, stable for ties.
+
+    The winners arrive in ascending order.
+    """
     n_rows, n_active = units.shape
     lost = np.empty(n_active, np.asarray(zero).dtype)
     for i in range(n_rows):

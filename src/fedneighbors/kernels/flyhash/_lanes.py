@@ -33,7 +33,7 @@ _EIGHT = ir.Constant(_HALVES, [8] * 32)
 
 
 def _load(builder, pointer, kind, alignment):
-    """Value or vector at an address."""
+    """Load a value or vector from an address."""
     loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     loaded.align = alignment
     return loaded
@@ -58,7 +58,9 @@ def _reached(builder, sums, thresholds):
 
 
 def _sum_lines(context, builder, signature, args):
-    """Quantized sums of a unit in all lanes, for arguments (lines, wiring, start, n_inputs, ...).
+    """Compute a unit's quantized sums in all lanes.
+
+    The arguments are (lines, wiring, start, n_inputs, ...).
 
     Bytes are added by fours, then widened. Even and odd bytes make a vector each, which is why row
     ``i`` of a block has byte ``2 i``, or ``2 i - 63`` from 32 on.
@@ -68,7 +70,10 @@ def _sum_lines(context, builder, signature, args):
     both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
 
     def eighths(first, size):
-        """Offsets of lines in words of 8 bytes: x86 multiplies an index by 8 at no cost."""
+        """Return offsets of lines in words of 8 bytes.
+
+        x86 multiplies an index by 8 at no cost.
+        """
         place = builder.gep(inputs, [first])
         if size == 4 and place.type.pointee == _HALF:  # four of 13 bits come and shift together
             four = builder.shl(_load(builder, place, _WORD, 2), _WORD(3))
@@ -97,7 +102,7 @@ def _sum_lines(context, builder, signature, args):
 
 
 def _mask(builder, sums, thresholds):
-    """Word whose bit ``i`` says whether sum ``i`` is at least threshold ``i``."""
+    """Set bit ``i`` if sum ``i`` is at least threshold ``i``."""
     low, high = (
         builder.zext(builder.bitcast(reached, ir.IntType(32)), _WORD)
         for reached in _reached(builder, sums, thresholds)
@@ -107,7 +112,10 @@ def _mask(builder, sums, thresholds):
 
 @intrinsic
 def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
-    """Write a unit's quantized sums from ``sums[place]`` on; its inputs begin at ``start``."""
+    """Write a unit's quantized sums to ``sums[place]`` and following.
+
+    Its inputs begin at ``start``.
+    """
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
@@ -120,7 +128,7 @@ def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
 
 @intrinsic
 def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
-    """Word of the lanes in which a unit's quantized sum reaches the threshold."""
+    """Mark the lanes in which a unit's quantized sum reaches the threshold."""
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
@@ -132,7 +140,10 @@ def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
 
 @intrinsic
 def _compare(_typing, sums, place, thresholds):
-    """Word of the lanes in which the sum stored from ``sums[place]`` on reaches the threshold."""
+    """Mark the lanes in which the stored sum reaches the threshold.
+
+    Stored sums begin at ``sums[place]``.
+    """
 
     def codegen(context, builder, signature, args):
         sums, limits = (locate(context, builder, signature, args, k) for k in (0, 2))
@@ -144,7 +155,10 @@ def _compare(_typing, sums, place, thresholds):
 
 @intrinsic
 def _count(_typing, sums, n_units, thresholds, counts):
-    """Write how many of ``n_units`` stored sums reach each lane's threshold, modulo 65536."""
+    """Count the stored sums that reach each lane's threshold, modulo 65536.
+
+    ``n_units`` sums are stored.
+    """
 
     def codegen(context, builder, signature, args):
         sums, limits, counts = (locate(context, builder, signature, args, k) for k in (0, 2, 3))
@@ -163,7 +177,7 @@ def _count(_typing, sums, n_units, thresholds, counts):
 
 @njit(cache=True, nogil=True)
 def _aligned(size):
-    """Zero bytes that begin at the start of a cache line."""
+    """Return zero bytes that start at a cache line."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size]
@@ -171,7 +185,9 @@ def _aligned(size):
 
 @njit(cache=True, nogil=True)
 def _quantize(row, n_inputs, lane, lines):
-    """Write a row's quantized values to its lane; return (scale, origin, slack) of their sums.
+    """Write a row's quantized values to its lane.
+
+    Returns (scale, origin, slack) of their sums.
 
     A unit with exact sum ``t`` has a quantized sum of at least ``scale * (t - origin) - slack``:
     rounding takes at most half a step for each input, and the last term of the slack exceeds all
@@ -213,7 +229,7 @@ def _bisect(sums, n_units, n_wanted, low, high):
 
 @njit(cache=True, nogil=True)
 def _settle(sums, n_units, n_wanted, highest, thresholds):
-    """Set ``thresholds`` to the largest that ``n_wanted`` of the stored sums reach, by lane.
+    """Set each lane's threshold to the largest that ``n_wanted`` sums reach.
 
     Over many units, a part of them brackets the answer first: within three standard deviations of
     the number that is to be expected there. Counting over all then tells whether that was right.
@@ -240,7 +256,7 @@ def _settle(sums, n_units, n_wanted, highest, thresholds):
 
 @njit(cache=True, nogil=True)
 def _collect(sums, n_units, thresholds, units):
-    """Write the winners, given exact sums of all units and the least sum that wins."""
+    """Write the winners from exact sums and the least winning sum."""
     n_rows, n_active = units.shape
     least = thresholds.copy()
     above, n_above = thresholds + np.uint16(1), np.empty(_LANES, np.uint16)
@@ -263,7 +279,7 @@ def _collect(sums, n_units, thresholds, units):
 
 @njit(cache=True, nogil=True)
 def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
-    """Note which units of a chunk reach a threshold in any lane; return how many."""
+    """Mark units of a chunk that reach a lane's threshold; count them."""
     n_hits = 0
     for unit in range(start, min(start + _CHUNK, wiring.size // n_inputs)):
         if unit * _LANES < stored.size:
@@ -277,7 +293,7 @@ def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
 
 @njit(cache=True, nogil=True)
 def _threshold(affine, lane, least, is_held):
-    """Least quantized sum with which a unit may displace one of sum ``least``.
+    """Return the least quantized sum that may exceed the exact sum ``least``.
 
     Where sums are exact, one that is held loses only to larger sums: later units are higher.
     """
@@ -290,7 +306,10 @@ def _threshold(affine, lane, least, is_held):
 
 @njit(cache=True, nogil=True)
 def _cut(sums, units, n_keep):
-    """Bring the best ``n_keep`` to the front by quickselect; return the least sum among them."""
+    """Select the best ``n_keep`` by quickselect; return the least sum among them.
+
+    They move to the front.
+    """
     first, last = 0, sums.size - 1
     while first < last:
         middle = (first + last) // 2
@@ -315,7 +334,10 @@ def _cut(sums, units, n_keep):
 
 @njit(cache=True, nogil=True)
 def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
-    """Sum exactly the units that passed and hold them; a full lane is cut back to the best."""
+    """Compute exact sums of the units that passed and store them.
+
+    A full lane is reduced to the best.
+    """
     width, n_inputs = x.shape[1], wiring.shape[1]
     rows, inputs = x.reshape(-1), wiring.reshape(-1)
     (hits, masks), (sums, units, n_held) = passed, held

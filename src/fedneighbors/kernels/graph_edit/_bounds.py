@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def table_bounds(table: Any, query: Any) -> Any:
-    """Bound each distance by the multisets of labels, of edge labels and of degrees.
+    """Bound distances by multisets of labels, edge labels and degrees.
 
     Parameters
     ----------

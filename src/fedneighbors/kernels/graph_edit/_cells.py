@@ -55,7 +55,10 @@ def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
 
 @_jit
 def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Match p arcs from a on with q from b on for the most savings; leave prices and pairs."""
+    """Match p arcs with q arcs for the largest savings.
+
+    The arcs begin at a and b; writes prices and pairs.
+    """
     swap = p > q
     rows, columns = min(p, q), max(p, q)
     on_row, on_column, at_row, at_column, distance, through, passed = local
@@ -115,7 +118,10 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
 
 @_jit_inline
 def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Return the most savings of a matching of p arcs from a on with q from b on."""
+    """Return the largest savings of a matching of p with q arcs.
+
+    The arcs begin at a and b.
+    """
     if p == 0 or q == 0:
         return 0
     if min(p, q) > 2:
@@ -143,7 +149,7 @@ def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -
 
 @_jit_inline
 def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Price one cell by its label and the savings of its slot."""
+    """Compute a cell's price from its label and its slot's savings."""
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
@@ -154,7 +160,7 @@ def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> Non
 
 @_jit
 def assign(room: Any, s: int) -> Any:
-    """Repair the duals of a slot after changes of price; return the bound."""
+    """Repair the duals of a slot after price changes; return the bound."""
     n, m = room.head[N], room.head[M]
     row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     for r in range(m):

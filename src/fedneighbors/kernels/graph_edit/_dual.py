@@ -44,7 +44,10 @@ _ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes some 6 microseconds for 30 no
 
 @_jit_inline
 def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
-    """Return whether the room holds a search of two graphs, by their nodes and arcs."""
+    """Return whether the buffers can hold a search of two graphs.
+
+    Depends on the numbers of nodes and arcs.
+    """
     return (
         (n + 2) * arcs * others <= room.saving.shape[0]
         and n > 0
@@ -54,7 +57,7 @@ def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
 
 @_jit
 def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
-    """Let each cell of slot 0 in turn give to the cells of its edges what it has to spare."""
+    """Pass each cell's spare savings of slot 0 to its edges' cells."""
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, local = room.saving, room.local
     for step in range(n * m):
@@ -81,7 +84,7 @@ def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
 
 @_jit
 def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Cost of the map that the assignment of a slot makes up."""
+    """Compute the cost of the map given by a slot's assignment."""
     n, at_row = room.head[N], room.at_row[s]
     cost = room.head[BASE] // UNIT
     for v in range(n):
@@ -110,7 +113,7 @@ def _copy(room: Any, source: int, goal: int) -> None:
 
 @_jit
 def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Note which arcs the assignment keeps; count those that only one of the two cells keeps."""
+    """Mark arcs kept by the assignment; count those kept by one cell."""
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     kept, local, count = room.kept, room.local, 0
@@ -138,7 +141,7 @@ def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
 
 @_jit
 def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
-    """Take savings from arcs that only one cell keeps, give them to the other; price anew."""
+    """Move savings of one-sided arcs to the other cell; update prices."""
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     for a in range(room.head[A]):
@@ -162,7 +165,10 @@ def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
 
 @_jit
 def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
-    """Raise the bound of a slot towards more than the threshold; return the steps taken."""
+    """Raise a slot's bound above the threshold; return the number of steps.
+
+    Stops early if the bound no longer rises.
+    """
     work, limit = room.head[N] + 1, tau * UNIT
     _copy(room, s, work)
     value, goal = room.total[s], limit + UNIT + limit // 10
@@ -186,7 +192,7 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
 
 @_jit
 def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
-    """Lay out two graphs, split the savings half and half, sweep; return the work."""
+    """Lay out two graphs, split savings in half, sweep; return the work."""
     head, arcs, others = room.head, small.start[n], large.start[m]
     head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
     head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
@@ -220,7 +226,10 @@ def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
 
 @_jit
 def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Map a row to a column: its edges' savings go to the other ends, other cells are closed."""
+    """Map a row to a column and close the other cells.
+
+    The savings of its edges go to their other ends.
+    """
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, price = room.saving[s * room.head[A] * width :], room.price[s * (n + 1) * m :]
     for a in range(small.start[r], small.start[r + 1]):
@@ -262,7 +271,7 @@ def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
 
 @_jit
 def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest columns that may hold, and list these, cheapest first."""
+    """Choose the row with the fewest open columns; list them, cheapest first."""
     n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
     slack = tau * UNIT - room.total[d]
     chosen, fewest = -1, BIG
@@ -305,7 +314,10 @@ def _release(room: Any, d: int) -> None:
 def branch_and_bound(
     small: Any, large: Any, room: Any, n: int, m: int, tau: int, budget: int, fresh: bool
 ) -> Any:
-    """Return a cost up to ``tau``, a bound above it, or -1 if the budget is spent; and the work."""
+    """Search for a cost up to ``tau``; also return the work.
+
+    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    """
     head, work, limit = room.head, 0, tau * UNIT
     if fresh:
         work = _begin(small, large, room, n, m, tau)

@@ -12,7 +12,7 @@ BIG: Any = np.int32(1 << 28)  # above any cost, and four times it still fits int
 
 @_jit_inline
 def relax(ways: Any, line: Any, column: Any, m: int, i: int, offset: int) -> Any:
-    """Shorten the ways to ``m`` columns by those through row ``i``; return the least open one."""
+    """Shorten paths to ``m`` columns through row ``i``; return the least open."""
     distance, through, passed = ways
     least = 2 * BIG
     for c in range(m):
@@ -25,7 +25,7 @@ def relax(ways: Any, line: Any, column: Any, m: int, i: int, offset: int) -> Any
 
 @_jit_inline
 def nearest_column(ways: Any, at_column: Any, m: int, least: int) -> Any:
-    """Return a column at the least distance, the first without a row if there is one."""
+    """Return the nearest column, the first without a row if tied."""
     distance, _, passed = ways
     nearest = -1
     for c in range(m):
@@ -38,7 +38,7 @@ def nearest_column(ways: Any, at_column: Any, m: int, least: int) -> Any:
 
 @_jit_inline
 def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int) -> None:
-    """Match the rows and columns on the way from a loose row to a column."""
+    """Match rows and columns on the path from an unmatched row."""
     i = -1
     while i != loose:
         i, c = through[sink], sink
@@ -47,7 +47,7 @@ def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int
 
 @_jit_inline
 def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
-    """Return the latest image of the nodes that can be exchanged with one, -1 if they have none.
+    """Return the latest image of a node's interchangeable nodes; -1 if none.
 
     Of two such nodes the one that is mapped later gets the later image.
     """
@@ -60,7 +60,7 @@ def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
 
 @_jit_inline
 def insert_child(children: Any, excess: Any, n_children: int, c: int, above: int) -> None:
-    """Insert a column among children in ascending order of what they cost above the least."""
+    """Insert a column among children, ascending by cost above the least."""
     place = n_children
     while place > 0 and excess[place - 1] > above:
         excess[place], children[place] = excess[place - 1], children[place - 1]

@@ -68,7 +68,7 @@ class GraphTable(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def find_twins(first_node: Any, label: Any, first_arc: Any, end: Any, bond: Any) -> Any:
-    """Return for each node the one before it that it can be exchanged with, -1 if none.
+    """Return each node's preceding interchangeable node, -1 if none.
 
     Two nodes of a graph are twins if they have the same label and the same edges to all others,
     whether or not an edge joins them.
@@ -113,7 +113,7 @@ def _are_twins(first_arc: Any, end: Any, bond: Any, a: int, b: int, low: int) ->
 
 
 def new_search(table: GraphTable, query: GraphTable, *, patience: int = 200) -> GedSearch:
-    """Return room for the pairs of one query with the graphs of a table.
+    """Allocate buffers for one query against the graphs of a table.
 
     Parameters
     ----------
@@ -156,7 +156,9 @@ def verify_many(
     n_wanted: int | None = None,
     budget: int | None = None,
 ) -> tuple[int, int]:
-    """Decide for graphs, in the order given, whether their distance is at most a threshold.
+    """Decide for each graph whether its distance is within a threshold.
+
+    Graphs are processed in the given order.
 
     Parameters
     ----------
@@ -192,7 +194,10 @@ def verify_many(
 
 @_jit
 def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
-    """Return a cost up to ``tau``, a bound above it, or -1 if the budget is spent; and the work."""
+    """Search for a cost up to ``tau``; also return the work.
+
+    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    """
     head, work = search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
     n, m = min(n_own, n_object), max(n_own, n_object)
@@ -224,7 +229,7 @@ def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) 
 def _decide_many(
     table: Any, query: Any, positions: Any, tau: int, limits: Any, bounds: Any, search: Any
 ) -> Any:
-    """See :func:`verify_many`."""
+    """Run the compiled loop of :func:`verify_many`."""
     (start, n_wanted, budget), (lower, upper) = limits, bounds
     n_found, work = 0, 0
     for i in range(start, positions.shape[0]):
@@ -264,7 +269,10 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
 def _names(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Return for each label its number among those of the query, from 1, or 0."""
+    """Map each label to its place among the query's, from 1.
+
+    0 for a label that the query lacks.
+    """
     names = _grid(1 + max(int(labels.max(initial=0)), int(own.max(initial=0))))
     distinct = np.unique(own)
     names[distinct] = np.arange(1, len(distinct) + 1)

@@ -100,7 +100,10 @@ def _load(table: Any, g: int, search: Any, side: Any) -> None:
 
 @_jit_inline
 def _price_row(small: Any, large: Any, tree: Any, r: int) -> None:
-    """Price the mapping of a row to every column; row ``n`` stands for all insertions."""
+    """Compute the prices of mapping a row to every column.
+
+    Row ``n`` represents all insertions.
+    """
     line, fixed, m = tree.price[r], tree.anchored[r], tree.head[_M]
     if r == tree.head[_N]:
         for c in range(m):
@@ -129,7 +132,7 @@ def _price_column(small: Any, large: Any, tree: Any, c: int) -> None:
 
 @_jit
 def _root(small: Any, large: Any, tree: Any) -> None:
-    """Price everything, reduce rows and columns to their least, match what is tight already."""
+    """Compute all prices, reduce rows and columns, and match tight cells."""
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[0], tree.column[0], tree.at_row[0], tree.at_column[0]
     tree.anchored[: n + 1, :m] = 0
@@ -158,7 +161,10 @@ def _root(small: Any, large: Any, tree: Any) -> None:
 
 @_jit_inline
 def _take(side: Any, v: int, partner: int, sign: int) -> None:
-    """Take a node from the unmapped ones (sign 1), or give it back (sign -1)."""
+    """Remove a node from the unmapped ones, or restore it.
+
+    ``sign`` is 1 to remove and -1 to restore.
+    """
     side.partner[v] = partner
     for t in range(side.start[v], side.start[v + 1]):
         side.free[side.end[t]] -= sign
@@ -167,7 +173,7 @@ def _take(side: Any, v: int, partner: int, sign: int) -> None:
 
 @_jit
 def _step(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
-    """Map ``v`` to ``u`` (sign 1) or take that back (-1); price what depends on it anew."""
+    """Map ``v`` to ``u`` (sign 1) or undo it (-1); update prices."""
     n, m, anchored = tree.head[_N], tree.head[_M], tree.anchored
     _take(small, v, u if sign > 0 else -1, sign)
     _take(large, u, v if sign > 0 else -1, sign)
@@ -195,7 +201,7 @@ def _step(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
 
 @_jit_inline
 def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
-    """Take over the parent's prices at depth ``d``, lower those that no longer hold, add up."""
+    """Copy the parent's prices at depth ``d``, lower invalid ones, add up."""
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[d], tree.column[d], tree.at_row[d], tree.at_column[d]
     for i in range(m):
@@ -232,7 +238,7 @@ def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
 
 @_jit
 def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
-    """Raise the prices to the least assignment, or until their sum is above the limit."""
+    """Raise prices to the least assignment, or until above the limit."""
     for r in range(tree.head[_M]):
         loose = tree.at_row[d, r] < 0 and (r >= tree.head[_N] or small.partner[r] < 0)
         if loose and tree.total[d] <= limit:
@@ -241,7 +247,10 @@ def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
 
 @_jit_inline
 def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
-    """Match a loose row along the shortest path; stop once the bound is above the limit."""
+    """Match an unmatched row along the shortest path.
+
+    Stops once the bound is above the limit.
+    """
     n, m, distance, passed = tree.head[_N], tree.head[_M], tree.distance, tree.passed
     row, column, at_row, at_column = tree.row[d], tree.column[d], tree.at_row[d], tree.at_column[d]
     for c in range(m):
@@ -267,7 +276,7 @@ def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
 
 @_jit
 def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
-    """Cost of the mapping that the assignment and the nodes mapped so far make up."""
+    """Compute the cost of the mapping given by assignment and mapped nodes."""
     n, m, at_row = tree.head[_N], tree.head[_M], tree.at_row[d]
     cost = m - n + (small.start[n] + large.start[m]) // 2
     for v in range(n):
@@ -283,7 +292,7 @@ def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
 
 @_jit
 def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest columns that may hold, and list these, cheapest first."""
+    """Choose the row with the fewest open columns; list them, cheapest first."""
     head, row, column, distance = tree.head, tree.row[d], tree.column[d], tree.distance
     n, m = head[_N], head[_M]
     slack = 2 * (tau - tree.cost[d]) - tree.total[d]
@@ -313,7 +322,7 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
 
 @_jit
 def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any:
-    """Map the chosen row of depth ``d`` to a column; undo it if a bound is above the threshold."""
+    """Map depth ``d``'s row to a column; undo it above the threshold."""
     v, head = tree.chosen[d], tree.head
     tree.cost[d + 1] = tree.cost[d] + (small.label[v] != large.label[u]) + tree.anchored[v, u] // 2
     _step(small, large, tree, v, u, 1)
@@ -328,7 +337,10 @@ def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any
 
 @_jit
 def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
-    """Return a cost up to ``tau``, a bound above it, or -1 if the budget is spent; and the work."""
+    """Search for a cost up to ``tau``; also return the work.
+
+    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    """
     tree, head, work = search.tree, search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
     small = search.query if n_own <= n_object else search.object

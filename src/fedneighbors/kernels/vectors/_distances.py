@@ -148,7 +148,7 @@ def _sums(
     query: Floats,
     positions: npt.NDArray[np.int64] | None,
 ) -> Floats:
-    """Check the arguments and run the loop over all rows or over some."""
+    """Check the arguments and run the loop over all or some rows."""
     if query.shape != x.shape[1:]:
         raise ValueError(f"expected a query of shape {x.shape[1:]}, got {query.shape}")
     if positions is not None:
@@ -186,7 +186,7 @@ def _great_circle(places: Any, query: Any, positions: Any, out: Any) -> int:
 
 
 def great_circle_m(places: Floats, query: Floats, positions: npt.NDArray[np.int64]) -> Floats:
-    """Distance of a query to places, in metres.
+    """Compute the distances of a query to places, in metres.
 
     ``2 R asin(sqrt(h))`` with ``h = sin(dlat / 2)**2 + cos(lat1) cos(lat2) sin(dlon / 2)**2``. The
     same two places have the same distance bit for bit in either direction.

@@ -23,7 +23,7 @@ _COLUMNS = ir.VectorType(_FLOAT, TILE)
 
 
 def _vector(builder, base, offset):
-    """Address of ``TILE`` floats from an offset on."""
+    """Return the address of ``TILE`` floats at an offset."""
     return builder.bitcast(builder.gep(base, [offset]), _COLUMNS.as_pointer())
 
 
@@ -35,7 +35,7 @@ def _load(builder, place):
 
 
 def _spread(builder, value):
-    """Vector that holds one float everywhere."""
+    """Return a vector with one float in every lane."""
     empty = ir.Constant(_COLUMNS, ir.Undefined)
     single = builder.insert_element(empty, value, _INDEX(0))
     everywhere = ir.Constant(ir.VectorType(_INDEX, TILE), [0] * TILE)
@@ -43,7 +43,7 @@ def _spread(builder, value):
 
 
 def _sum_tile(builder, rows, table, place, size):
-    """Sum ``TILE`` columns for several rows, from the last line of the table on.
+    """Sum ``TILE`` columns for several rows, from the table's last line.
 
     ``size`` is how many lines are multiplied and how long a line is.
     """
@@ -68,7 +68,9 @@ def _sum_tile(builder, rows, table, place, size):
 
 
 def _multiplier(n_rows):
-    """Make a function of compiled code that multiplies so many rows with ``TILE`` columns.
+    """Build a compiled function that multiplies rows with ``TILE`` columns.
+
+    The number of rows is fixed.
 
     Its arguments: float32 rows (n_rows, n); the table (n + 1, stride); the first column; n; stride;
     float32 (n_rows, stride) for the sums; float32 (n_rows, TILE), which is raised to the sums where
@@ -103,7 +105,10 @@ multiply_one, multiply_group = _multiplier(1), _multiplier(GROUP)
 
 @intrinsic
 def highest(_typing, peaks, row):
-    """Largest of the ``TILE`` floats in a row; none of them is NaN, or any may come back."""
+    """Return the largest of ``TILE`` floats in a row.
+
+    No float may be NaN; otherwise the result is arbitrary.
+    """
 
     def codegen(context, builder, signature, args):
         base = locate(context, builder, signature, args, 0)
@@ -125,7 +130,10 @@ def highest(_typing, peaks, row):
 
 @intrinsic
 def lanes_from(_typing, peaks, row, least):
-    """Word of the floats in a row that are not below a value; all of them if it is NaN."""
+    """Mark the floats in a row that are at least a value.
+
+    Marks all if the value is NaN.
+    """
 
     def codegen(context, builder, signature, args):
         base = locate(context, builder, signature, args, 0)

@@ -139,7 +139,7 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return np.asarray(targets)
 
     def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
-        """Return places and weights of the neighbors of each query, the nearest first."""
+        """Return places and weights of each query's neighbors, nearest first."""
         check_is_fitted(self, "search_")
         distances, places = self.search_.kneighbors(
             self._objects(X, fitting=False), self.n_neighbors

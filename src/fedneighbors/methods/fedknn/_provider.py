@@ -172,7 +172,9 @@ class Provider:
 
 @contextmanager
 def on_grid(step_s: float) -> Iterator[None]:
-    """Leave a multiple of so many seconds after entering, also by an error.
+    """Leave the block on a multiple of so many seconds.
+
+    Counted from the start of the block; exceptions are delayed too.
 
     How long an answer took then tells in which step it was ready, and nothing else.
 
@@ -228,7 +230,9 @@ def nearest_reply(
 
 
 def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
-    """Emit the next ``k`` objects up to a place in the total order, or a few more.
+    """Emit the next ``k`` objects up to a place, or slightly more.
+
+    The place is one in the total order.
 
     Objects at the cutoff are searched in parts that grow, so that of many that are tied there few
     are searched for beyond the place.
@@ -268,7 +272,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
 
 
 def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
-    """Return a lower bound of the distance of each object that no other object has a part in.
+    """Compute each object's lower bound independently of other objects.
 
     A session that can tell such bounds has a method ``separate_bounds``. For others it is 0, which
     bounds every distance.

@@ -59,7 +59,9 @@ _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
 
 
 def listed(queries: Any) -> list[Any]:
-    """Return the queries that a caller gave: a single string, set or graph is one.
+    """Return the caller's queries as a list.
+
+    A single string, set or graph is one query.
 
     Examples
     --------
@@ -165,7 +167,7 @@ def require_true_distances(
     distances: Floats,
     owners: Sequence[str],
 ) -> None:
-    """Measure again, and refuse a distance that is not the one of its object.
+    """Recompute distances; raise if one differs.
 
     Parameters
     ----------
@@ -234,7 +236,7 @@ class OpenQueries:
             self._close()  # an interrupt waits for nobody
 
     def new(self) -> str:
-        """Return the name of a new query; queries before it may be closed first."""
+        """Return the name of a new query; close earlier queries first."""
         if len(self._open) == MOST_OPEN:
             self._close()
         name = next(self._names)
@@ -265,7 +267,7 @@ class OpenQueries:
         return outcome
 
     def _close(self) -> None:
-        """Close what is open; a party is told of the queries that it was there for."""
+        """Close open queries at the parties that took part."""
         over, self._open = self._open, {}
         told = {
             party: [name for name, missing in over.items() if party not in missing]

@@ -43,7 +43,7 @@ _LEAST_GROWTH, _MOST_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
 def hufu(
     query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Find the smallest radius with k objects by range counts, then fetch what lies within.
+    """Find the smallest radius with k objects by counts, then fetch.
 
     The extension of HuFu to any metric that the paper compares with (HuFu-Ext): a binary search
     over the radius, a range count of every provider at each step. The search ends when the radius
@@ -71,7 +71,7 @@ def hufu(
 def hufu_plus(
     query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Count within ascending radii until one holds k objects, then fetch what lies within.
+    """Count within ascending radii until k objects lie within; then fetch.
 
     The fairer competitor (HuFu-Ext+). The first radius is the k-th lowest of all lower bounds,
     which the k-th distance cannot be below; the next ones are a little larger each, so that little
@@ -188,7 +188,10 @@ def _narrowed(
 
 
 def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
-    """Fetch what lies within a radius that holds k objects, and all if none does."""
+    """Fetch all objects within a radius that holds k.
+
+    Fetches all objects if no radius holds k.
+    """
     if not tally.knows(radius):
         yield from tally.within(radius)
     found = yield from _objects_within(tally, radius)
@@ -214,7 +217,7 @@ def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
 
 
 def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
-    """Return a radius between two, or None if it is not worth a count.
+    """Return a radius between two, or None if not worthwhile.
 
     Parameters
     ----------
@@ -242,7 +245,7 @@ def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
 
 
 def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
-    """Return a radius somewhat larger, that holds few more objects than are wanted.
+    """Return a slightly larger radius with few surplus objects.
 
     Multiples of ``step`` follow one another. Where distances may be any number, the last two counts
     tell how fast counts grow with the radius, and the next is to reach what is wanted, within
@@ -277,7 +280,7 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
 
 
 def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
-    """Return the factor by which the radius is to grow for counts to grow by ``lacking``."""
+    """Return the radius factor that multiplies counts by ``lacking``."""
     growth = lacking ** (1 / _DIMENSION)
     if len(counted) > 1 and counted[-2][0] > 0:
         (shorter, fewer), (longer, more) = counted[-2:]

@@ -13,7 +13,7 @@ _FEATURE_ROWS = 4200
 
 
 def warmup() -> None:
-    """Compile every kernel that a search may use, so that later calls do not wait."""
+    """Compile every kernel of the searches in advance."""
     for metric, objects in _samples():
         index = metric_of(metric).index(objects, ranks=np.arange(len(objects)))
         session = index.open(objects[0])
@@ -27,7 +27,7 @@ def warmup() -> None:
 
 
 def _samples() -> list[tuple[str, Any]]:
-    """Return objects of each kind: small and large tables, short and long strings."""
+    """Return sample objects of each kind: small, large, short and long."""
     line = np.linspace(0, 1, _TREE_ROWS)
     wide = np.cos(np.arange(_FEATURE_ROWS * 64.0)).reshape(-1, 64)
     ring = Graph("CCO", [(0, 1), (1, 2), (2, 0)])

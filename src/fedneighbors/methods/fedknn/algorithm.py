@@ -24,7 +24,7 @@ LAST_TIE = 2**63 - 1
 
 
 def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
-    """Return the place of each object among objects of equal distance, lower first.
+    """Compute each object's tie key; lower keys come first.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
 
 
 def ranks_of(ties: Integers) -> Integers:
-    """Return the rank of each object by its tie key; equal keys are ranked by position."""
+    """Rank objects by tie key; equal keys are ranked by position."""
     ranks = np.empty(len(ties), np.int64)
     ranks[np.argsort(ties, kind="stable")] = np.arange(len(ties))
     return ranks
@@ -94,7 +94,7 @@ class Part:
 
     @property
     def hides_nothing(self) -> bool:
-        """Return whether these are all of the provider's objects, by its own words."""
+        """Return whether the provider reports no further objects."""
         return self.exhausted and self.exact and self.within == math.inf
 
     def then(self, more: "Part") -> "Part":
@@ -135,14 +135,19 @@ class Merged:
     last_tie: int = LAST_TIE
 
     def place(self, k: int) -> tuple[float, int]:
-        """Return the place in the total order of the k-th object, or the end if there is none."""
+        """Return the k-th object's place in the total order.
+
+        The end of the order if there are fewer objects.
+        """
         if len(self.ids) < k:
             return math.inf, LAST_TIE
         return (float(self.distances[-1]) if self.ids else -math.inf), self.last_tie
 
 
 def merge(parts: Mapping[str, Part], k: int) -> Merged:
-    """Return the k nearest of all parts (the priority queue r of Algorithm 1).
+    """Return the k nearest of all parts.
+
+    The priority queue r of Algorithm 1.
 
     Parameters
     ----------
@@ -179,7 +184,9 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
 
 
 def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) -> dict[str, int]:
-    """Return how many objects to ask of each provider at first (Algorithm 1, lines 5-10).
+    """Compute the first request size of each provider.
+
+    Algorithm 1, lines 5-10.
 
     Counts whose lower bounds are among the k lowest of all, and at least one. Bounds of equal value
     go to the provider of the lower name, which a count may depend on and an answer may not.
@@ -216,7 +223,7 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
 
 
 def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[str, int]:
-    """Return how many more objects each provider may still have in the result: k - q_i.
+    """Compute the maximum number of further results per provider: k - q_i.
 
     Only providers whose last object is in the result, not at its end, and which are not exhausted
     within the k-th distance (Algorithm 1, lines 15-19: k_i' is what was returned plus this).
@@ -241,7 +248,7 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
 
 
 def certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
-    """Return whether the result is surely that of all objects of the federation.
+    """Return whether the result is certainly that of all objects.
 
     It is if every provider is exhausted, or its last object lies outside the result or at its end:
     then whatever it holds beyond comes later in the total order.
@@ -301,7 +308,7 @@ def shared_counts(
 
 
 def _shares(bounds: list[Floats], k: int) -> Floats:
-    """Return each provider's part of the k lowest bounds; ties at the last are divided."""
+    """Count each provider's k lowest bounds; ties at the last are divided."""
     lowest = np.sort(np.concatenate(bounds))
     if len(lowest) <= k:
         return np.array([len(own) for own in bounds], np.float64)
@@ -312,7 +319,10 @@ def _shares(bounds: list[Floats], k: int) -> Floats:
 
 
 def _rounded(wanted: Floats, total: int) -> Integers:
-    """Return whole numbers of that total, by largest remainder; ties go to the first."""
+    """Round to whole numbers of the given total by largest remainder.
+
+    Ties go to the first.
+    """
     whole = np.floor(wanted + _ROUNDING).astype(np.int64)
     order = np.argsort(whole - wanted, kind="stable")
     whole[order[: max(total - int(whole.sum()), 0)]] += 1
@@ -371,7 +381,7 @@ def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats],
 
 
 def require_count_kept(provider: str, part: Part, count: int) -> None:
-    """Refuse more or fewer objects within a radius than a provider had counted there.
+    """Raise if a provider's objects within a radius differ from its count.
 
     An approximate index may find fewer.
 
@@ -388,7 +398,7 @@ def require_count_kept(provider: str, part: Part, count: int) -> None:
 
 
 def require_objects_of_bounds(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
-    """Refuse a number of objects in all that is below the number of bounds.
+    """Raise if there are fewer objects than bounds in total.
 
     Raises
     ------

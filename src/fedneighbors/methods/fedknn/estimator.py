@@ -261,7 +261,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             )
 
     def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
-        """Return what each algorithm would take for a query, and which one would run.
+        """Predict each algorithm's cost for a query and the choice of "auto".
 
         The query is asked as a sample; private algorithms are predicted without a charge.
 

@@ -40,7 +40,7 @@ def check_distances(what: str, values: Floats) -> None:
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
-    """Raise if objects do not each have a distance and a tie key, or distances do not ascend."""
+    """Raise unless objects have distances, ascending, and tie keys."""
     check_distances("distances", distances)
     if distances.shape != (len(ids),) or ties.shape != distances.shape:
         raise ValueError("distances, ties and ids differ in number")
@@ -91,7 +91,10 @@ class NearestReply:
             raise ValueError("an object comes twice")
 
     def require_number(self, count: int) -> None:
-        """Refuse more objects than ``count``, or fewer of a provider that has more."""
+        """Raise for more objects than ``count``, or too few.
+
+        A provider with more objects must return ``count``.
+        """
         n = len(self.ids)
         if n > count:
             raise ValueError(f"{n} objects came, {count} were asked for")
@@ -115,7 +118,10 @@ class NearestRequest:
     tie: int | None = None
 
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse more objects than were asked for, or fewer of a provider that has more."""
+        """Raise for more objects than requested, or too few.
+
+        A provider with more objects must return all requested ones.
+        """
         reply.require_number(self.count)
         if self.cutoff is not None and (reply.distances > self.cutoff).any():
             raise ValueError(f"an object lies beyond the cutoff of {self.cutoff}")
@@ -209,7 +215,10 @@ class Roll:
         return name not in self.missing
 
     def ask(self, request: Message) -> Ask:
-        """Return one request for all that are present; for all there are in the first exchange."""
+        """Return one request for all present providers.
+
+        The first exchange goes to all providers.
+        """
         if self._names is None or not self.missing:
             return gather(request)
         return gather({name: request for name in self._names if name in self})
@@ -316,7 +325,9 @@ def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[di
 def completed(
     found: Returned, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
 ) -> Coordinator[Returned]:
-    """Ask for what may still be in the result (Algorithm 1, lines 15-24).
+    """Request the objects that may still be in the result.
+
+    Algorithm 1, lines 15-24.
 
     Once is enough: of each provider the objects asked for reach the k-th place. Only if one of them
     is missing do others have to stand in for its objects.
@@ -348,7 +359,7 @@ def read_parts(
     within: float | None = None,
     tie: int | None = None,
 ) -> tuple[dict[str, Part], dict[str, int]]:
-    """Return what providers returned, and how many objects each has verified so far.
+    """Return the providers' objects and their verified counts.
 
     Parameters
     ----------
@@ -457,7 +468,9 @@ def _require_order(provider: str, part: Part) -> None:
 
 
 def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
-    """Close queries. No answer waits for it, and who does not reply has none to lose.
+    """Close queries.
+
+    No answer waits for it; a missing reply has no effect.
 
     Parameters
     ----------

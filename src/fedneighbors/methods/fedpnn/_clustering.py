@@ -119,7 +119,9 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster further rows: a table in pieces gives the centers of the whole.
+        """Cluster further rows.
+
+        A table in pieces gives the centers of the whole.
 
         Parameters
         ----------
@@ -146,7 +148,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
     def _cluster(self, X: Any, y: Any, *, afresh: bool) -> Floats:
-        """Cluster rows, from nothing or on top of those before, and return them."""
+        """Cluster rows, continuing from earlier clusters, and return them."""
         self._check_settings()
         x: Floats = validate_data(self, X, reset=afresh, **_NUMBERS)
         labels, start = _labels(y, len(x)), None
@@ -179,7 +181,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return x
 
     def _widened(self, labels: npt.NDArray[Any] | None) -> Integers:
-        """Return the counts with columns for labels that are new, and learn these."""
+        """Add columns for new labels to the counts; store the labels."""
         if labels is None or self.classes_ is None:
             return self.counts_
         known, self.classes_ = self.classes_, np.union1d(self.classes_, labels)
@@ -199,7 +201,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"expected max_centres of at least 1, got {most!r}")
 
     def _warn(self, x: Floats) -> None:
-        """Say so if the threshold made nothing of the rows, or everything."""
+        """Warn if the threshold leaves one cluster or every row."""
         n, n_rows = len(self.centers_), len(x)
         single = n == 1 and self.max_centres != 1
         if n_rows == 1 or not (single or n == n_rows):

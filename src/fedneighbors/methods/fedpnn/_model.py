@@ -87,12 +87,12 @@ class FedPNNModel(ModelFile):
 
     @property
     def n_features(self) -> int:
-        """Columns of a table, also of those that were not kept."""
+        """Return the number of table columns, including removed ones."""
         return self.frame.n_features if self.selection is None else self.selection.n_features
 
     @cached_property
     def center_labels(self) -> Integers:
-        """The class of each center: the most frequent among its records, ties to the lower."""
+        """Return each center's most frequent class, ties to the lower."""
         return majority(self.counts)
 
     @property
@@ -157,11 +157,11 @@ class Exposure:
 
     @property
     def largest_risk(self) -> float:
-        """One over the records of the smallest center that is sent, 0 if none is."""
+        """Return one over the smallest center's record count, or 0."""
         return 1 / self.fewest if self.fewest else 0.0
 
     def __str__(self) -> str:
-        """Say it in sentences."""
+        """Return the exposure in sentences."""
         if not self.n_centers:
             return f"Nothing is sent: none of the {self.n_records} records is in a class of enough."
         withheld = (
@@ -276,7 +276,7 @@ def release_centers(
 
 
 def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
-    """Return the rows that are clustered together: of each class that is told, or of all."""
+    """Return the groups of rows clustered together: classes, or all rows."""
     if classwise:
         return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
     rows = np.flatnonzero(~silent[labels])
@@ -284,7 +284,7 @@ def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[In
 
 
 def _without_few(counts: Integers, *, min_count: int) -> Integers:
-    """Return the counts without those that tell of few records of a class.
+    """Return the counts without those of few records of a class.
 
     They are added to the most frequent class of the center, which they would not outvote.
     """
@@ -309,7 +309,9 @@ def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
 
 
 def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> float:
-    """Return the smoothing of least loss, the widest of equals: it says the least beyond the rows.
+    """Return the smoothing of least loss, the widest if tied.
+
+    A wide smoothing claims least about unseen rows.
 
     Parameters
     ----------
@@ -322,7 +324,9 @@ def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> 
 
 
 def own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
-    """Return the nearest center that counts rows of a row's class; -1 where none does.
+    """Find each row's nearest center with rows of its class.
+
+    -1 if there is none.
 
     Parameters
     ----------
@@ -353,7 +357,7 @@ def leave_one_out_losses(
     log_priors: Floats | None = None,
     n_threads: int = 1,
 ) -> Floats:
-    """Return the sum over rows of -log p(class) for each smoothing, each row without its own count.
+    """Sum the leave-one-out loss -log p(class) for each smoothing.
 
     A row is taken out of the counts of its own center: a center that stood for it alone is left
     out, and one whose majority changes without it changes its class. Centers stay where they are. A
@@ -419,7 +423,7 @@ def leave_one_out_losses(
 
 
 def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
-    """Return how many centers each class has, for each row without its own count."""
+    """Count each class's centers for each row, without its own count."""
     present = np.tile(np.bincount(labels, minlength=n_classes), (len(own), 1))
     rows = np.arange(len(own))
     held, again = own >= 0, left >= 0
@@ -429,7 +433,7 @@ def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) ->
 
 
 def _without(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
-    """Return the class of each center, and that of each row's own center without the row.
+    """Return each center's class, and each own center's without the row.
 
     The latter is -1 where nothing is left of the center, or the row has none.
     """

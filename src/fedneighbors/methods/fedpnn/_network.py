@@ -44,7 +44,7 @@ class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable class of each row, the lower one of equals.
+        """Predict each row's most probable class, the lower if tied.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Take rows as patterns, and choose the smoothing if it is left open.
+        """Store rows as patterns; choose the smoothing if not given.
 
         Parameters
         ----------
@@ -143,7 +143,9 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         return self
 
     def log_densities(self, X: Any) -> Floats:
-        """Return the log of the mean kernel of each class, up to a constant that all share.
+        """Compute each class's log mean kernel.
+
+        Up to a constant common to all classes.
 
         Parameters
         ----------

@@ -111,7 +111,7 @@ class CentersRequest:
             raise ValueError("a metric is no matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
-        """Refuse centers that stand for too few records, and constants of too few values."""
+        """Raise for centers of too few records or too few values."""
         if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
             raise ValueError(f"expected counts of {len(self.classes)} classes")
         if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
@@ -244,7 +244,7 @@ class FedPNNParty(TableParty):
     def _points(
         self, request: MomentsRequest | CentersRequest, frame: Frame
     ) -> tuple[Floats, Floats, Integers]:
-        """Return the rows that anything may leave of, their points and their classes."""
+        """Return the releasable rows, their points and their classes."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_points_of(x, labels, frame, min_count=request.min_count), labels
@@ -310,7 +310,9 @@ class FedPNNParty(TableParty):
     def _own_choice(
         self, points: Floats, labels: Integers, released: Released, activation: str
     ) -> int:
-        """Return which smoothing costs the rows of a party least, its classes weighing alike.
+        """Return the smoothing of least loss on the party's rows.
+
+        Classes weigh equally.
 
         Its losses themselves would tell single records. -1 if it has rows of one class alone, which
         any smoothing suits.
@@ -336,7 +338,10 @@ class FedPNNParty(TableParty):
 def _points_of(
     x: Floats, groups: Integers, frame: Frame, *, min_count: int
 ) -> tuple[Floats, Floats]:
-    """Return rows without cells that are few in their class or cluster, and their points."""
+    """Return rows without rare cells, and their points.
+
+    A cell is rare if few of its class or cluster have it.
+    """
     kept = without_few_cells(x, groups, min_count=min_count)
     points, n = frame.apply(kept), frame.n_features
     points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)

@@ -48,7 +48,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def check_columns(columns: Integers | None, n_features: int | None = None) -> None:
-    """Refuse positions of columns that do not ascend, or that no table of so many has.
+    """Raise unless column positions ascend and exist.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ class ConstantsRequest:
 
 
 def in_usual_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
-    """Return which rows are of classes that have at least ``min_count`` of them."""
+    """Mark rows of classes with at least ``min_count`` rows."""
     _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
     return np.asarray(sizes[label] >= min_count)
 
 
 def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
-    """Return the table without the cells of a class in columns that have few of it.
+    """Return the table without cells of columns rare in a class.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
 
 
 def without_few_told(told: Floats, labels: Integers, *, min_count: int) -> Floats:
-    """Return coordinates that tell missing cells, made equal where they differ for few of a class.
+    """Equalize missing-cell coordinates that differ for few rows.
 
     Examples
     --------
@@ -214,7 +214,10 @@ def column_constants(
 
 
 def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
-    """Return the missing cells of each column: of classes that lack many, and that lack few."""
+    """Return each column's missing cells, split by frequency.
+
+    Classes that lack many cells, and classes that lack few.
+    """
     many, few = np.zeros((2, x.shape[1]), np.int64)
     for label in np.unique(labels):
         gone = np.isnan(x[labels == label]).sum(axis=0)
@@ -262,12 +265,12 @@ class Frame:
 
     @property
     def n_features(self) -> int:
-        """Columns of a table."""
+        """Return the number of table columns."""
         return len(self.fill)
 
     @property
     def n_coordinates(self) -> int:
-        """Coordinates of a point."""
+        """Return the number of coordinates of a point."""
         return len(self.fill) + len(self.indicators) + (len(self.pooled) > 0)
 
     def without_indicators(self) -> "Frame":
@@ -289,7 +292,10 @@ class Frame:
         return points
 
     def nothing_known(self) -> Floats:
-        """Return where a row lies of which nothing is known, not even what is missing."""
+        """Return the point of a row without any information.
+
+        Not even its missing cells are known.
+        """
         point: Floats = self.apply(np.full((1, self.n_features), np.nan))[0]
         point[self.n_features :] = 0.0
         return point
@@ -342,7 +348,7 @@ def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) ->
 
 
 def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
-    """Return the distinct knots of one column and the middle rank of each."""
+    """Return the distinct knots of a column and their middle ranks."""
     known = sizes > 0
     if not known.any():
         return np.zeros(1), np.full(1, 0.5)

@@ -85,7 +85,9 @@ class Selection:
 
 
 def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
-    """Return which cells of one class sums leave out, so that their number tells of few nowhere.
+    """Mark the cells of a class to omit from sums.
+
+    No number then describes few rows.
 
     Where few are missing, the first of the others are left out with them, up to ``min_count``; a
     column of which few would remain is left out whole.
@@ -145,7 +147,7 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
 
 
 def welch_statistics(sums: SelectionReply) -> Floats:
-    """Return how far each column tells a class from the rest: the largest absolute t of Welch.
+    """Compute each column's largest absolute Welch t, class against rest.
 
     It is formed in exact integers and rounded once.
 
@@ -180,7 +182,7 @@ def welch_statistics(sums: SelectionReply) -> Floats:
 
 
 def _largest(sums: SelectionReply, column: int) -> float:
-    """Return the largest absolute t of a column, NaN where there is none."""
+    """Return a column's largest absolute t, NaN if none."""
     each = [
         (int(n), _integer(low), _integer(high))
         for n, low, high in zip(
@@ -197,7 +199,7 @@ def _largest(sums: SelectionReply, column: int) -> float:
 
 
 def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
-    """Return |t| of two samples: the gap of their means over its standard error.
+    """Compute |t| of two samples: mean difference over standard error.
 
     With V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
     """
@@ -222,7 +224,9 @@ def _integer(limbs: Integers) -> int:
 
 
 def most_telling(statistics: Floats, n: int) -> Selection:
-    """Return the columns of the largest statistics, ties to the lower, those without one last.
+    """Return the columns of the largest statistics.
+
+    Ties go to the lower; columns without a statistic come last.
 
     Examples
     --------

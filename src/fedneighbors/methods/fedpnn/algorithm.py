@@ -75,7 +75,7 @@ def evolve_rows(
     start: Clusters | None = None,
     n_threads: int = 1,
 ) -> Grown:
-    """Return the clusters after one pass over rows, in their order (Algorithm 2).
+    """Cluster rows in one pass, in their order (Algorithm 2).
 
     Parameters
     ----------
@@ -135,17 +135,20 @@ def evolve_rows(
 
 
 def nearest_centers(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Return the nearest center of each row, ties to the lower, and its normalized distance."""
+    """Find each row's nearest center and its normalized distance.
+
+    Ties go to the lower center.
+    """
     return nearest(x, centers, n_threads=n_threads)
 
 
 def majority(counts: Integers) -> Integers:
-    """Return the class of each center: the most frequent one, ties to the lower."""
+    """Return each center's most frequent class, ties to the lower."""
     return np.asarray(counts.argmax(axis=1), np.int64)
 
 
 def canonical_order(centers: Floats, counts: Integers) -> Integers:
-    """Return an order of centers that does not depend on where they came from.
+    """Return an order of centers that does not depend on their origin.
 
     Ascending by the first feature, then the second and so on, then by the counts.
     """
@@ -206,7 +209,9 @@ def merge_centers(
 
 
 def group_means(points: Floats, rows: Integers) -> Floats:
-    """Return the mean of the points of each group, of shape (n_groups, n_dimensions).
+    """Compute the mean point of each group.
+
+    Shape (n_groups, n_dimensions).
 
     Parameters
     ----------
@@ -224,7 +229,7 @@ def group_means(points: Floats, rows: Integers) -> Floats:
 def merge_small(
     centers: Floats, counts: Integers, *, min_count: int
 ) -> tuple[Floats, Integers, Integers]:
-    """Return the centers after those of few records have gone into the nearest of their class.
+    """Merge centers of few records into the nearest of their class.
 
     The smallest goes first, the earlier of two; two centers become the mean of both, weighted by
     their records. A center that is alone with its class goes into the nearest of any; the last one
@@ -275,7 +280,9 @@ def class_log_densities(
     activation: str = "gaussian",
     n_threads: int = 1,
 ) -> Floats:
-    """Return log f_k of each row for each class: the mean kernel of its centers (equation 1).
+    """Compute log f_k of each row and class (equation 1).
+
+    f_k is the mean kernel of the class's centers.
 
     Constants that all classes share are left out: (2 pi)^(d/2) sigma^d of the equation.
 
@@ -348,7 +355,7 @@ def log_posteriors(log_densities: Floats, log_priors: Floats) -> Floats:
 
 
 def warmup() -> None:
-    """Compile every kernel that FedPNN uses, so that later calls do not wait."""
+    """Compile every kernel of FedPNN in advance."""
     x = np.arange(12.0).reshape(6, 2) % 5
     labels = np.array([0, 0, 0, 1, 1, 1])
     for rule in _RULES:
@@ -365,7 +372,9 @@ _HALVINGS = 14
 
 
 def chosen_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
-    """Return the least threshold, to one part in 2**14, that leaves few enough centers.
+    """Find the least threshold that leaves few enough centers.
+
+    To one part in 2**14.
 
     Few enough are :data:`CENTERS_PER_ROOT` times the root of the number of rows, before small
     clusters are merged: enough for a density, and far fewer than records.
@@ -384,7 +393,10 @@ def chosen_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> fl
 
 
 def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
-    """Return the least threshold, to one part in 2**14, that leaves at most so many centers."""
+    """Find the least threshold with at most so many centers.
+
+    To one part in 2**14.
+    """
     labels = np.zeros(len(points), np.int64)
     spans = points.max(axis=0) - points.min(axis=0)
     high = float(np.sqrt((spans**2).mean())) or 1.0  # of the box that holds all: one center
@@ -400,7 +412,9 @@ def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> flo
 
 
 def advice_on(groups: Sequence[tuple[Floats, int]], *, threshold: float, factor: float) -> str:
-    """Return what a threshold does that leaves one center or all rows, and which would not.
+    """Describe a threshold that leaves one center or all rows.
+
+    Also suggests thresholds that do not.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def dealt(
     holdout: float,
     seed: int,
 ) -> tuple[Sequence[Any] | npt.NDArray[Any] | None, npt.NDArray[np.bool_]]:
-    """Return the owner of each row that is trained on, and which rows the server keeps.
+    """Return each training row's owner and the server's rows.
 
     Rows are dealt class by class in random order, so that all have the same share of every class
     (section 4.1 of the paper, step b).
@@ -268,7 +268,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on a table, or on a federation of the parties that own its rows.
+        """Train on a table, or on a federation of its owners.
 
         Parameters
         ----------
@@ -329,7 +329,9 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithms of the shares of the densities, all classes weighing alike.
+        """Compute log probabilities.
+
+        They are shares of the densities, with equal class weights.
 
         Parameters
         ----------
@@ -370,7 +372,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> "FedPNNClassifier":
-        """Read a classifier that :meth:`save`, or a party of a federation, has written.
+        """Read a classifier written by :meth:`save` or by a federated run.
 
         Raises
         ------
@@ -417,7 +419,10 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _warn_of_left_out(self, labels: npt.NDArray[Any]) -> None:
-        """Say so where rows were left out because no party has enough of their class."""
+        """Warn if rows were dropped because their class is too rare.
+
+        No party has enough rows of it.
+        """
         unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
         if unknown:
             warnings.warn(

@@ -148,7 +148,7 @@ class FedPNNSettings:
 
     @property
     def kind(self) -> str:
-        """The frame as its file names it."""
+        """Return the name of the scaling in files."""
         return self.normalize or "none"
 
 
@@ -227,7 +227,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
 
 
 def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
-    """Return what the tables have in common; say what to do where that is less than two classes."""
+    """Return the common schema; raise for fewer than two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
         raise _too_few()
@@ -240,7 +240,10 @@ def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
 
 
 def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
-    """Return the columns that tell classes apart best; None, without an exchange, for all."""
+    """Select the most discriminative columns; None means all.
+
+    None needs no exchange.
+    """
     if n >= schema.n_features:
         return None
     request = SelectionRequest(schema.classes, schema.n_features, settings.min_count)
@@ -270,7 +273,7 @@ class _Plan:
 
     @property
     def columns(self) -> npt.NDArray[np.int64] | None:
-        """Positions of the columns that were chosen; None for all."""
+        """Return the positions of the selected columns; None for all."""
         return None if self.chosen is None else self.chosen.columns
 
     def constants(self) -> ConstantsRequest:
@@ -340,7 +343,7 @@ class _Plan:
         )
 
     def _merged(self, each: Mapping[str, Any]) -> Clusters:
-        """Return the clusters of all parties' centers; warn where they are one, or all of them."""
+        """Cluster all parties' centers; warn if one or all remain."""
         centers = np.concatenate([each[name].centers for name in each])
         counts = np.concatenate([each[name].counts for name in each])
         if len(centers) == 0:
@@ -371,7 +374,7 @@ class _Plan:
 
 
 def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
-    """Return the means of the classes that have rows, and the covariance within classes.
+    """Compute the non-empty classes' means and the within-class covariance.
 
     Parameters
     ----------

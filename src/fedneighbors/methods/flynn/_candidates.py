@@ -111,7 +111,9 @@ def draw_candidates(
     expand: Sequence[str | None],
     seed: int,
 ) -> list[Candidate]:
-    """Return random wirings over the ranges of the paper's section 4, wider where it pays.
+    """Draw random wirings within the ranges of the paper's section 4.
+
+    The ranges are wider where that improves results.
 
     Units are drawn between 512 and 2048 per hashed feature, at most 20 per row and 100,000; inputs
     between 2 and half of the hashed features, at most 64; both evenly on a logarithmic scale.

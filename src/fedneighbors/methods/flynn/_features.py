@@ -108,7 +108,10 @@ def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
 
 
 def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
-    """Return random Fourier features, cos(w z + b) with w normal, as 11-bit integers."""
+    """Compute random Fourier features as 11-bit integers.
+
+    They are cos(w z + b) with normal w.
+    """
     frequencies, phases = _waves(z.shape[1], seed)
     turns = np.tile(phases, (len(z), 1))
     for j in range(z.shape[1]):
@@ -119,7 +122,10 @@ def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
 
 @cache
 def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
-    """Return frequencies in turns, shape (n_features, 256), and phases, from the seed alone."""
+    """Draw frequencies and phases from the seed alone.
+
+    Frequencies repeat in turn and have shape (n_features, 256).
+    """
     words = np.random.Philox(key=seed).random_raw((n_features + 1) * N_WAVES)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     normal = [NormalDist().inv_cdf(u) for u in uniform[: n_features * N_WAVES].tolist()]
@@ -246,7 +252,7 @@ class FeatureMap:
 
     @property
     def scaling(self) -> bool | str:
-        """The ``standardize`` that leads to these constants on the same table."""
+        """Return the ``standardize`` value that gives these constants."""
         if self.scale is None:
             return False
         return "global" if (self.scale == self.scale[:1]).all() else "feature"

@@ -92,23 +92,29 @@ class FlyNNModel(ModelFile):
 
     @cached_property
     def filters(self) -> Counts:
-        """The counts as rows are scored with them: noise below 0 is cut off."""
+        """Return the counts used for scoring.
+
+        Negative noisy counts are clipped to 0.
+        """
         counts = np.ascontiguousarray(self.counts, np.int32)
         return clipped(counts) if self.noise_variance else counts
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Training rows of each class, as far as noise lets them be known."""
+        """Return the number of training rows per class.
+
+        Noisy for a private model.
+        """
         return np.maximum(class_sizes(self.counts, self.plan.n_active), 0)
 
     @property
     def n_rows(self) -> int:
-        """Training rows."""
+        """Return the number of training rows."""
         return int(self.sizes.sum())
 
     @property
     def gamma(self) -> float:
-        """The decay in force."""
+        """Return the decay in force."""
         if self.decay is not None:
             return self.decay
         plan = self.plan
@@ -116,7 +122,10 @@ class FlyNNModel(ModelFile):
 
     @cached_property
     def table(self) -> DecayTable:
-        """Weights of all counts: gamma ** c, or the score for noised counts if gamma is open."""
+        """Return the weights of all counts.
+
+        gamma ** c, or the score for noisy counts if gamma is not set.
+        """
         if self.noise_variance and self.decay is None:
             counts = self.counts.astype(np.int32)
             return log_table(counts, variance=self.noise_variance, n_active=self.plan.n_active)
@@ -129,7 +138,10 @@ class FlyNNModel(ModelFile):
 
     @property
     def sharpness(self) -> float:
-        """Factor of the softmax over novelties; calibrated, unless that would cost privacy."""
+        """Return the factor of the softmax over novelties.
+
+        It is calibrated, except for a private model, where that would cost budget.
+        """
         return PRIVATE_SHARPNESS if self.guarantee else choose_sharpness(self.losses)
 
     def novelty(self, x: Any, *, n_threads: int = 1) -> Floats:
@@ -177,7 +189,10 @@ class FlyNNModel(ModelFile):
 
 
 def narrowed(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-    """Return the counts in the narrowest dtype that holds them, signed only if one is negative."""
+    """Convert counts to the narrowest dtype that holds them.
+
+    It is signed only if a count is negative.
+    """
     kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
     for kind in kinds:
         limits = np.iinfo(kind)

@@ -135,14 +135,14 @@ class SearchParty(FlyNNParty):
         return FoldCounts(counts, np.stack(held).astype(np.int64))
 
     def _groups(self) -> list[npt.NDArray[np.int64]]:
-        """Return the rows of each fold; all rows when one at a time is left out."""
+        """Return the rows of each fold; all rows for leave-one-out."""
         n_folds = self._asked.n_folds if self._asked is not None else LEAVE_ONE_OUT
         if n_folds == LEAVE_ONE_OUT:
             return [np.arange(len(self._classes))]
         return [np.flatnonzero(self._folds == fold) for fold in range(n_folds)]
 
     def _hashes(self) -> Iterator[npt.NDArray[np.int32]]:
-        """Yield the hashes for each rho, out of the ranked ones of the largest."""
+        """Yield the hashes for each rho, taken from the largest's ranking."""
         for n_active in self._asked.n_active if self._asked is not None else ():
             yield np.sort(self._ranked[:, :n_active], axis=1)
 
@@ -344,7 +344,7 @@ def coordinate_search(
 def _plans(
     candidate: Candidate, grid: Grid, moments: MomentsReply, schema: Agreed, seed: int
 ) -> list[HashPlan]:
-    """Return the plans of one wiring, one for each rho that it has units for."""
+    """Return one wiring's plans, one for each rho within its units."""
     mean, scale = (None, None)
     if candidate.standardize:
         mean, scale = standardizer(moments, candidate.standardize)

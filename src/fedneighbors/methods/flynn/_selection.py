@@ -232,7 +232,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return members, n_folds
 
     def _folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-        """Return the fold of each row as scikit-learn deals them, and their number."""
+        """Return each row's fold, as in scikit-learn, and the number of folds."""
         folds = np.full(len(y), -1, np.int64)
         if self.cv == "loo":
             return folds, LEAVE_ONE_OUT
@@ -287,14 +287,17 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
 
 def _several(name: str, values: Any) -> tuple[Any, ...]:
-    """Return values to try as a tuple; a single one in place of a sequence is refused."""
+    """Return values to try as a tuple; raise for a single value."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"expected {name} as a sequence of values to try, got {values!r}")
     return tuple(values)
 
 
 def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
-    """Deal one party's rows into folds, each class from where the last one ended."""
+    """Assign one party's rows to folds.
+
+    Each class continues at the fold where the last one ended.
+    """
     order = np.argsort(y, kind="stable")
     folds = np.empty(len(y), np.int64)
     folds[order] = np.arange(len(y)) % n_folds
@@ -302,7 +305,7 @@ def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
 
 
 def _fold_scores(hits: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], scoring: str) -> Floats:
-    """Return the score of each fold and setting; folds without rows are left out.
+    """Return the score of each non-empty fold and setting.
 
     Parameters
     ----------

@@ -33,7 +33,9 @@ Counts = npt.NDArray[np.int32]
 def draw_wiring(
     n_features: int, n_units: int, n_inputs: int, seed: int
 ) -> npt.NDArray[np.uint16] | npt.NDArray[np.uint32]:
-    """Return the lifting matrix M as the inputs of each unit (Algorithm 1, line 2).
+    """Draw the lifting matrix M as inputs per unit.
+
+    Algorithm 1, line 2.
 
     Parameters
     ----------
@@ -62,7 +64,9 @@ def draw_wiring(
 def hash_rows(
     x: npt.NDArray[Any], wiring: npt.NDArray[Any], n_active: int, *, n_threads: int = 1
 ) -> Active:
-    """Return the active units of each row: the winner-take-all of M x (equation 2).
+    """Compute each row's active units: the winner-take-all of M x.
+
+    Equation 2.
 
     Parameters
     ----------
@@ -134,12 +138,12 @@ class HashPlan:
 
     @cached_property
     def wiring(self) -> npt.NDArray[Any]:
-        """Inputs of each unit, drawn on first use."""
+        """Return each unit's inputs, drawn on first use."""
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
 
 def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
-    """Return the active units of each row of a dense or sparse table, block by block."""
+    """Compute the active units of a dense or sparse table, by blocks."""
     parts = [
         hash_rows(plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads)
         for block in blocks(x)
@@ -150,7 +154,9 @@ def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
 def count_rows(
     active: Active, labels: npt.NDArray[np.int64], *, n_units: int, n_classes: int
 ) -> Counts:
-    """Return how often each unit was on in each class (Algorithm 1, lines 3-7, as counts).
+    """Count the activations of each unit in each class.
+
+    Algorithm 1, lines 3-7, as counts.
 
     Returns
     -------
@@ -162,7 +168,10 @@ def count_rows(
 
 
 def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDArray[np.int64]:
-    """Return the number of rows of each class; each row added ``n_active`` to its column."""
+    """Return the number of rows of each class.
+
+    Each row added ``n_active`` to its column.
+    """
     return np.asarray(counts.sum(axis=0, dtype=np.int64) // n_active)
 
 
@@ -220,7 +229,9 @@ def decay_table(
     decay: float,
     class_normalized: bool,
 ) -> DecayTable:
-    """Return gamma ** c for every count that can occur, with 0 ** 0 = 1.
+    """Return gamma ** c for every possible count.
+
+    0 ** 0 = 1.
 
     Parameters
     ----------
@@ -243,7 +254,9 @@ def decay_table(
 
 
 def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: int = 1) -> Floats:
-    """Return the novelty of each row for each class (Algorithm 1, line 12).
+    """Compute the novelty of each row for each class.
+
+    Algorithm 1, line 12.
 
     Returns
     -------
@@ -254,7 +267,7 @@ def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: 
 
 
 def warmup() -> None:
-    """Compile every kernel that FlyNN uses, so that later calls do not wait.
+    """Compile every kernel of FlyNN in advance.
 
     Tables of more than 8,192 hashed features use another compilation of the hash, which still
     waits for its first call.
@@ -284,7 +297,7 @@ _LARGEST_LOSS = 50.0
 def leave_one_out(
     active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: DecayTable
 ) -> Floats:
-    """Return the novelty of training rows with each row's own contribution taken out.
+    """Compute the novelty of training rows without their own contribution.
 
     The constants of class normalization stay those of all rows.
 
@@ -302,7 +315,7 @@ def leave_one_out(
 
 
 def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
-    """Return which rows take part in the calibration: all, or a part chosen by their hash.
+    """Select the rows for calibration: all, or a part by their hash.
 
     The choice depends on the row alone, so that it is the same for every partition.
 
@@ -320,7 +333,9 @@ def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
 def log_losses(
     scores: Floats, labels: npt.NDArray[np.int64], n_active: int
 ) -> npt.NDArray[np.int64]:
-    """Return the summed log-loss for each sharpness, as integers that add up in any order.
+    """Return the summed log-loss for each sharpness, as integers.
+
+    Integers add up in any order.
 
     Returns
     -------
@@ -359,7 +374,9 @@ CLEAR = 3.0  # standard deviations that a class must stand out of the noise
 
 
 def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) -> DecayTable:
-    """Return the novelty that each clipped count contributes, laid out as for gamma ** c.
+    """Return each clipped count's novelty contribution.
+
+    The layout is that of gamma ** c.
 
     A row that is active in units i has score sum of log(c_i + floor) + offset for a class. The
     offsets put, for each pair of classes, the border half-way between what rows of either class
@@ -394,7 +411,10 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
 
 
 def _offsets(noisy: Floats, rows: Floats, floor: float, variance: float) -> Floats:
-    """Return for each class what its rows' scores lack to meet the other classes half-way."""
+    """Return each class's offset that equalizes the mean scores.
+
+    Each class meets the others half-way.
+    """
     logs = np.log(np.maximum(noisy, 0.0) + floor)
     slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + floor), 0.0)
     mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
@@ -418,5 +438,5 @@ def _laid_out(
 
 
 def clipped(counts: npt.NDArray[np.int32]) -> Counts:
-    """Return the counts cut at 0 from below, which is where the table begins."""
+    """Clip negative counts to 0, the start of the table."""
     return np.ascontiguousarray(np.maximum(counts, 0))

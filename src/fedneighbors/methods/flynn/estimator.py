@@ -37,7 +37,7 @@ from fedneighbors.tabular._schema import label_array, label_index, reserved_labe
 def fit(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy | None, *, n_threads: int
 ) -> tuple[FlyNNModel, RunRecord]:
-    """Return the model of all parties' rows and the record of the run that made it.
+    """Train on all parties' rows; return the model and run record.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on a table, or on a federation of the parties that own its rows.
+        """Train on a table, or on a federation of its owners.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of least novelty for each row; ties go to the lower class."""
+        """Predict the class of least novelty; ties go to the lower class."""
         scores = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(scores, axis=1)])
 
@@ -331,7 +331,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
-        """Read a classifier that :meth:`save`, or a party of a federation, has written.
+        """Read a classifier written by :meth:`save` or by a federated run.
 
         Raises
         ------

@@ -75,7 +75,9 @@ class CountRequest:
     declared: Mapping[str, int]
 
     def check(self, party: str, reply: CountReply) -> None:
-        """Refuse counts that no rows of one party have; runtimes ask where they see its reply.
+        """Raise if no rows of one party can have these counts.
+
+        Runtimes call it where they see a party's reply.
 
         Each row adds one to ``n_active`` units of its class, so that a class of n rows has counts
         of at most n that add up to n times ``n_active``. A liar can invent rows, but not more than
@@ -188,7 +190,7 @@ class FlyNNSettings:
         return self.plan_of(features, default_sizes(moments.n_rows, features.n_outputs))
 
     def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
-        """Return the plan, with units, inputs and active units of ``sizes`` where left open."""
+        """Return the plan, with missing settings taken from ``sizes``."""
         units, inputs, active = sizes
         n_units = units if self.n_units is None else self.n_units
         return HashPlan(
@@ -252,7 +254,10 @@ class FlyNNParty(TableParty):
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
-        """Hash the table, or take the hashes of the last message if the plan is the same."""
+        """Hash the table, or reuse the last message's hashes.
+
+        Hashes are reused if the plan is the same.
+        """
         asked = encode(plan)
         if self._hashed is None or self._hashed[0] != asked:
             self._hashed = asked, hash_table(self._x, plan, n_threads=self._n_threads)
@@ -290,7 +295,9 @@ class FlyNNParty(TableParty):
 
 
 def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
-    """Train one model over all parties, equal bit for bit to training on the pooled table.
+    """Train one model over all parties.
+
+    It equals the model of the pooled table bit for bit.
 
     Yields
     ------
@@ -342,7 +349,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
 
 
 def checked_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
-    """Return the summed moments of parties, which must be those of some table.
+    """Return the parties' summed moments; raise if no table has them.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class ClientEstimator:
     _blueprint: Any
 
     def embed(self, X: Any) -> tuple[Floats, Floats]:
-        """Return what the network makes of rows, and what it says of them.
+        """Compute the embeddings and scores of rows.
 
         Returns
         -------
@@ -143,7 +143,10 @@ class ClientEstimator:
             )
 
     def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
-        """Return the rows of each known client that asks; warn of all others, ``frames`` up."""
+        """Return the rows of each known client; warn of unknown ones.
+
+        ``frames`` is the stack level of the warning.
+        """
         if parties is None and len(self.clients_) == 1:
             return {next(iter(self.clients_)): slice(None)}
         if parties is None:
@@ -174,7 +177,10 @@ class ClientClassifier:
         """Return the shares of the classes, shape (n_rows, n_classes)."""
 
     def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
-        """Return the likeliest class of each row for the client that asks; ties to the lower."""
+        """Predict each row's likeliest class for its client.
+
+        Ties go to the lower class.
+        """
         shares = self.predict_proba(X, parties)
         return np.asarray(self.classes_[shares.argmax(axis=1)])
 

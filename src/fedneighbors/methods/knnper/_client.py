@@ -44,7 +44,7 @@ from fedneighbors.tabular._schema import Receipt, column_moments
 
 
 def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None) -> View:
-    """Return embeddings with the further features that the heads of a pool use.
+    """Return embeddings with the additional features of the pool's heads.
 
     A pool with exact memories has them. Tokens are no coordinates and are left out.
 
@@ -139,7 +139,9 @@ def shared_log_shares(
 def refuse_unsuited(
     network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
 ) -> None:
-    """Return if a network takes rows of a shape and gives finite embeddings, and scores as many.
+    """Raise if a network does not suit rows of a shape.
+
+    It must give finite embeddings and the right number of scores.
 
     Parameters
     ----------
@@ -181,7 +183,9 @@ def refuse_unsuited(
 
 
 def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.NDArray[np.float64]:
-    """Return embeddings and scores, under the first weights, of two rows that are always the same.
+    """Compute embeddings and scores of two fixed rows.
+
+    Uses the first weights.
 
     Parameters
     ----------
@@ -308,22 +312,22 @@ class KNNPerParty(TableParty):
 
     @property
     def _table(self) -> Any:
-        """Rows as they came, as a table."""
+        """Return the rows as a table, unchanged."""
         return self._x.reshape(len(self._x), math.prod(self._x.shape[1:]))
 
     @property
     def n_rows(self) -> int:
-        """Rows of the client."""
+        """Return the number of rows of the client."""
         return len(self._y)
 
     @property
     def targets(self) -> Tensor:
-        """Positions of the labels among the classes, or standardized targets."""
+        """Return class positions of the labels, or standardized targets."""
         values = torch.from_numpy(self._labels)
         return values.to(self.network.dtype) if values.is_floating_point() else values
 
     def rows(self, *, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return the rows to train on: all, or all but those held out."""
+        """Return the training rows: all, or those not held out."""
         return np.flatnonzero(~self.held_out if held_out else np.ones(self.n_rows, bool))
 
     def task(self, request: TrainRequest) -> LocalTask:
@@ -347,7 +351,7 @@ class KNNPerParty(TableParty):
         return UpdateReply(change)
 
     def _prepared(self, request: Any) -> Message:
-        """Answer for labels or targets, and take the units of columns once labels are known."""
+        """Reply with labels or targets; set column units once labels are known."""
         reply, values = self.kind.answered(
             request, self._y, lambda held_out: self.rows(held_out=held_out)
         )

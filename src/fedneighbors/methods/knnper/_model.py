@@ -89,7 +89,7 @@ class KNNPerModel(ModelFile):
         }
 
     def to_bytes(self) -> bytes:
-        """Return the model as the bytes of its file, the same for the same model."""
+        """Serialize the model; equal models have equal bytes."""
         return sealed_model(self.task.magic, self)
 
     @classmethod
@@ -201,7 +201,7 @@ def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
 
 
 def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[View, int]:
-    """Return the view of a row of zeros, and the number of scores."""
+    """Return the view of a zero row and the number of scores."""
     kind = np.int64 if network.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *kept.blueprint.shape), kind)
     none = np.empty(0)

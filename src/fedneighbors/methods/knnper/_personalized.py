@@ -122,7 +122,7 @@ class PersonalizedEstimator(ClientEstimator):
         return self._positions(y)
 
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Take in a client that did not take part in training, by one pass over its rows.
+        """Add a client after training, with one pass over its rows.
 
         How much its memory weighs is chosen on a share of its rows; the network is not changed.
 
@@ -165,7 +165,7 @@ class PersonalizedEstimator(ClientEstimator):
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Add rows to the memory of a client, as its capacity and strategy allow.
+        """Add rows to a client's memory, within its capacity and strategy.
 
         Parameters
         ----------
@@ -216,12 +216,12 @@ class PersonalizedEstimator(ClientEstimator):
 
     @property
     def codebook_(self) -> Codebook | None:
-        """The codebook that all clients share; None before :meth:`share_codebook`."""
+        """Return the codebook shared by all clients; None before :meth:`share_codebook`."""
         codec = self._memory_settings.codec
         return None if codec is None else codec.book
 
     def share_codebook(self, X: Any, *, n_stretches: int = 8, bits: Literal[4, 8] = 8) -> Self:
-        """Learn a codebook on public rows, and keep all memories as codes by it.
+        """Learn a codebook on public rows and compress all memories with it.
 
         A key becomes ``n_stretches`` numbers of ``bits`` bits: with the defaults 8 bytes in place
         of the 512 of an embedding of 128 numbers. Clients that come later get the same codebook,
@@ -278,7 +278,7 @@ class PersonalizedEstimator(ClientEstimator):
         return self
 
     def save(self, path: str | Path, client: object = None) -> None:
-        """Write network and memories to one file; an interrupted write leaves nothing behind.
+        """Write network and memories to one file, atomically.
 
         The file holds numbers and words alone. The memories in it are embeddings and labels, or
         targets, of the clients' rows: give a client its own, not those of others.
@@ -314,7 +314,7 @@ class PersonalizedEstimator(ClientEstimator):
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
-        """Read an estimator that :meth:`save`, or a party of a federation, has written.
+        """Read an estimator written by :meth:`save` or by a federated run.
 
         Parameters
         ----------

@@ -121,7 +121,7 @@ def own_part(
 
 
 def memory_record(memory: Memory) -> MemoryRecord:
-    """Return the record of a memory; a book that it shares with others is left out."""
+    """Return the record of a memory, without a shared codebook."""
     if isinstance(memory, ClassCenters):
         return CenterMemory(memory.n_dimensions, memory.codes, memory.classes, memory.counts)
     codec = memory.codec if isinstance(memory, CodedDatastore) else None
@@ -185,14 +185,20 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
 
 
 def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:
-    """Return keys as float32 where they are such numbers, as a network's embeddings are."""
+    """Convert keys to float32 if that loses nothing.
+
+    Embeddings of a network are float32.
+    """
     with np.errstate(over="ignore"):
         narrow = keys.astype(np.float32)
     return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
 
 
 def names_to_json(ids: Sequence[str]) -> str:
-    """Return names of rows as JSON: of the first alone, where they count up from it."""
+    """Serialize the names of rows as JSON.
+
+    Consecutive numbers are represented by the first.
+    """
     if ids and ids[0].isdecimal() and len(ids[0]) < MOST_DIGITS:
         first = int(ids[0])
         if list(ids) == [str(first + i) for i in range(len(ids))]:

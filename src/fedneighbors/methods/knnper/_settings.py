@@ -92,12 +92,12 @@ class RoundSettings:
         return self.regime.learning_rate * DECAY**passed
 
     def course(self) -> list[tuple[float, float]]:
-        """Return the learning rates in order, each with the share of the rounds that has it."""
+        """Return the learning rates in order, with their shares of the rounds."""
         each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
         return [(rate, n / self.n_rounds) for rate, n in each.items()]
 
     def participants(self, names: Sequence[str], number: int) -> tuple[str, ...]:
-        """Return who takes part in a round, in the order of the names."""
+        """Return the participants of a round, in order of their names."""
         n = max(1, math.floor(self.participation * len(names) + 0.5))
         if n >= len(names):
             return tuple(sorted(names))
@@ -151,17 +151,17 @@ class MemorySettings:
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """Candidates for k, in order."""
+        """Return the candidates for k, in order."""
         return self.n_neighbors if isinstance(self.n_neighbors, tuple) else (self.n_neighbors,)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Candidates for the metric, in order."""
+        """Return the candidates for the metric, in order."""
         return self.metric if isinstance(self.metric, tuple) else (self.metric,)
 
     @property
     def looks_at_rows(self) -> bool:
-        """Return whether rows are kept beside their embeddings, for heads of a pool."""
+        """Return whether a pool needs rows next to their embeddings."""
         return self.combine == "pool" and self.memory == "exact"
 
     @property
@@ -177,13 +177,19 @@ class MemorySettings:
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
     def new_memory(self, n_dimensions: int, n_classes: int | None) -> Memory:
-        """Return an empty memory; None stands for numbers, of which there are no centers."""
+        """Create an empty memory.
+
+        None means numeric targets, for which there are no centers.
+        """
         if self.memory == "centers" and n_classes is not None:
             return ClassCenters(n_dimensions, n_classes, random_state=self.seed)
         return self.new_datastore(n_dimensions, n_classes)
 
     def new_datastore(self, n_dimensions: int, n_classes: int | None = None) -> Datastore:
-        """Return an empty memory with a key for each row; without classes, labels are numbers."""
+        """Create an empty memory with one key per row.
+
+        Without classes, labels are numbers.
+        """
         rows = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
         if self.memory == "exact":
             return Datastore(*rows)

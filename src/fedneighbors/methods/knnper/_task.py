@@ -128,7 +128,10 @@ class _Task(ABC):
     def answers(
         self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
     ) -> list[Floats | None]:
-        """Return Eq 6 for each k; where the memory is of keys, by one search for the largest."""
+        """Compute Eq 6 for each k.
+
+        A memory of keys is searched once, for the largest k.
+        """
         if len(settings.ks) == 1 or not isinstance(memory, Datastore):
             each = [replace(settings, n_neighbors=k) for k in settings.ks]
             return [self.answer(memory, keys, n_outputs, one) for one in each]
@@ -180,7 +183,7 @@ class Classification(_Task):
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Maximize the likelihood by Newton's steps."""
+        """Maximize the likelihood by Newton's method."""
         return pool_steps(self.first_weights)
 
     def described(
@@ -207,7 +210,7 @@ class Classification(_Task):
         """Accept all settings: they suit classes."""
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
-        """Raise ValueError unless there is a positive share for each of two classes or more."""
+        """Raise unless two or more classes have positive shares."""
         if len(classes) < 2 or overall.shape != (len(classes),):
             raise ValueError("shares do not fit the classes")
         if not (np.isfinite(overall).all() and (overall > 0).all()):
@@ -229,7 +232,7 @@ class Classification(_Task):
         return np.exp(said)
 
     def targets(self, values: Values, n_outputs: int) -> Floats:
-        """Return 1 for the class of a row and 0 for all others."""
+        """Return one-hot targets: 1 for a row's class, else 0."""
         return np.asarray(np.eye(n_outputs)[values])
 
     def prior(self, values: Values, overall: Floats) -> Floats:
@@ -251,7 +254,10 @@ class Classification(_Task):
         return pool_terms(experts, values, weights)
 
     def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the weight by likelihood, and how many rows its mixture gets wrong."""
+        """Choose the weight by likelihood; return it with the error count.
+
+        The errors are those of the mixture with that weight.
+        """
         weight = best_mixture(local, shared, values)
         wrong = mixed(local, shared, weight).argmax(axis=1) != values
         return weight, float(wrong.sum())
@@ -271,7 +277,7 @@ class Classification(_Task):
         settings: MemorySettings,
         own: Integers | None = None,
     ) -> Floats | None:
-        """Return the votes of a memory, which may weigh classes; None if it is empty."""
+        """Return a memory's votes, optionally weighted by class; None if empty."""
         return memory.votes(
             np.ascontiguousarray(keys),
             n_outputs,
@@ -305,7 +311,10 @@ class Regression(_Task):
         return squared_error
 
     def n_outputs(self, y: npt.NDArray[Any], _reserved: tuple[Label, ...]) -> int:
-        """Return the numbers of a row; there are no classes that could be reserved."""
+        """Return the number of targets per row.
+
+        Numeric targets have no classes to reserve.
+        """
         return int(_table(y).shape[1])
 
     def agreed(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
@@ -315,7 +324,7 @@ class Regression(_Task):
     def prepared(
         self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
-        """Sum the targets and their squares, and say in which units they are learned."""
+        """Sum the targets and their squares, and set their units."""
         replies = yield total(TargetsRequest(held_out))
         found = replies.summed("the sums of targets")
         if found.n_rows < 1:
@@ -341,7 +350,7 @@ class Regression(_Task):
     def answered(
         self, request: Message, y: npt.NDArray[Any], rows: Rows
     ) -> tuple[Message, Values | None]:
-        """Return sums of targets, or take the units in which they are learned."""
+        """Return sums of targets, or set the units for training."""
         targets = _table(y)
         match request:
             case TargetsRequest():
@@ -368,14 +377,14 @@ class Regression(_Task):
             )
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
-        """Raise ValueError unless there is a mean and a positive deviation for each target."""
+        """Raise unless each target has a mean and a positive deviation."""
         if classes or overall.shape[0] != 2 or not overall.shape[1]:
             raise ValueError("means and deviations do not fit the targets")
         if not (np.isfinite(overall).all() and (overall[1] > 0).all()):
             raise ValueError("deviations of the targets are out of range")
 
     def check_values(self, values: Values, overall: Floats) -> None:
-        """Raise ValueError for targets that are not finite numbers of the right shape."""
+        """Raise unless targets are finite numbers of the right shape."""
         shape = (len(values), overall.shape[1])
         if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
             raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")

@@ -49,13 +49,13 @@ class Cohort:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the clients, ascending."""
+        """Return the names of the clients, ascending."""
         return tuple(self.parties)
 
     def carry(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
-        """Return the replies of all asked clients, with the bytes that frames would take.
+        """Return the replies of all requested clients, with their frame sizes.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Cohort:
         return LocalTask(task.rows + self._offsets[name], task.start, task.words)
 
     def _table(self) -> Trainer:
-        """Return what trains all clients, whose rows are put into one table once."""
+        """Return a trainer of all clients, with rows joined once."""
         if self._trainer is None:
             parties = list(self.parties.values())
             ends = torch.tensor([0, *(party.n_rows for party in parties)]).cumsum(0).tolist()
@@ -140,7 +140,7 @@ def federated(
     reserved: tuple[Label, ...],
     kind: Task,
 ) -> Trained:
-    """Train over the owners of a table, and return outcome, network and clients.
+    """Train over a table's owners; return outcome, network and clients.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Neighbors:
 
 
 def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-    """Return the k nearest keys of each query, all of them if there are fewer.
+    """Find the k nearest keys of each query, or all if fewer.
 
     A distance depends on its two rows alone: neither on the other rows nor on the machine.
 
@@ -96,13 +96,13 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
 
 
 def left_out(own: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
-    """Return the key that each query leaves out, -1 for none, and how many keys are found."""
+    """Return each query's excluded key, or -1, and the result count."""
     own = np.full(n_queries, -1) if own is None else own
     return own, max(0, min(k, n_keys - int(own.max(initial=-1) >= 0)))
 
 
 def ranked(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
-    """Return the n nearest of some keys and their squared distances; ties to the earlier one."""
+    """Rank the n nearest keys by squared distance; ties to the earlier."""
     near = square_sums(keys, query, candidates)
     order = np.argsort(near, kind="stable")[:n]
     return candidates[order], near[order]
@@ -119,7 +119,10 @@ def refuse_infinite(queries: Floats) -> None:
 
 
 def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:
-    """Return for each query the keys, ascending, among which its k nearest are."""
+    """Return each query's candidate keys, ascending.
+
+    They include its k nearest keys.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.einsum("ij,ij->i", keys, keys)
         reach = np.einsum("ij,ij->i", queries, queries)
@@ -142,7 +145,9 @@ def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Inte
 
 
 def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
-    """Return what each neighbor's vote weighs (Eq 6), up to a factor for each query.
+    """Compute the weight of each neighbor's vote (Eq 6).
+
+    Up to a factor for each query.
 
     Parameters
     ----------
@@ -214,7 +219,7 @@ def local_votes(
 
 
 def refuse_foreign(classes: npt.NDArray[Any], n_classes: int) -> None:
-    """Raise ValueError if a label is no integer from 0 to ``n_classes - 1``."""
+    """Raise unless labels are integers from 0 to ``n_classes - 1``."""
     if not len(classes):
         return
     if classes.dtype.kind not in "iu":
@@ -267,7 +272,7 @@ def _weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | No
 
 
 def mixed(local: Floats, shared: Floats, weight: float) -> Floats:
-    """Return ``weight`` of the memory and the rest of the shared model (Eq 7).
+    """Mix memory (``weight``) and shared model (the rest), Eq 7.
 
     Parameters
     ----------
@@ -308,7 +313,7 @@ def best_mixture(
 def least_mixture(
     local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = GRID
 ) -> float:
-    """Return the weight of the memory that has the least squared error on held-out rows.
+    """Return the memory weight of least squared error on held-out rows.
 
     Among equally good ones the middle one is taken, the lower of two.
 
@@ -330,7 +335,9 @@ def _middle(weights: Sequence[float]) -> float:
 
 
 def scale_bits(n_rows: int) -> int:
-    """Return with how many binary places changes of so many rows' weights add up within 63 bits.
+    """Return the binary places with which weight changes fit 63 bits.
+
+    The limit holds for the sum over so many rows.
 
     Parameters
     ----------
@@ -347,7 +354,7 @@ def weighted_change(
     n_rows: int,
     bits: int,
 ) -> Integers:
-    """Return what a client adds to the sum from which the average is formed (Eq 13).
+    """Return a client's contribution to the averaged weights (Eq 13).
 
     Parameters
     ----------
@@ -406,7 +413,7 @@ SOFTENING = 0.02
 
 
 def softened(shares: Floats) -> Floats:
-    """Return the logarithms of votes with a little of the uniform law mixed in.
+    """Return log votes mixed with a little of the uniform law.
 
     Parameters
     ----------
@@ -417,7 +424,9 @@ def softened(shares: Floats) -> Floats:
 
 
 def local_prior(labels: Integers, overall: Floats) -> Floats:
-    """Return a client's shares of the classes, with one row added that follows the overall ones.
+    """Return a client's smoothed class shares.
+
+    One row is added that follows the overall shares.
 
     Parameters
     ----------
@@ -431,7 +440,9 @@ def local_prior(labels: Integers, overall: Floats) -> Floats:
 
 
 def local_mean(targets: Floats) -> Floats:
-    """Return a client's mean, with one row added that lies at the mean of all clients.
+    """Return a client's smoothed mean.
+
+    One row is added at the mean of all clients.
 
     Parameters
     ----------

@@ -322,7 +322,9 @@ class KNNPerRegressor(
         return self
 
     def predict(self, X: Any, parties: Owners = None) -> Floats:
-        """Return the predicted numbers, of shape (n_rows,) or (n_rows, n_outputs) as ``y`` had.
+        """Predict numbers, of the shape that ``y`` had in fit.
+
+        (n_rows,) or (n_rows, n_outputs).
 
         Parameters
         ----------
@@ -362,7 +364,7 @@ class KNNPerRegressor(
 
 
 def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
-    """Return the privacy that trained clients have spent, for the record of the run."""
+    """Return the privacy spent by trained clients, for the run record."""
     spent = [float(member.spent.epsilon) for member in members]
     noise = [member.plan.noise_multiplier for member in members]
     return {

@@ -90,7 +90,7 @@ class Told:
     release: ReleaseRequest | None = None
 
     def before(self, request: Message) -> list[Message]:
-        """Return the requests that must precede another, in the order of a training."""
+        """Return the requests that must precede another in a training."""
         if isinstance(request, MomentsRequest | CountsRequest):
             return []
         trains = isinstance(request, TrainRequest | ScatterRequest)
@@ -223,7 +223,7 @@ class NodeParty(TableParty):
 
 
 def rounds_from(config: Config) -> RoundSettings:
-    """Return how the shared network is trained, as the configuration of a run describes it.
+    """Read the training settings from a run's configuration.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def rounds_from(config: Config) -> RoundSettings:
 
 
 def memories_from(config: Config) -> MemorySettings:
-    """Return how memories are built and asked, as the configuration of a run describes it.
+    """Read the memory settings from a run's configuration.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerM
 def _training(
     config: Config, sketch: Blueprint, rounds: RoundSettings, settings: MemorySettings, own: Model
 ) -> Coordinator[KNNPerModel]:
-    """Ask what the tables look like, make a network for them, and train it."""
+    """Request the tables' schemas, build a network, and train it."""
     reserved = reserved_classes(config)
     replies = yield gather(OpeningRequest())
     agreed = agree(replies.complete("the first question").each, reserved)
@@ -330,7 +330,7 @@ def _training(
 
 
 def _sketch(config: Config) -> Blueprint:
-    """Return the blueprint as far as a run knows it before the tables."""
+    """Return the blueprint without the facts about the tables."""
     model = typed(config, "model", str)
     head = tuple(name.strip() for name in typed(config, "head", str).split(","))
     return Blueprint(
@@ -381,7 +381,7 @@ def _imported(words: str) -> Any:
 
 
 def _keep(outcome: Outcome[Any], config: Config) -> None:
-    """Write what all clients have in common; only then the training is no longer needed."""
+    """Write the shared state of all clients; then delete the checkpoint."""
     keep_model(outcome, config)
     if path := _checkpoint_path(config):
         path.unlink(missing_ok=True)

@@ -270,7 +270,9 @@ def coordinate(
     checkpoint: "Checkpoint | None" = None,
     opening: Message | None = None,
 ) -> Coordinator[Shared]:
-    """Train a shared model, choose mixtures on held-out rows, and train it again on all rows.
+    """Train a shared model, choose mixtures, and train again on all rows.
+
+    Mixtures are chosen on held-out rows.
 
     Parameters
     ----------
@@ -342,7 +344,7 @@ def coordinate(
 
 
 def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
-    """Return center and scale of each column, and the rate of random features, by exact sums."""
+    """Compute column centers, scales and the random-feature rate from exact sums."""
     replies = yield total(MomentsRequest())
     found = replies.summed("the sums of columns")
     if found.n_rows < 1:
@@ -390,7 +392,9 @@ class _Averaging:
 def _discriminants(
     features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
-    """Return what tells classes apart at every client, by sums of scatter alone.
+    """Compute discriminants from sums of scatter alone.
+
+    They separate the classes of every client.
 
     None where ``features``, the seed and rate of random features, are None.
     """
@@ -422,7 +426,7 @@ def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
 
 
 def _pool_weights(kind: "Task") -> Generator[Ask, Replies, Floats]:
-    """Return the weights of the experts, by sums of gradients and Hessians alone."""
+    """Compute the experts' weights from sums of gradients and Hessians."""
     steps = kind.pool_steps()
     weights = next(steps)
     while True:

@@ -53,7 +53,9 @@ class Certificate:
     confidence: float
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the least epsilon for which (epsilon, delta) can still hold; 0 if any can.
+        """Return the least epsilon for which (epsilon, delta) can hold.
+
+        0 if any can.
 
         Parameters
         ----------
@@ -70,7 +72,9 @@ class Certificate:
         return float(_rho(np.array([self.p_low]), np.array([self.q_high]))[0])
 
     def loss(self, claim: Guarantee) -> float:
-        """Return the bound in the notion of a claim: epsilon, epsilon at its delta, or rho.
+        """Return the bound in the claim's notion.
+
+        That is epsilon, epsilon at the claim's delta, or rho.
 
         Parameters
         ----------
@@ -98,7 +102,7 @@ class Certificate:
 def certified_loss(
     first: npt.ArrayLike, second: npt.ArrayLike, claim: Guarantee, *, confidence: float = 0.999
 ) -> Certificate:
-    """Look for the event that speaks loudest against a claim, in both directions, and certify it.
+    """Find and certify the strongest event against a claim, in both directions.
 
     Parameters
     ----------
@@ -152,7 +156,9 @@ def certified_epsilon(
 def certified_rho(
     first: npt.ArrayLike, second: npt.ArrayLike, *, confidence: float = 0.999
 ) -> Certificate:
-    """Certify a lower bound on rho of zero-concentrated privacy; as :func:`certified_epsilon`.
+    """Certify a lower bound on rho of zero-concentrated privacy.
+
+    The arguments are those of :func:`certified_epsilon`.
 
     Parameters
     ----------
@@ -178,7 +184,10 @@ def _outputs(sample: npt.ArrayLike) -> npt.NDArray[np.int64]:
 def _certified(
     p: npt.NDArray[np.int64], q: npt.NDArray[np.int64], score: Score, error: float
 ) -> Certificate:
-    """Choose on the first halves, certify on the second; ``error`` covers both bounds."""
+    """Choose on the first halves and certify on the second.
+
+    ``error`` covers both bounds.
+    """
     half_p, half_q = len(p) // 2, len(q) // 2
     event = choose_event(p[:half_p], q[:half_q], score)
     hits_p, n_p = _hits(event, p[half_p:])
@@ -200,7 +209,10 @@ def _hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
-    """Clopper-Pearson: the probability is at least this, but for a chance of ``error``."""
+    """Compute the lower Clopper-Pearson limit of a probability.
+
+    It fails with a chance of ``error``.
+    """
     from scipy.special import betaincinv
 
     low = betaincinv(np.maximum(hits, 1), n - hits + 1, error)
@@ -208,7 +220,10 @@ def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.
 
 
 def _above(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
-    """Clopper-Pearson: the probability is at most this, but for a chance of ``error``."""
+    """Compute the upper Clopper-Pearson limit of a probability.
+
+    It fails with a chance of ``error``.
+    """
     from scipy.special import betaincinv
 
     high = betaincinv(hits + 1, np.maximum(n - hits, 1), 1 - error)
@@ -220,7 +235,10 @@ def _epsilon(p: float, q: float, delta: float) -> float:
 
 
 def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Largest D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over the orders; 0 where p <= q."""
+    """Maximize D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over the orders.
+
+    0 where p <= q.
+    """
     alpha = _ORDERS[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         moment = np.logaddexp(
@@ -232,7 +250,10 @@ def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[
 
 
 def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float64]]:
-    """Return what an event would certify if the deciding half looked like the choosing half."""
+    """Estimate the bound that an event would certify.
+
+    Assumes that both halves have the same frequencies.
+    """
 
     def score(
         hits_p: npt.NDArray[np.int64], n_p: int, hits_q: npt.NDArray[np.int64], n_q: int
@@ -276,7 +297,7 @@ class Verdict:
 
     @property
     def loss(self) -> float:
-        """Certified lower bound, in the notion of the claim."""
+        """Return the certified lower bound, in the claim's notion."""
         return self.certificate.loss(self.claim)
 
     @property
@@ -322,7 +343,7 @@ def audit_release(
     n_samples: int,
     confidence: float = 0.999,
 ) -> Verdict:
-    """Put a mechanism on trial and return the verdict of the pair of inputs that told most.
+    """Audit a mechanism; return the verdict of the strongest input pair.
 
     A correct mechanism is accused with a probability of at most ``1 - confidence`` per audit: what
     may go wrong is divided by the number of pairs.

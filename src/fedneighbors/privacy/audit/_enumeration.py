@@ -98,7 +98,7 @@ def _chances_of_noise(scale: Fraction, reach: int) -> list[Enclosure]:
 
 
 def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactLaw:
-    """Run a mechanism on every sequence of draws and add up the probabilities of its outputs.
+    """Run a mechanism on every sequence of draws; sum output probabilities.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
 
 
 def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
-    """Return a lower bound of the least delta for which (epsilon, delta) can hold.
+    """Compute a lower bound of the least possible delta at epsilon.
 
     With epsilon 0 this bounds the total variation from below: two laws with a positive bound
     differ.

@@ -43,7 +43,7 @@ class Event:
 
     @property
     def words(self) -> str:
-        """The event as people read it."""
+        """Return the event as readable text."""
         shown = ", ".join(map(str, self.values[:5].tolist()))
         more = f", ... ({len(self.values)} values)" if len(self.values) > 5 else ""
         return f"{self.name}[{self.place}] in {{{shown}{more}}}"
@@ -101,7 +101,10 @@ def _sorted_values(p: Outputs, q: Outputs) -> Iterator[npt.NDArray[np.int64]]:
 def _log_ratio(
     values: npt.NDArray[np.int64], p: npt.NDArray[np.int64], q: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Estimate log(P / Q) of each value, as if each had been seen half a time more."""
+    """Estimate log(P / Q) of each value.
+
+    Half a count is added to each value.
+    """
     ratio: npt.NDArray[np.float64] = np.log(
         (_counted(p, values) + 0.5) / len(p) / (_counted(q, values) + 0.5) * len(q)
     )
@@ -109,7 +112,7 @@ def _log_ratio(
 
 
 def _counted(sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Count how often each of the values, all different, occurs in a sample."""
+    """Count the occurrences of each of some distinct values in a sample."""
     order = np.argsort(values)
     ranks = np.searchsorted(values, sample, sorter=order)
     places = order[np.minimum(ranks, len(values) - 1)]
@@ -117,7 +120,9 @@ def _counted(sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> np
 
 
 def _evidence(p: Outputs, q: Outputs) -> Feature:
-    """Return the feature that adds up the log-ratios of all cells, in bins of a quarter nat.
+    """Return the feature that sums the log-ratios of all cells.
+
+    Bins are a quarter nat wide.
 
     Where cells get independent noise, this is the log-ratio of the whole output.
     """
@@ -152,7 +157,7 @@ def _sums(outputs: Outputs) -> Outputs:
 
 
 def _support(outputs: Outputs) -> Outputs:
-    """Return the signs and supports of the first cells, and the number of nonzero cells."""
+    """Return signs and supports of the first cells and the nonzero count."""
     few = _cells(outputs)
     bit = 1 << np.arange(few.shape[1])
     return np.stack([(few > 0) @ bit, (few != 0) @ bit, (outputs != 0).sum(axis=1)], axis=1)
@@ -163,7 +168,10 @@ def _extremes(outputs: Outputs) -> Outputs:
 
 
 def _whole(outputs: Outputs) -> Outputs:
-    """One number per output vector; two vectors that share it only make an event coarser."""
+    """Map each output vector to one number.
+
+    A collision of two vectors only makes an event coarser.
+    """
     factors = np.resize(_FACTORS, outputs.shape[1]) + np.arange(outputs.shape[1])
     numbers: Outputs = (outputs * factors).sum(axis=1)
     return numbers[:, None]

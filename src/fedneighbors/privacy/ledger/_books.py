@@ -168,7 +168,10 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
 
 
 def count_costs(rows: Iterable[tuple[str, str, str, int]]) -> Counter[Guarantee]:
-    """Return how many releases of each cost there are, from rows of columns and a number."""
+    """Count the releases of each cost.
+
+    The arguments are rows of columns and a number.
+    """
     return Counter({from_columns(*columns): number for *columns, number in rows})
 
 
@@ -186,7 +189,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
-    """Refuse a text that is too long or holds characters that cannot be printed.
+    """Raise if a text is too long or not printable.
 
     Raises
     ------
@@ -258,7 +261,7 @@ class Books:
         return dict(rows)
 
     def require_room(self, terms: Terms) -> None:
-        """Check that a charge fits what is left to the data set and to the user.
+        """Raise unless a charge fits the budgets of data set and user.
 
         Raises
         ------
@@ -309,7 +312,7 @@ class Books:
         self._add("budget", dataset, user, budget, note=note)
 
     def costs(self, dataset: str, user: str) -> Counter[Guarantee]:
-        """Return how many charges of each cost there are for a data set, or one user of it."""
+        """Count a data set's or user's charges of each cost."""
         of_user, values = (" AND user = ?", (dataset, user)) if user else ("", (dataset,))
         return count_costs(
             self._file.rows(
@@ -330,7 +333,9 @@ class Books:
         return spent_by_counts(self.costs(dataset, user), self._budget_for(dataset, user))
 
     def left(self, dataset: str, user: str) -> Guarantee:
-        """Return what is left of the user's budget, or of the data set's where there is none.
+        """Return the rest of the user's or the data set's budget.
+
+        The data set's budget is used where the user has none.
 
         Raises
         ------

@@ -118,7 +118,9 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold the only right to write while the block runs; what it wrote is on disk after it.
+        """Hold the exclusive write lock during the block.
+
+        Its writes are on disk afterwards.
 
         Raises
         ------
@@ -141,7 +143,7 @@ class LedgerFile:
                 raise
 
     def reuse_log(self) -> None:
-        """Move the log into the file, so that what is written next takes no new room on disk.
+        """Move the log into the file to reuse its space.
 
         Raises
         ------
@@ -181,7 +183,10 @@ class LedgerFile:
         return self._connect(self.path)
 
     def _make(self, party: str | None, must_exist: bool, made: str) -> None:
-        """Put a new ledger in place; where another process was faster, its ledger stays."""
+        """Put a new ledger in place.
+
+        If another process was faster, its ledger stays.
+        """
         if party is None or must_exist:
             raise LedgerError(
                 f"no ledger at {self.path}; check the path; to make one, name its party"
@@ -220,7 +225,10 @@ class LedgerFile:
         return connection
 
     def _check(self, party: str | None) -> str:
-        """Return whose ledger it is; refuse a file that is not a whole ledger of that party."""
+        """Return the ledger's owner; raise unless the ledger is whole.
+
+        A ledger of another party is refused.
+        """
         (application,), (version,) = (
             self.rows(f"PRAGMA {name}")[0] for name in ("application_id", "user_version")
         )
@@ -246,7 +254,10 @@ class LedgerFile:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """Turn errors of SQLite and the system into a LedgerError that says what to do."""
+        """Convert errors of SQLite and the system to LedgerError.
+
+        The message explains the remedy.
+        """
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -278,7 +289,7 @@ _ADVICE = {
 
 
 def _require_whole(path: str) -> None:
-    """Refuse a file that is empty or shorter than its own header says.
+    """Raise if a file is empty or shorter than its header states.
 
     SQLite itself reads zeros for the missing end of the last page.
     """
@@ -314,7 +325,7 @@ def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
+    """Wait until a file or a folder's names are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -99,7 +99,9 @@ class Ledger:
     def set_budget(
         self, dataset: str, budget: Guarantee, *, user: str = "", note: str = ""
     ) -> None:
-        """Allow this much from now on; earlier budgets stay in the ledger as entries.
+        """Set the budget in force.
+
+        Earlier budgets stay in the ledger as entries.
 
         What was spent counts against the new budget. It may be smaller than what was spent: then
         every charge is refused.
@@ -140,7 +142,7 @@ class Ledger:
         draw: Callable[[], bytes],
         purpose: str = "",
     ) -> bytes:
-        """Return the noised answer of this id; charge for it when it is new.
+        """Return the noisy answer of an id; charge if it is new.
 
         The charge is on disk before ``draw`` is called, the answer before it is returned. After a
         crash in between, the same id is answered without a further charge.
@@ -181,7 +183,9 @@ class Ledger:
     def release_all(
         self, terms: Sequence[Terms], draw: Callable[[tuple[Terms, ...]], Sequence[bytes]]
     ) -> list[bytes]:
-        """Return the noised answers of several ids; charge for all that are new, or for none.
+        """Return the noisy answers of several ids.
+
+        Charges all new ids, or none.
 
         As :meth:`release`, in two commits instead of two for each.
 
@@ -217,7 +221,9 @@ class Ledger:
             )
 
     def users_of(self, query_ids: Iterable[str]) -> dict[str, str]:
-        """Return to whom each id was charged; ids without a charge are left out.
+        """Return the user charged for each id.
+
+        Ids without a charge are left out.
 
         Raises
         ------
@@ -227,7 +233,7 @@ class Ledger:
         return self._books.users_of(tuple(query_ids))
 
     def spent(self, dataset: str, user: str = "") -> Guarantee:
-        """Add up what the releases about a data set, or to one user of it, cost together.
+        """Compute the total cost of a data set's or user's releases.
 
         A charge without an answer counts. The notion is that of the budget.
 
@@ -239,7 +245,7 @@ class Ledger:
         return self._books.spent(dataset, user)
 
     def left(self, dataset: str, user: str = "") -> Guarantee:
-        """Return what is left of the budget of a data set, or of a user where one was set.
+        """Return the rest of the budget of a data set or user.
 
         A charge must fit the user's and the data set's. One more release of what is returned
         would fit; under a budget of epsilon and delta, zCDP releases may fit that cost more.
@@ -252,15 +258,21 @@ class Ledger:
         return self._books.left(dataset, user)
 
     def budgets(self) -> tuple[BudgetState, ...]:
-        """Budgets in force, by data set, then user."""
+        """Return the budgets in force, by data set, then user."""
         return self._books.budgets()
 
     def entries(self) -> tuple[Entry, ...]:
-        """All that happened, oldest first; answers by their digest alone."""
+        """Return all entries, oldest first.
+
+        Answers are represented by their digest.
+        """
         return self._books.entries()
 
     def _reserve(self, terms: Sequence[Terms]) -> dict[str, bytes]:
-        """Return the stored answers by id; where there is none, charge unless that was done."""
+        """Return the stored answers by id; charge ids without one.
+
+        An id that is already charged is not charged again.
+        """
         known = [self._books.look_up(each) for each in terms]
         if all(charged for charged, _ in known):
             return _answers(terms, known)
@@ -276,7 +288,7 @@ class Ledger:
         return _answers(terms, known)
 
     def _store(self, terms: Sequence[Terms], drawn: Sequence[bytes]) -> dict[str, bytes]:
-        """Return the one answer that the ledger now holds for each id that is still charged."""
+        """Store answers; return the valid one for each charged id."""
         try:
             with self._file.transaction():
                 known = [self._books.look_up(each) for each in terms]
@@ -290,7 +302,10 @@ class Ledger:
         return _answers(terms, known)
 
     def _void(self, terms: Terms) -> None:
-        """Take a charge back, unless there is an answer, which may have been released."""
+        """Take a charge back unless an answer is stored.
+
+        A stored answer may have been released.
+        """
         with self._file.transaction():
             try:
                 charged, answer = self._books.look_up(terms)
@@ -304,7 +319,10 @@ class Ledger:
         self._void_the_rest()
 
     def _void_the_rest(self) -> None:
-        """Take back charges of releases that failed; those that cannot be are kept for later."""
+        """Take back charges of failed releases.
+
+        Charges that cannot be taken back are kept for later.
+        """
         for query, terms in list(self._to_void.items()):
             try:
                 self._void(terms)

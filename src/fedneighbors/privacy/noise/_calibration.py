@@ -27,7 +27,9 @@ _LEAST_SHARE = Fraction(1, 4)  # of variance: below it the bound on a sum does n
 
 
 def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
-    """Return a share of the budget of one training; shares that add up to 1 make up the whole.
+    """Return a share of one training's budget.
+
+    Shares that add up to 1 compose to the whole budget.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
 
 
 def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
-    """Return the noise with which one party's release stays within a part of the budget."""
+    """Return the noise of one party's release within part of the budget."""
     if isinstance(allowed, PureDP):
         return DiscreteLaplace(sensitivity.l1 / allowed.epsilon)
     return DiscreteGaussian(_rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
@@ -51,7 +53,9 @@ def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
 def shares(
     allowed: PureDP | ZCDP, sensitivity: Sensitivity, *, n_shares: int, n_cells: int
 ) -> Shares:
-    """Return the noise shares of which ``n_shares`` keep a sum within a part of the budget.
+    """Return noise shares that keep a sum within part of the budget.
+
+    ``n_shares`` of them suffice.
 
     Where so much budget is left that shares would be too small to add up to Gaussian noise, they
     are taken larger.
@@ -80,7 +84,7 @@ def _rounded_up(number: Fraction) -> Fraction:
 
 
 def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
-    """Return the variance of each cell where so many parties have added their noise.
+    """Return the noise variance of each cell with so many parties.
 
     Parameters
     ----------
@@ -99,7 +103,9 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
 
 
 def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
-    """Return how many noise shares are sure to be in a masked sum, and unknown to colluders.
+    """Return the number of noise shares guaranteed to be in a sum.
+
+    Shares known to colluders are not counted.
 
     Parameters
     ----------
@@ -135,7 +141,9 @@ def noising(
     n_cells: int,
     bits: BitSource = os.urandom,
 ) -> tuple[Guarantee, Callable[[Integers], Integers]]:
-    """Return what noising a vector within a part of the budget costs, and the noising.
+    """Return the cost of noising a vector within part of the budget.
+
+    Also returns the function that adds the noise.
 
     Parameters
     ----------

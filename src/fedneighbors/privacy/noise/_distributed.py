@@ -67,7 +67,9 @@ class LaplaceShares:
             )
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
-        """Return what the sum costs with at least ``n_shares`` honest shares: l1 / scale.
+        """Return the cost of the sum with at least ``n_shares`` honest shares.
+
+        It is l1 / scale.
 
         Parameters
         ----------
@@ -129,7 +131,7 @@ class GaussianShares:
 
     @property
     def share_variance(self) -> Fraction:
-        """Variance of the share of one party."""
+        """Return the noise variance of one party's share."""
         return self.variance / self.n_shares
 
     def guarantee(self, sensitivity: Sensitivity, n_cells: int) -> ZCDP:
@@ -170,7 +172,9 @@ class GaussianShares:
 
 
 def sum_excess(share_variance: Fraction, n_shares: int) -> Fraction:
-    """Bound how far the log-probabilities of a sum of discrete Gaussians stray from Gaussian ones.
+    """Bound the log-probability error of a sum of discrete Gaussians.
+
+    The reference is the discrete Gaussian of the summed variance.
 
     This is tau of [1]_: ``10 * sum over k from 1 to n - 1 of exp(-2 pi**2 v k / (k + 1))``, rounded
     upward to a multiple of 2**-256.
@@ -192,7 +196,7 @@ def sum_excess(share_variance: Fraction, n_shares: int) -> Fraction:
 
 
 def _root_above(x: Fraction) -> Fraction:
-    """Return a fraction not below the square root of x, at most 2**-128 above it."""
+    """Return a fraction at most 2**-128 above the square root of x."""
     return Fraction(math.isqrt((x.numerator << 256) // x.denominator) + 1, 1 << 128)
 
 

@@ -24,7 +24,9 @@ from fedneighbors.privacy.noise._samplers import BitSource, GaussianLaw, Laplace
 
 
 def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-    """Draw discrete Laplace noise with OpenDP, from its own entropy: int64 array of (size,).
+    """Draw discrete Laplace noise with OpenDP, from its own entropy.
+
+    Returns int64 of shape (size,).
 
     Parameters
     ----------
@@ -39,7 +41,9 @@ def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
 
 
 def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
-    """Draw discrete Gaussian noise with OpenDP, from its own entropy: int64 array of (size,).
+    """Draw discrete Gaussian noise with OpenDP, from its own entropy.
+
+    Returns int64 of shape (size,).
 
     Parameters
     ----------
@@ -74,7 +78,9 @@ def top_k_measurement(k: int, scale: Fraction) -> Any:
 
 
 def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.NDArray[np.int64]:
-    """Select k cells of a vector with OpenDP: int64 indices, the likeliest largest first.
+    """Select k cells of a vector with OpenDP.
+
+    Returns int64 indices; the likeliest largest cell comes first.
 
     Parameters
     ----------
@@ -159,7 +165,10 @@ def _refuse_bits(bits: BitSource, what: str) -> None:
 
 
 def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Add noise to checked values; where even that could wrap, refuse (odds below exp(-2**40))."""
+    """Add noise to checked values; raise if the sum could overflow.
+
+    The odds are below exp(-2**40).
+    """
     if noise.size and max(int(noise.max()), -int(noise.min())) > LARGEST_VALUE:
         raise ValueError("the noise is too wide for int64; ask for less noise")
     return values + noise.reshape(values.shape)
@@ -234,7 +243,9 @@ class DiscreteLaplace(_Additive):
         _refuse_width(self.scale, "scale")
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
-        """Return the cost of one release: epsilon = l1 / scale, under the relation stated there.
+        """Return the cost of one release: epsilon = l1 / scale.
+
+        The neighbouring relation is that of the sensitivity.
 
         Parameters
         ----------
@@ -353,7 +364,9 @@ class NoisyTopK:
         object.__setattr__(self, "scale", positive(self.scale, "scale"))
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
-        """Return the cost of one release as OpenDP states it, for scores that move either way.
+        """Return OpenDP's cost of one release.
+
+        Scores may change in both directions.
 
         Parameters
         ----------
@@ -368,7 +381,9 @@ class NoisyTopK:
         return PureDP(Fraction(top_k_measurement(self.k, self.scale).map(sensitivity.linf)))
 
     def release(self, values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.int64]:
-        """Return k different indices of the flattened vector: int64 array of shape (k,).
+        """Select k different indices of the flattened vector.
+
+        Returns int64 of shape (k,).
 
         Parameters
         ----------

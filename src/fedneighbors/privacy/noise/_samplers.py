@@ -95,14 +95,20 @@ class Law(Protocol):
     """A law over the integers, up to the factor that makes its weights sum to 1."""
 
     def __hash__(self) -> int:
-        """Laws are values: equal parameters, equal hash."""
+        """Return a hash of the parameters.
+
+        Laws with equal parameters are equal.
+        """
 
     @property
     def symmetric(self) -> bool:
         """Return whether -k is as likely as k."""
 
     def weights(self, precision: int) -> Iterator[Weight]:
-        """Yield the weights of 0, 1, 2, ... without end, in units of 2**-precision."""
+        """Yield the weights of 0, 1, 2, ... without end.
+
+        In units of 2**-precision.
+        """
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,10 @@ class GaussianLaw:
     symmetric: ClassVar[bool] = True
 
     def weights(self, precision: int) -> Iterator[Weight]:
-        """Yield exp(-k**2 / (2 v)): the ratio of neighbours starts at exp(-1 / (2 v)) and falls."""
+        """Yield exp(-k**2 / (2 v)) for k = 0, 1, 2, ...
+
+        The ratio of neighbours starts at exp(-1 / (2 v)) and falls.
+        """
         fall = exp_minus(1 / self.variance, precision)
         ratio = exp_minus(1 / (2 * self.variance), precision)
         weight = Enclosure(1 << precision, 1 << precision)
@@ -171,7 +180,12 @@ class NegativeBinomialLaw:
     symmetric: ClassVar[bool] = False
 
     def weights(self, precision: int) -> Iterator[Weight]:
-        """Yield C(k + r - 1, k) a**k with r = 1 / n: w[k + 1] / w[k] = a (k + r) / (k + 1) <= a."""
+        """Yield the weights C(k + r - 1, k) a**k.
+
+        r = 1 / n.
+
+        w[k + 1] / w[k] = a (k + r) / (k + 1) <= a.
+        """
         a = exp_minus(1 / self.scale, precision)
         low = high = 1 << precision
         k = 0
@@ -195,7 +209,7 @@ class Cumulative(NamedTuple):
 
 
 def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
-    """Sum the weights of a law until what is left is below 2**-(n_bits + 8).
+    """Sum a law's weights until the tail is below 2**-(n_bits + 8).
 
     The weights after w[k] fall at least as fast as powers of ``ratio``, so that they sum to
     w[k] * ratio / (1 - ratio) at most.
@@ -269,7 +283,9 @@ class Table(NamedTuple):
 
 @lru_cache(maxsize=16)
 def table(law: Law, n_bits: int = WORD_BITS) -> Table:
-    """Build the table of a law; the same law gives the same table.
+    """Build the cached table of a law.
+
+    The same law always gives the same table.
 
     Parameters
     ----------
@@ -286,7 +302,10 @@ def table(law: Law, n_bits: int = WORD_BITS) -> Table:
 
 
 def _limits(law: Law, n_bits: int) -> list[int]:
-    """For each k an integer with limit - 1 <= F(k) * 2**n_bits <= limit + 1."""
+    """Enclose each cumulative probability between integers.
+
+    limit - 1 <= F(k) * 2**n_bits <= limit + 1 for each k.
+    """
     guard = 64
     while True:
         sums = cumulative(law, n_bits, guard)
@@ -299,7 +318,7 @@ def _limits(law: Law, n_bits: int) -> list[int]:
 
 
 def locate(law: Law, prefix: int, n_bits: int) -> int | None:
-    """Find k(U) for all U that begin with a prefix; None if they do not agree.
+    """Find k(U) for all U with a prefix; None if they differ.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def find(self, prefix: int, n_bits: int) -> int | None:
-        """Find the cell of all U that begin with a prefix; None if they do not agree.
+        """Find the cell for all U with one prefix, or None.
 
         U times the sum of all weights falls into the share of one cell, in the order of the cells.
 
@@ -138,7 +138,7 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def _weight(self, count: int) -> Enclosure:
-        """Multiply the powers of exp(-rate) that make up the distance to the reference."""
+        """Multiply the powers of exp(-rate) that give the distance to the reference."""
         known = self._known.get(count)
         if known is not None:
             return known
@@ -177,7 +177,9 @@ class BitDraws:
     bits: BitSource
 
     def cell(self, weights: CellWeights) -> int:
-        """Draw a cell: 128 bits at first; while they do not decide, more bits, finer weights.
+        """Draw a cell from 128 bits, and from more while undecided.
+
+        Each step also refines the weights.
 
         Parameters
         ----------
@@ -251,7 +253,7 @@ class TopPicks:
 
     @property
     def rate(self) -> Fraction:
-        """Exponent per unit of count (line 19)."""
+        """Return the exponent per unit of count (line 19)."""
         return self.epsilon / (4 * self.n_picks)
 
     @property

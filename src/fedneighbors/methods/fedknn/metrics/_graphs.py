@@ -37,7 +37,7 @@ class Alphabet:
         return len(self._numbers)
 
     def numbers(self, labels: Iterable[str]) -> _Int32s:
-        """Return the number of each label; a new one gets the next number."""
+        """Return each label's number; new labels get the next numbers."""
         known = self._numbers
         return np.array([known.setdefault(label, len(known)) for label in labels], np.int32)
 
@@ -80,7 +80,7 @@ def pack(graphs: Sequence[Graph], labels: Alphabet, bonds: Alphabet) -> GraphTab
 
 
 def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
-    """Return the counts from which the bounds of a table of graphs follow.
+    """Compute the counts that determine the bounds of a table.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
 
 
 def bound_distances(table: Counts, query: Counts) -> _Int32s:
-    """Return a lower bound of the distance of each graph of a table to the only one of a query."""
+    """Bound the distance of each graph of a table to the query."""
     n_degrees = max(len(table.degrees), len(query.degrees))
     bounds: _Int32s = table_bounds(
         table._replace(degrees=_padded(table.degrees, n_degrees)),
@@ -233,12 +233,15 @@ class _GraphSession:
 
     @cached_property  # who asks for bounds alone needs no room
     def _search(self) -> GedSearch:
-        """The room of the levels, in which a verification that is interrupted stays as it is."""
+        """Return the buffers of the levels.
+
+        They preserve the state of an interrupted verification.
+        """
         return new_search(self._index.table, self._query)
 
     @cached_property
     def _aside(self) -> GedSearch:
-        """The room of all other verifications."""
+        """Return the buffers of all other verifications."""
         return new_search(self._index.table, self._query)
 
     @property
@@ -278,7 +281,7 @@ class _GraphSession:
         return int((self._upper <= tau).sum())
 
     def _enter(self, cutoff: float) -> bool:
-        """Go to the level of the next graph that may come; return whether there is one."""
+        """Go to the next candidate graph's level; return whether it exists."""
         if self._place == len(self._members):
             left = np.flatnonzero(~self._given)
             if not len(left):
@@ -290,7 +293,10 @@ class _GraphSession:
         return self._level <= cutoff
 
     def _emit(self, n_wanted: int, end: float) -> Integers:
-        """Return at most so many graphs of this level, fewer if the level or the time ends."""
+        """Return up to so many graphs of this level.
+
+        Fewer if the level or the time ends.
+        """
         budget = None if end == math.inf else _SLICE
         found: list[Integers] = [np.empty(0, np.int64)]
         n_left, in_time = n_wanted, True
@@ -327,7 +333,7 @@ class _GraphSession:
         )
 
     def _guess(self, k: int, cutoff: float) -> Integers:
-        """Return the graphs of the least upper bound, among those of the least lower bounds."""
+        """Find the graphs of least upper bound among the least lower bounds."""
         left = np.flatnonzero(~self._given & (self._lower <= cutoff))
         ranks = self._index.ranks
         left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
@@ -338,7 +344,7 @@ class _GraphSession:
         return left[np.lexsort((ranks[left], self._upper[left]))][:k]
 
     def _improve(self, position: int, search: GedSearch) -> None:
-        """Lower the upper bound of a distance by short searches below ever closer thresholds."""
+        """Lower the upper bound by short searches with decreasing thresholds."""
         here = np.array([position])
         if self._upper[position] == _UNKNOWN:  # the first assignment lies within any threshold
             self._verify(here, int(_UNKNOWN) - 1, search)

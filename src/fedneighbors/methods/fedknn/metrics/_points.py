@@ -37,10 +37,13 @@ class Scale(ABC):
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
-        """Return the search radius of a distance, with a margin outwards (1) or inwards (-1)."""
+        """Convert a distance to a search radius with a margin.
+
+        ``1`` adds the margin outwards, ``-1`` inwards.
+        """
 
     def reach(self, distance: float) -> float:
-        """Return a search radius; ``lower`` of it and of all beyond exceeds ``distance``."""
+        """Return a radius beyond which ``lower`` exceeds ``distance``."""
         return self._radius(distance, 1) if distance >= 0 else 0.0
 
     def inside(self, distance: float) -> float:
@@ -187,7 +190,7 @@ class TreeSession(ScanSession):
         self._asked = 0
 
     def bounds(self) -> Floats:
-        """Return bounds that take no tree, and leave the search to it all the same."""
+        """Return bounds without a tree; the tree search still works afterwards."""
         return self._bound()
 
     def count(self, radius: float) -> int:

@@ -64,7 +64,7 @@ class StringTable:
     group_of_long: Integers
 
     def encode(self, query: str) -> Codes:
-        """Return the codes of a query, 0 for letters that no string of the table has."""
+        """Encode a query, with 0 for letters absent from the table."""
         points = code_points([query])
         places = np.searchsorted(self.alphabet, points)
         padded = np.append(self.alphabet, np.uint32(0))
@@ -73,7 +73,10 @@ class StringTable:
 
 
 def code_points(strings: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Return the code points of strings, one after the other; lone surrogates are letters too."""
+    """Return the concatenated code points of strings.
+
+    Lone surrogates count as letters.
+    """
     return np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
@@ -132,7 +135,10 @@ def lay_out(
 
 
 def _groups(lengths: Integers) -> Integers:
-    """Return where groups begin: at most 512 strings, the longest little longer than the first."""
+    """Return the starts of groups of up to 512 similar lengths.
+
+    The longest string of a group is little longer than the first.
+    """
     firsts = [0]
     while firsts[-1] < len(lengths):
         group = lengths[firsts[-1] : firsts[-1] + N_LANES]
@@ -191,7 +197,7 @@ class StringSession:
             self._know_all(lengths)
 
     def bounds(self) -> Floats:
-        """Return lower bounds: the distances of all short strings, bounds of the long ones."""
+        """Return distances of short strings and lower bounds of long ones."""
         self._scan_short(self._state(len(self._distances) + 1, self._largest), math.inf)
         self._count_verified()
         bounds = np.empty(len(self._distances))
@@ -256,7 +262,7 @@ class StringSession:
         self._letter_of[self._letters] = np.arange(len(self._letters))
 
     def _know_all(self, lengths: Integers) -> None:
-        """Take the lengths for the distances, which they are to the empty string."""
+        """Set the distances to the lengths, for an empty query."""
         self._distances[:] = lengths
         self._tally += np.bincount(lengths, minlength=len(self._tally))
         self._n_scanned = len(self._groups)
@@ -267,7 +273,7 @@ class StringSession:
         return begin(self._tally, limit=limit, wanted=wanted)
 
     def _settle(self, wanted: int, limit: int, end: float) -> bool:
-        """Know every string within ``limit`` that may be among the ``wanted`` nearest.
+        """Compute all distances within ``limit`` among the ``wanted`` nearest candidates.
 
         Returns whether that was reached before ``end``.
         """
@@ -289,7 +295,10 @@ class StringSession:
         self.n_verified = int(n_short + np.count_nonzero(self._compared))
 
     def _first_reach(self, wanted: int, limit: int) -> int:
-        """Return a limit that ``wanted`` long strings might meet; without long ones, any."""
+        """Return a limit that ``wanted`` long strings may meet.
+
+        Any limit if there are no long strings.
+        """
         if wanted > len(self._long_bounds):
             return limit
         return int(np.partition(self._long_bounds, wanted - 1)[wanted - 1])
@@ -326,12 +335,12 @@ class StringSession:
         return True
 
     def _open_long(self, state: Integers) -> Integers:
-        """Return the long strings of unknown distance whose bound is within the limit."""
+        """Return long strings of unknown distance with bounds within the limit."""
         unknown = self._distances[self._table.n_short :] == UNKNOWN
         return np.flatnonzero(unknown & (self._long_bounds <= state[LIMIT]))
 
     def _scan_long(self, open_long: Integers, state: Integers, end: float) -> bool:
-        """Scan the groups that hold so many strings to compare that single bands cost more."""
+        """Scan groups with so many candidates that single bands cost more."""
         slices, n_short = self._table.slices, self._table.n_short
         n_groups = len(slices.rows)
         n_open = np.bincount(self._table.group_of_long[open_long], minlength=n_groups)
@@ -364,7 +373,7 @@ class StringSession:
         return min(least, int(unknown.min())) if len(unknown) else least
 
     def _nearest(self, wanted: int, limit: int) -> Integers:
-        """Return what of the ``wanted`` nearest known strings was not given, in order."""
+        """Return the ``wanted`` nearest known strings not yet given, in order."""
         farthest = self._state(max(wanted, 1), limit)[LIMIT]
         nearer = np.flatnonzero(self._distances < farthest)
         equal = np.flatnonzero(self._distances == farthest)
@@ -380,7 +389,10 @@ class StringSession:
 
 
 def _budget(end: float) -> int:
-    """Return the steps of a kernel until the next look at the clock, without limit if never."""
+    """Return the number of kernel steps until the next clock check.
+
+    Without limit if there is no deadline.
+    """
     return 2**62 if end == math.inf else BETWEEN_LOOKS
 
 

@@ -59,7 +59,10 @@ class DirectionFeatures:
             self._longest = max(self._longest, longest)
 
     def bounds(self, query: Floats) -> Floats:
-        """Return a lower bound of each row's Euclidean distance to the query, not negative."""
+        """Bound each row's Euclidean distance to the query from below.
+
+        Bounds are not negative.
+        """
         features, length = self._project(query[np.newaxis])
         found = np.sqrt(square_sums(self._features, features[0]))
         return np.maximum(found - self._margin(length), 0.0)
@@ -98,7 +101,10 @@ class StretchFeatures:
         self._longest = float(absolute_sums(rows, np.zeros(n_columns)).max())
 
     def bounds(self, query: Floats) -> Floats:
-        """Return a lower bound of each row's Manhattan distance to the query, not negative."""
+        """Bound each row's Manhattan distance to the query from below.
+
+        Bounds are not negative.
+        """
         found = absolute_sums(self._features, np.add.reduceat(query, self._starts))
         length = float(np.abs(query).sum())
         margin = self._rounding * (self._longest + length) + _UNDERFLOW
@@ -184,7 +190,7 @@ class VectorMetric:
         return self._scaled(as_rows(objects, self._check))
 
     def scaled_query(self, query: Any, rows: Floats) -> Floats:
-        """Return a query in the space of scaled rows, as long as they are."""
+        """Return a query scaled to the length of the scaled rows."""
         row = as_row(query, self._check, n_columns=rows.shape[1] if len(rows) else None)
         return np.asarray(self._scaled(row[np.newaxis])[0])
 

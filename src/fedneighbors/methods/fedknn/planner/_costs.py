@@ -117,7 +117,7 @@ def sample(
     ties: Integers,
     ids: Sequence[str],
 ) -> SampleReply:
-    """Search for the k nearest objects by doubling steps and tell how long each took.
+    """Search for the k nearest by doubling steps; return the times.
 
     Costs what a search of the baseline costs, the bounds, and a second search for one object, which
     tells how much of a search the bounds had done already.
@@ -240,7 +240,9 @@ def measure(
     limit_s: float = _LIMIT_S,
     apart: bool = False,
 ) -> Costs:
-    """Measure links by echoes and local search by sample queries (section 5 of the paper).
+    """Measure links by echoes and local search by sample queries.
+
+    Section 5 of the paper.
 
     A sample costs each provider what the baseline costs it, its bounds, and one nearest object.
     Providers return the names and distances of their nearest objects and the time of each step,

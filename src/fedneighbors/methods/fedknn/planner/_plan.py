@@ -271,7 +271,7 @@ class Chooser:
         self._plans: dict[int, Plan] = {}
 
     def choose(self, federation: Connected, queries: Sequence[bytes], k: int) -> tuple[str, str]:
-        """Return the algorithm that ``"auto"`` stands for on queries like these, and why.
+        """Return the choice of ``"auto"`` for such queries, and the reason.
 
         The first two are asked as samples where nothing was measured yet for so many neighbours.
         """
@@ -288,7 +288,7 @@ class Chooser:
         return self._plans[k].algorithm, self._plans[k].why
 
     def explain(self, federation: Connected, query: bytes, k: int) -> Plan:
-        """Return what each algorithm is expected to take for a query, and which one would run."""
+        """Predict each algorithm's cost for a query and the choice."""
         # one after another each would see how long those before it had searched
         apart = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)

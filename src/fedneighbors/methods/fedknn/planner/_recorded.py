@@ -81,7 +81,7 @@ class Recorded:
             self._guess(k, limit_s)
 
     def answer(self, request: Message) -> Message:
-        """Return the reply of the real provider, and count the seconds that it would take."""
+        """Return the real provider's reply and count its predicted seconds."""
         match request:
             case BoundRequest():
                 self._open(bounded=True)
@@ -145,7 +145,7 @@ class Recorded:
         self._bounded = self._bounded or bounded
 
     def _search(self, last: int, *, reach: float | None) -> None:
-        """Count the seconds of going on to ``last`` objects, and to the distance ``reach``."""
+        """Count the seconds to ``last`` objects and to distance ``reach``."""
         end = float(last)
         if reach is not None and last < len(self._distances):
             before = self._distances[last - 1] if last else 0.0
@@ -156,14 +156,17 @@ class Recorded:
         self._searched_s = max(seconds, self._searched_s)
 
     def _search_s(self, n: float) -> float:
-        """Return the seconds to the n-th object, bounds included if they were not asked for."""
+        """Return the seconds to the n-th object.
+
+        Bounds are included if they were not requested.
+        """
         seconds = float(np.interp(n, self._steps, self._reached_s))
         if self._bounded or n == 0 or len(self._steps) < 2:
             return seconds
         return seconds + float(max(self._sampled.first_s - self._reached_s[1], 0.0))
 
     def _guess(self, k: int, limit_s: float) -> None:
-        """Fill up what the time limit cut off, with the least that it can be."""
+        """Fill values cut off by the time limit with their minimum."""
         n, lowest = len(self._distances), self._sampled.bounds
         last = self._distances[-1:] if n else np.zeros(1)
         self._distances = np.concatenate([self._distances, np.maximum(lowest[n:], last)])

@@ -87,12 +87,15 @@ class Noise(ABC):
     @property
     @abstractmethod
     def cost(self) -> Guarantee:
-        """Guarantee of one query for one provider, about the records of the others."""
+        """Return one query's guarantee for one provider.
+
+        It concerns the records of the other providers.
+        """
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Text that is the same for the same noise at the same price, however it was written."""
+        """Return a canonical text of the noise and its price."""
 
     @abstractmethod
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
@@ -166,7 +169,7 @@ class CountNoise(Noise):
 
     @property
     def identity(self) -> str:
-        """A text that is the same for the same noise at the same price, however it was written."""
+        """Return a canonical text of the noise and its price."""
         first = f"{self.first_scale} {self.first_shift}"
         second = f"{self.second_scale} {self.second_shift}"
         return f"mended {self.promise} {self.k} {first} {second} {self.cost!r}"
@@ -183,12 +186,15 @@ class CountNoise(Noise):
 
     @property
     def first_shift(self) -> int:
-        """By how much first counts are raised: the noise's scale, and half of their own spread."""
+        """Return the shift of first counts.
+
+        The noise's scale plus half of the counts' own spread.
+        """
         return _settled(self).first_shift
 
     @property
     def second_shift(self) -> int:
-        """By how much second counts are raised.
+        """Return the shift of second counts.
 
         ``"exact"``: the least B with P(noise <= -B) <= delta, which is what cutting the sum at 0
         costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
@@ -217,7 +223,7 @@ class _Settled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _settled(law: CountNoise) -> _Settled:
-    """Work out a law; every query has one of its own, and most are equal."""
+    """Compute a law, cached for equal queries."""
     epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
     second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
@@ -257,12 +263,12 @@ class PaperNoise(Noise):
 
     @cached_property
     def cost(self) -> PureDP:
-        """Return the maximum cost of one query: epsilon for each of its two counts."""
+        """Return one query's maximum cost: epsilon for each of two counts."""
         return PureDP(2 * exact(self.epsilon, "epsilon"))
 
     @property
     def identity(self) -> str:
-        """A text that is the same for the same noise at the same price, however it was written."""
+        """Return a canonical text of the noise and its price."""
         return f"as printed {self.k} {self.scale} {self.shift} {self.cost!r}"
 
     @property
@@ -272,7 +278,7 @@ class PaperNoise(Noise):
 
     @cached_property
     def shift(self) -> int:
-        """By how much either count is raised."""
+        """Return the shift of either count."""
         return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
@@ -286,7 +292,9 @@ class PaperNoise(Noise):
 
 
 def least_shift(scale: Fraction, chance: Fraction) -> int:
-    """Return the least B of 0 or more with P(L <= -B) <= ``chance`` for discrete Laplace noise L.
+    """Return the least B with P(L <= -B) <= ``chance``.
+
+    B is at least 0 and L is discrete Laplace noise.
 
     With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are kept, and a hair is
     given away to their rounding.
@@ -368,7 +376,9 @@ def _released(
     user: str,
     drawn: Callable[[tuple[Terms, ...]], list[bytes]],
 ) -> list[bytes]:
-    """Return the answers to a user, under ids of his own where others asked before.
+    """Return the answers to a user.
+
+    Answers that others received before are stored again under the user's ids.
 
     He is charged before the answers to others are looked up.
     """

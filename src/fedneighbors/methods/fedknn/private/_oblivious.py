@@ -28,7 +28,9 @@ from fedneighbors.methods.fedknn.private._padding import MOST_BYTES_OF_A_NAME, P
 
 
 def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
-    """Return how many of the k lowest bounds are each provider's (Algorithm 2, lines 5-9).
+    """Count each provider's bounds among the k lowest.
+
+    Algorithm 2, lines 5-9.
 
     Ties go to the provider of the lower name. The counts are those of
     :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts` without their floor of 1.
@@ -102,25 +104,28 @@ class Shelf:
 
     @property
     def k(self) -> int:
-        """Places in a row."""
+        """Return the number of places in a row."""
         return int(self.distances.shape[2])
 
     @property
     def n_filled(self) -> Integers:
-        """Objects of each provider, of all rounds together."""
+        """Return each provider's number of objects in all rounds."""
         total: Integers = self.filled.sum(axis=1)
         return total
 
     @property
     def positions(self) -> Integers:
-        """The place of each object among all of its provider: (m, n_rounds, k)."""
+        """Return each object's place among its provider's objects.
+
+        Shape (m, n_rounds, k).
+        """
         before = self.filled.cumsum(axis=1) - self.filled
         places: Integers = before[:, :, np.newaxis] + np.arange(self.k)
         return places
 
     @property
     def verified(self) -> dict[str, int]:
-        """Objects that each provider has verified."""
+        """Return the number of objects that each provider has verified."""
         last = zip(self.providers, self.replies[-1], strict=True)
         return {name: int(reply.numbers[1]) for name, reply in last}
 
@@ -137,7 +142,7 @@ class Shelf:
         )
 
     def cut(self, lengths: Mapping[str, int]) -> "Shelf":
-        """Return the shelf with so many objects of each provider, as if no more had come."""
+        """Return the shelf truncated to so many objects per provider."""
         limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
         before = self.filled.cumsum(axis=1) - self.filled
         kept = self.positions < limits[:, :, np.newaxis]
@@ -150,7 +155,9 @@ class Shelf:
         )
 
     def ranks_of_last(self) -> dict[str, int]:
-        """Return q_i: the rank, from 1, of each provider's last object, k where it is outside.
+        """Return q_i: the rank of each provider's last object.
+
+        From 1; k if it is outside.
 
         Algorithm 2, lines 18-19. A provider without objects counts as outside.
         """
@@ -158,7 +165,7 @@ class Shelf:
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
     def certain(self) -> bool:
-        """Return whether the k nearest on the shelf are surely those of all objects."""
+        """Return whether the shelf's k nearest are certainly the global ones."""
         outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_filled > 0))
         return bool((outside | self.exhausted).all())
 
@@ -183,7 +190,7 @@ class Shelf:
 
     @cached_property
     def _ranks(self) -> Integers:
-        """The rank of each provider's last object, from 1, and 0 where it is outside."""
+        """Return each last object's rank, from 1; 0 if outside."""
         smallest = self._merge.smallest
         owners = np.arange(len(self.providers))[:, np.newaxis]
         last = smallest.positions == self.n_filled[:, np.newaxis] - 1
@@ -192,7 +199,7 @@ class Shelf:
         return ranks
 
     def _names(self) -> Integers:
-        """Return the bytes of each name and their number, in words of eight bytes."""
+        """Return the names' bytes and lengths in words of eight bytes."""
         m, n_rounds, k = self.distances.shape
         words = np.empty((m, n_rounds, k, LOAD_WORDS), np.int64)
         for number, round_ in enumerate(self.replies):
@@ -203,7 +210,10 @@ class Shelf:
 
 
 def _entries(distances: Floats, ties: Integers | np.int64, places: Integers) -> Entries:
-    """Return rows as lists of the network; what is infinite is filling and comes last."""
+    """Return rows as lists of the network.
+
+    Infinite entries are padding and come last.
+    """
     shape, none = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
     owners = np.arange(len(distances))[:, np.newaxis, np.newaxis]
     return Entries(

@@ -91,7 +91,7 @@ class PaddedNearestRequest:
             raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
 
     def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse a reply of another size, or one that does not hold what was asked for."""
+        """Raise for a reply of another size or content than requested."""
         unpad_nearest(reply, self.k).require_number(int(self.count[0]))
 
 
@@ -104,7 +104,7 @@ def _require_shape(k: int, grid_s: float) -> None:
 
 
 def pad_bounds(bounds: Floats, k: int, epoch: bytes) -> PaddedBoundReply:
-    """Return the ``k`` lowest of all bounds of a provider as a reply of one size."""
+    """Return a provider's ``k`` lowest bounds as a reply of fixed size."""
     full = np.full(k, np.inf)
     lowest = np.sort(bounds)[:k]
     full[: len(lowest)] = lowest
@@ -176,7 +176,10 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
 
 
 def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
-    """Refuse anything behind the last object, which nobody would look at and the merge would."""
+    """Raise if padding is not empty.
+
+    The merge would read values that no check sees.
+    """
     behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
     written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
     if written or not np.isposinf(reply.distances[n:]).all():

@@ -101,7 +101,9 @@ def dann_star(
 def dann_star_as_printed(
     query: bytes, k: int, *, name: str, noise_of: NoiseOf, grid_s: float = 0.0
 ) -> Coordinator[Answer]:
-    """Run Algorithm 2 as it is printed, for comparison; its answers are often wrong.
+    """Run Algorithm 2 as printed, for comparison.
+
+    Its answers are often wrong.
 
     The second count goes on from the count without noise (line 20), and the result is made of the
     second round's objects alone (line 22), which may be fewer than the first round's.
@@ -132,12 +134,17 @@ def dann_star_as_printed(
 
 
 def first_asked(count: int, noise: int, k: int) -> int:
-    """Return how many objects to ask of a provider, in [1, k] (lines 12-13)."""
+    """Return a provider's first request size, in [1, k].
+
+    Lines 12-13.
+    """
     return min(max(count + noise, 1), k)
 
 
 def second_asked(first: int, rank: int, noise: int, k: int) -> int:
-    """Return how many more to ask, so that no provider is asked for more than k in all.
+    """Return the second request size.
+
+    No provider is asked for more than k in all.
 
     Parameters
     ----------
@@ -197,14 +204,19 @@ def _require_follows(shelf: Shelf, more: Shelf) -> None:
 
 
 def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
-    """Return the names of a reply, each with its length, since it may end in zeros."""
+    """Return a reply's names with their lengths.
+
+    Names may end in zeros.
+    """
     n = int(reply.numbers[0])
     names: list[Any] = reply.names[:n].view(_NAME).ravel().tolist()
     return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
 def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
-    """Refuse objects that the bounds of their own provider rule out, as those of Algorithm 1 are.
+    """Raise for objects that their provider's own bounds exclude.
+
+    The same check as in Algorithm 1.
 
     The j-th smallest distance is never below the j-th smallest bound, and there is a bound for each
     of the first k objects.

@@ -79,7 +79,10 @@ class Neurons:
             raise ValueError("smoothing or floor are out of range")
 
     def log_densities(self, units: Floats) -> Floats:
-        """Return the log density of each class at unit vectors, shape (n_rows, n_classes)."""
+        """Compute each class's log density at unit vectors.
+
+        Shape (n_rows, n_classes).
+        """
         kernel = _kernel(units @ self.axes, self.positions, self.sigma)
         sums = kernel @ self.weights
         spread = np.sqrt(kernel**2 @ self.noise**2)
@@ -143,7 +146,7 @@ def noised_means(values: Integers, *, n_classes: int, levels: int, variance: flo
 
 
 def axis_between(means: Floats) -> Floats:
-    """Return the direction from the first to the second of two means, of length 1."""
+    """Return the unit vector from the first mean to the second."""
     apart = means[1] - means[0]
     length = float(np.sqrt((apart**2).sum()))
     if length < 1e-9:  # by chance alone; any direction is as good
@@ -249,7 +252,7 @@ class PrivateFedPNNModel(ModelFile):
 
     @property
     def n_features(self) -> int:
-        """Columns of a row."""
+        """Return the number of columns."""
         return len(self.low)
 
     @property

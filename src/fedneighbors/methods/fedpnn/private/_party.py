@@ -92,7 +92,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         return np.clip(np.asarray(x, np.float64)[kept], -_FARTHEST, _FARTHEST), y[kept]
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to one of the requests in ``accepts`` that are not masked only."""
+        """Return the reply to a request that is not masked-only."""
         match request:
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
@@ -116,7 +116,10 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         return cost, lambda: NoisyReply(noised(exact()))
 
     def _planned(self, request: _Paid) -> tuple[Release, Callable[[], Integers]]:
-        """Return what is released, and how its exact vector is made once that is paid."""
+        """Return the release and the function that computes its exact vector.
+
+        The function is called after the charge.
+        """
         n_features, n_classes = self._x.shape[1], len(request.classes)
         if isinstance(request, OriginRequest):
             planned = origin(self._privacy, n_features, n_classes)

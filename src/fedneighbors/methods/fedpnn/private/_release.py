@@ -55,7 +55,9 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
 
 
 def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
-    """Return the part of the budget that one release may use; all of them add up to the whole.
+    """Return the budget part of one release.
+
+    All parts compose to the whole.
 
     Parameters
     ----------
@@ -73,7 +75,9 @@ def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
 
 
 def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> int:
-    """Return how many integer steps stand for 1, a function of what was agreed alone.
+    """Return the number of integer steps per unit.
+
+    A function of the agreed facts alone.
 
     The noise is the same in the units of the table for any number, so that the finest is taken that
     the samplers bear.
@@ -107,13 +111,16 @@ def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> in
 
 
 def origin_reach(n_features: int, levels: int) -> int:
-    """Return up to which length, in steps, a row counts in the cube."""
+    """Return the maximum length of a row in the cube, in steps."""
     squared = _RADIUS**2 * levels**2 * n_features
     return math.isqrt(squared.numerator // squared.denominator)
 
 
 def count_weight(reach: int) -> int:
-    """Return how many steps one row adds to a count beside vectors of this reach."""
+    """Return the steps that a row adds to a count.
+
+    Suits sums of vectors of this reach.
+    """
     return max(1, int(_COUNT * reach))
 
 
@@ -162,13 +169,18 @@ def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -
 
 
 def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`cell_counts`: one cell by one, exchanged two of them."""
+    """Return the sensitivity of :func:`cell_counts` to one row.
+
+    One cell changes by one; a replaced row changes two.
+    """
     cells = 1 if neighbors == "add_remove" else 2
     return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
 
 
 def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
-    """Return rows cut to public bounds and brought to [-1, 1]; missing cells go to the middle.
+    """Clip rows to public bounds and scale them to [-1, 1].
+
+    Missing cells become the middle.
 
     Parameters
     ----------
@@ -191,7 +203,9 @@ def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
 
 
 def origin_sums(cube: Floats, levels: int) -> Integers:
-    """Return number of rows and sum of rows, each row cut to a ball in the cube.
+    """Compute row count and row sum.
+
+    Each row is clipped to a ball in the cube.
 
     Parameters
     ----------
@@ -212,7 +226,10 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
 
 
 def directions(cube: Floats, origin: Floats) -> Floats:
-    """Return the unit vector from the origin to each row; zero for a row that lies on it."""
+    """Return each row's unit vector from the origin.
+
+    Zero for a row at the origin.
+    """
     away = cube - origin
     length = np.sqrt((away**2).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(away, length, out=np.zeros_like(away), where=length > 1e-12))
@@ -242,7 +259,7 @@ def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> 
 
 
 def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
-    """Return how many rows of each of two classes lie in each cell along an axis.
+    """Count rows of two classes in each cell along an axis.
 
     Parameters
     ----------
@@ -264,7 +281,7 @@ def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
 
 
 def along(units: Floats, axis: Floats) -> Floats:
-    """Return how far along an axis each row lies, the same bits whatever rows stand beside it.
+    """Project rows on an axis, with bits independent of other rows.
 
     A matrix product rounds a row by where it stands, so that one row more could move others into
     the next cell.
@@ -280,7 +297,10 @@ def along(units: Floats, axis: Floats) -> Floats:
 
 
 def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
-    """Return vectors in whole steps, none longer than ``reach``, whatever floats did to them."""
+    """Round vectors to whole steps of length at most ``reach``.
+
+    The limit holds despite floating-point errors.
+    """
     steps = np.trunc(vectors * levels).astype(np.int64)
     while (far := (steps**2).sum(axis=1) > reach**2).any():
         steps[far] -= np.sign(steps[far])
@@ -322,7 +342,7 @@ def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
 
 
 def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of numbers and sums of unit vectors of the classes."""
+    """Return the release of class counts and unit-vector sums."""
     allowed = part(privacy, of="class sums", n_classes=n_classes)
     moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
     return _planned(allowed, moved, n_classes * (1 + n_features))

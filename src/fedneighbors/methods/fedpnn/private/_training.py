@@ -72,7 +72,7 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
 def fit_privately(
     holdings: Holdings, privacy: Privacy, bounds: Any
 ) -> tuple[PrivateFedPNNModel, RunRecord]:
-    """Return the model of all parties' rows and the record of the run that made it.
+    """Train on all parties' rows; return the model and run record.
 
     Parameters
     ----------

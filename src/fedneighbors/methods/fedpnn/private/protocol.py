@@ -174,7 +174,9 @@ def coordinate_private(
 
 
 def check_payable(privacy: Privacy) -> None:
-    """Return if this method can keep what is promised, and all that it needs was declared.
+    """Raise unless this method can keep the privacy settings.
+
+    Everything it needs must be declared.
 
     Raises
     ------
@@ -206,7 +208,7 @@ class _Training(PrivateTraining):
         )
 
     def neurons(self, place: Floats) -> Coordinator[Neurons]:
-        """Ask for the noised means of the classes, and for the cells between two of them."""
+        """Request noisy class means and the cells between two of them."""
         n_classes = len(self.schema.classes)
         planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
         kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
@@ -224,7 +226,10 @@ class _Training(PrivateTraining):
     def _sum(
         self, request: Message, planned: Release, during: str
     ) -> Coordinator[tuple[Integers, float]]:
-        """Return the sum of the replies and the variance of its noise; masked, some may be lost."""
+        """Sum the replies; return the sum and its noise variance.
+
+        Masked sums may lack some replies.
+        """
         replies = self.survivors((yield total(request)), during)
         reply = replies.total
         if reply is None or reply.values.shape != (planned.n_cells,):

@@ -65,7 +65,7 @@ class NumericCoding:
         return len(self.repeated) + n_modes + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Category and place of each cell; the mode is drawn from its posterior.
+        """Return each cell's category and place; draw modes from their posterior.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class NumericCoding:
         return len(self.repeated) + drawn, np.clip(places, -_EDGE, _EDGE)
 
     def decode(self, codes: Codes, places: Floats) -> Column:
-        """Numbers with NaN where the category is "missing"."""
+        """Return numbers, with NaN for the category "missing"."""
         n_repeated = len(self.repeated)
         levels = np.full(self.width, np.nan)
         reach = np.zeros(self.width)
@@ -149,7 +149,7 @@ class NominalCoding:
         return len(self.categories) + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:  # noqa: ARG002
-        """Category of each cell; the places are 0 and nothing is drawn.
+        """Return each cell's category; places are 0 and nothing is drawn.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class NominalCoding:
         return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
 
     def decode(self, codes: Codes, places: Floats) -> Column:  # noqa: ARG002
-        """Words with None where the category is "missing"."""
+        """Return words, with None for the category "missing"."""
         words = np.array([*self.categories, None], dtype=np.object_)
         column: Column = words[codes]
         return column
@@ -204,12 +204,12 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Columns of the table in the order of their one-hot parts."""
+        """Return the columns in the order of their one-hot parts."""
         return tuple(sorted(range(len(self.widths)), key=self.widths.__getitem__))
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """First matrix column of the one-hot part of each table column."""
+        """Return the first matrix column of each column's one-hot part."""
         starts, at = [0] * len(self.widths), len(self.scalars)
         for column in self.order:
             starts[column] = at
@@ -218,12 +218,15 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Columns of the matrix."""
+        """Return the number of matrix columns."""
         return len(self.scalars) + sum(self.widths)
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
-        """Runs of one-hot parts of one width, as (first matrix column, number of parts, width)."""
+        """Return runs of one-hot parts of equal width.
+
+        As (first matrix column, number of parts, width).
+        """
         runs = groupby(self.order, key=self.widths.__getitem__)
         blocks = [(width, list(columns)) for width, columns in runs]
         return tuple((self.starts[run[0]], len(run), width) for width, run in blocks)
@@ -254,7 +257,7 @@ class TableTransform:
         )
 
     def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Categories and places of all cells.
+        """Return the categories and places of all cells.
 
         Parameters
         ----------
@@ -281,7 +284,10 @@ class TableTransform:
         return np.stack([a for a, _ in pairs], axis=1), np.stack([b for _, b in pairs], axis=1)
 
     def matrix(self, codes: Codes, places: Floats) -> Singles:
-        """Rows as the networks see them, float32 of shape (n_rows, layout.width)."""
+        """Return rows as network inputs.
+
+        float32 of shape (n_rows, layout.width).
+        """
         layout = self.layout
         made = np.zeros((len(codes), layout.width), np.float32)
         made[:, : len(layout.scalars)] = places[:, layout.scalars]
@@ -289,7 +295,9 @@ class TableTransform:
         return made
 
     def table(self, matrix: Singles, *, source: str = "the synthetic table") -> Table:
-        """Table that rows of the networks stand for: the largest entry of each one-hot part wins.
+        """Decode network rows to a table.
+
+        The largest entry of each one-hot part wins.
 
         Parameters
         ----------
@@ -355,7 +363,10 @@ def fit_transform(
 
 
 def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
-    """Repeated values of a numeric column, and the values that need modes."""
+    """Return repeated values of a numeric column and the others.
+
+    The others need modes.
+    """
     if (np.abs(column) > _LARGEST).any():
         raise DataError(
             f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "

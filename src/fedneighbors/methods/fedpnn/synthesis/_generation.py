@@ -25,7 +25,7 @@ _SPREAD = np.float32(2.0**0.5)  # the 2 of N(0.2, 2) is the variance
 def draw_noise(
     noise: Noise, n_entries: int, n_rows: int, rng: np.random.Generator
 ) -> npt.NDArray[np.float32]:
-    """Noise for a batch, a column for each row that will be generated.
+    """Draw noise for a batch, one column per generated row.
 
     Parameters
     ----------
@@ -122,7 +122,9 @@ class TrainingSettings:
             raise ValueError(f"noise must be one of {NOISES}, got {self.noise!r}")
 
     def batch_of(self, n_rows: int) -> int:
-        """Rows of a batch when there are ``n_rows``: a multiple of ``pac``, at least one pack.
+        """Return the batch size for ``n_rows``.
+
+        A multiple of ``pac``, at least one pack.
 
         A table of fewer rows than a pack is drawn from with replacement, as all batches are.
         """
@@ -173,17 +175,19 @@ class Conditions:
 
     @cached_property
     def starts(self) -> Codes:
-        """First entry of each column in the conditional vector."""
+        """Return each column's first entry in the conditional vector."""
         return np.cumsum([0, *(len(count) for count in self.counts)])
 
     @property
     def width(self) -> int:
-        """Entries of a conditional vector; 0 without nominal columns."""
+        """Return the length of a conditional vector; 0 without nominal columns."""
         return int(self.starts[-1])
 
     @cached_property
     def _ladders(self) -> tuple[Floats, Floats]:
-        """Upper ends of the categories on the unit interval: by frequency and by its logarithm.
+        """Return upper ends of the categories on the unit interval.
+
+        By frequency and by its logarithm.
 
         The ladder of column c occupies (c, c + 1], so that one search serves all columns.
         """
@@ -210,7 +214,10 @@ class Conditions:
         return Picks(columns, entries - self.starts[columns])
 
     def vectors(self, picks: Picks) -> Singles:
-        """Conditional vectors, float32 of shape (n_rows, width): a single 1 in each row."""
+        """Return one-hot conditional vectors.
+
+        float32 of shape (n_rows, width).
+        """
         made = np.zeros((len(picks.columns), self.width), np.float32)
         made[np.arange(len(made)), self.starts[picks.columns] + picks.categories] = 1.0
         return made
@@ -250,11 +257,14 @@ class RowsByCategory:
         return cls(rows, starts)
 
     def conditions(self) -> Conditions:
-        """Conditions with the frequencies of these rows."""
+        """Return conditions with the frequencies of these rows."""
         return Conditions(tuple(np.diff(start) for start in self.starts))
 
     def draw(self, picks: Picks, rng: np.random.Generator) -> Codes:
-        """Rows that meet the conditions, each drawn from all that do, int64."""
+        """Draw rows that meet the conditions.
+
+        Uniformly from all that do; int64.
+        """
         chosen = np.empty(len(picks.columns), np.int64)
         share = rng.random(len(chosen))
         for column, (rows, starts) in enumerate(zip(self.rows, self.starts, strict=True)):
@@ -266,7 +276,7 @@ class RowsByCategory:
 
 
 def _ladder(weights: npt.NDArray[np.floating] | Codes) -> Floats:
-    """Cumulated shares; the last is exactly 1."""
+    """Return cumulative shares; the last is exactly 1."""
     ladder: Floats = np.cumsum(weights, dtype=np.float64)
     ladder /= ladder[-1]
     return ladder
@@ -305,11 +315,14 @@ class TrainedGenerator:
 
     @property
     def layers(self) -> tuple[tuple[Singles, Singles], ...]:
-        """All layers, the last one included."""
+        """Return all layers, including the last."""
         return (*self.hidden, self.output)
 
     def check_layers(self, n_conditions: int, n_out: int) -> None:
-        """Check that every layer takes its input and all that came before, and the last fits."""
+        """Check the input widths of all layers.
+
+        Every layer takes its input and all earlier outputs.
+        """
         n_in = self.embedding + n_conditions
         for weight, bias in self.layers:
             if bias.ndim != 1 or weight.shape != (len(bias), n_in):
@@ -320,7 +333,7 @@ class TrainedGenerator:
 
     @property
     def n_parameters(self) -> int:
-        """Numbers in all layers."""
+        """Return the number of parameters in all layers."""
         return sum(w.size + b.size for w, b in self.layers)
 
     def rows(

@@ -44,7 +44,7 @@ class Modes:
             raise ValueError("modes are out of range")
 
     def posterior(self, values: Floats) -> Floats:
-        """Probability of each mode given each value.
+        """Compute each mode's probability given each value.
 
         Parameters
         ----------
@@ -124,7 +124,10 @@ class _State(NamedTuple):
 
 
 def _frame(column: Floats) -> tuple[float, float]:
-    """Center and spread of a sorted column; the spread is that of its bulk, not of its tails."""
+    """Return center and spread of a sorted column.
+
+    The spread is that of its bulk, not of its tails.
+    """
     low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
     for spread in (high - low, column[-1] - column[0]):
         if spread > 1e-9 * abs(center) and spread > 1e-150:
@@ -141,7 +144,10 @@ def _condensed(columns: Sequence[Floats]) -> _Groups:
 
 
 def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
-    """Weights, means and variances of groups of a sorted column, small groups at both ends."""
+    """Group a sorted column; return weights, means and variances.
+
+    Groups at both ends are small.
+    """
     n = len(column)
     if n <= _GROUPS:
         return np.ones(n), column, np.zeros(n)
@@ -154,7 +160,10 @@ def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
-    """First means: quantiles, each once, shape (n_columns, max_modes), NaN where there are less."""
+    """Return initial means: distinct quantiles, padded with NaN.
+
+    Shape (n_columns, max_modes).
+    """
     means = np.full((len(columns), max_modes), np.nan)
     for place, column in enumerate(columns):
         quantiles = np.unique(np.quantile(column, (np.arange(max_modes) + 0.5) / max_modes))
@@ -163,7 +172,10 @@ def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
 
 
 def _infer(groups: _Groups, means: Floats) -> _State:
-    """Iterate until the weights of every column have settled; a settled column is left alone."""
+    """Iterate until all columns' weights converge.
+
+    Converged columns are not updated.
+    """
     state = _started(groups, means)
     moving = np.arange(len(means))
     for _ in range(_ROUNDS):
@@ -191,7 +203,10 @@ def _started(groups: _Groups, means: Floats) -> _State:
 
 
 def _updated(groups: _Groups, state: _State) -> _State:
-    """One round of [2]_: responsibilities (10.46), then the laws of the modes (10.58-10.63)."""
+    """Compute one round of [2]_.
+
+    Responsibilities (10.46), then the laws of the modes (10.58-10.63).
+    """
     concentration = _SPARSITY + state.size
     precision = state.shape / state.rate
     offset = (
@@ -227,7 +242,10 @@ def _modes(state: _State, place: int, center: float, spread: float, min_weight: 
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Exponentials that add up to 1 over the last axis; may overwrite ``logits``."""
+    """Compute the softmax over the last axis.
+
+    May overwrite ``logits``.
+    """
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)

@@ -61,12 +61,12 @@ class TablePart:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         return tuple(coding.name for coding in self.transform.codings)
 
     @property
     def nominal(self) -> tuple[NominalCoding, ...]:
-        """Codings of the nominal columns."""
+        """Return the codings of the nominal columns."""
         return tuple(c for c in self.transform.codings if isinstance(c, NominalCoding))
 
     def table(self, n_rows: int, rng: np.random.Generator, fixed: Picks | None = None) -> Table:
@@ -127,7 +127,7 @@ class SynthesisModel(ModelFile):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns, without the label."""
+        """Return the names of the columns without the label."""
         return tuple(name for name in self._names if name != LABEL)
 
     @property
@@ -135,11 +135,11 @@ class SynthesisModel(ModelFile):
         return self.parts[0].names
 
     def unlabeled(self, n_rows: int, seed: int) -> Table:
-        """Rows of a model without classes."""
+        """Generate rows of a model without classes."""
         return self.parts[0].table(n_rows, np.random.default_rng([seed, 0]))
 
     def labeled(self, n_rows: int, seed: int, only: int | None) -> tuple[Table, Codes]:
-        """Rows and the place of their class.
+        """Generate rows and the places of their classes.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class SynthesisModel(ModelFile):
         return made.without([LABEL]), said if only is None else np.full(n_rows, only)
 
     def _of_class(self, n_rows: int, rng: np.random.Generator, only: int) -> Table:
-        """Rows made under the condition of a class; those of another class are thrown away."""
+        """Generate rows of a class; reject rows of others."""
         part = self.parts[0]
         place = [coding.name for coding in part.nominal].index(LABEL)
         code = part.nominal[place].categories.index(str(only))

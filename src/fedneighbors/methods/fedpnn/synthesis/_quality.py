@@ -47,7 +47,9 @@ def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
 
 
 def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
-    """One minus the Kolmogorov-Smirnov statistic of each numeric column (Eq 6 of [1]_).
+    """Compute one minus each numeric column's Kolmogorov-Smirnov statistic.
+
+    Eq 6 of [1]_.
 
     Parameters
     ----------
@@ -104,18 +106,23 @@ class Correlations:
 
     @property
     def similarity(self) -> Floats:
-        """``1 - |S - R| / 2`` of each pair, NaN where the real correlation is not defined."""
+        """Return ``1 - |S - R| / 2`` of each pair.
+
+        NaN where the real correlation is not defined.
+        """
         return 1.0 - np.abs(self.synthetic - self.real) / 2.0
 
     @property
     def mean(self) -> float:
-        """Mean similarity over the pairs that are defined; NaN if there is none."""
+        """Return the mean similarity of defined pairs; NaN if none."""
         pairs = self.similarity[np.triu_indices(len(self.names), 1)]
         return float(np.nanmean(pairs)) if (~np.isnan(pairs)).any() else float("nan")
 
 
 def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
-    """Correlations of both sides and how similar they are (Eq 7 of [1]_).
+    """Compute both tables' correlations and their similarity.
+
+    Eq 7 of [1]_.
 
     Parameters
     ----------
@@ -143,7 +150,10 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
 
 
 def _correlations(columns: list[Floats]) -> Floats:
-    """Pearson correlations over complete pairs, from sums of products with missing cells as 0."""
+    """Compute Pearson correlations over complete pairs.
+
+    From sums of products with missing cells as 0.
+    """
     if not columns:
         return np.empty((0, 0))
     values = np.stack(columns, axis=1)
@@ -209,7 +219,10 @@ class NearestRecords:
 
     @property
     def closer(self) -> float:
-        """Share of synthetic rows closer to a real row than 95 % of the real rows are."""
+        """Return the share of synthetic rows unusually close to real rows.
+
+        Closer than 95 % of the real rows are to another.
+        """
         return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
 
 
@@ -244,7 +257,7 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
 
 
 def _places(table: Table, real: Table) -> Floats:
-    """Points whose Euclidean distance is that of :func:`nearest_records`."""
+    """Return points whose Euclidean distance is that of :func:`nearest_records`."""
     parts: list[Floats] = []
     for name, column in table.columns.items():
         if column.dtype == np.object_:
@@ -260,7 +273,10 @@ def _places(table: Table, real: Table) -> Floats:
 
 
 def _ranks(values: Floats, real: Floats) -> list[Floats]:
-    """Middle rank among sorted real values as a share, 0.5 where missing, and what is missing."""
+    """Return middle ranks among real values as shares, and missing flags.
+
+    0.5 where missing.
+    """
     gone = np.isnan(values)
     middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
     share = middle / (2.0 * max(len(real), 1))
@@ -309,7 +325,7 @@ class Utility:
 
     @property
     def separability_gap(self) -> Score:
-        """Scores on synthetic rows less those on real ones, of the same classifier.
+        """Return a classifier's scores on synthetic less real rows.
 
         Well above 0 where the generators leave traces that tell the classes apart: one generator
         per class marks its rows as its own, and a test on synthetic rows measures that mark.
@@ -325,7 +341,7 @@ def utility(
     *,
     random_state: int = 0,
 ) -> Utility:
-    """Train gradient boosting on real and on synthetic rows, and test it on both.
+    """Train gradient boosting on real and synthetic rows; test on both.
 
     Parameters
     ----------
@@ -370,7 +386,10 @@ def utility(
 def _coded(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
-    """Classes, and rows and labels of all pairs as numbers; words by their alphabetical place."""
+    """Encode classes, rows and labels of all pairs as numbers.
+
+    Words by their alphabetical place.
+    """
     read = [tables(pairs[0][0], x)[1] for x, _ in pairs]
     labels = [column_or_1d(y) for _, y in pairs]
     for table, own in zip(read, labels, strict=True):

@@ -153,7 +153,7 @@ def _mean(scores: Mapping[str, float]) -> float:
 
 
 def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
-    """Both similarities for the rows of each class, where there are labels."""
+    """Return both similarities for each class's rows, if labelled."""
     if y is None or y_made is None:
         return []
     labels, own = np.asarray(y), np.asarray(y_made)
@@ -191,7 +191,10 @@ def _columns(
 
 
 def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
-    """Distribution of the worst columns, as shares of synthetic rows at quantiles of real ones."""
+    """Return the distributions of the worst columns.
+
+    Shares of synthetic rows at quantiles of real ones.
+    """
     rows = []
     for name in sorted(scores, key=scores.__getitem__)[:_MOST_DRAWN]:
         real, own = (t.columns[name].astype(np.float64) for t in (known, made))
@@ -214,7 +217,10 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
 
 
 def _pairs(pairs: Correlations) -> Table:
-    """Correlations of the columns that are least alike; real ones where the other comes first."""
+    """Return the correlations of the least similar columns.
+
+    Real ones where the other comes first.
+    """
     gap = np.nan_to_num(1.0 - pairs.similarity)
     worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED]).tolist()
     rows = tuple(

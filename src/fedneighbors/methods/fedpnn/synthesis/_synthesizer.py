@@ -248,7 +248,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         return model.form.restored(table), self.classes_[places]
 
     def save(self, path: str | Path) -> None:
-        """Write all that sampling needs to one file; no row of the fit is in it.
+        """Write everything needed for sampling to one file.
+
+        It contains no row of the fit.
 
         Parameters
         ----------
@@ -329,7 +331,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
 
 
 def _of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
-    """Return the setting of a class, where a mapping gives one for each."""
+    """Return a class's setting from a mapping or common value."""
     if not isinstance(value, Mapping):
         return value
     if not classes:

@@ -112,7 +112,7 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
 
 
 def _mixed(cells: npt.NDArray[Any]) -> Column:
-    """Column of an array of objects: numbers if all present cells are, else words."""
+    """Convert an object column to numbers if possible, else words."""
     listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
     present = [cell for cell in listed if cell is not None]
     if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in present):

@@ -39,7 +39,9 @@ class Dense:
 
     @classmethod
     def drawn(cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool) -> "Dense":
-        """Layer with weights and bias uniform within 1 / sqrt(n_in).
+        """Return a layer with uniform weights and bias.
+
+        Within 1 / sqrt(n_in).
 
         Parameters
         ----------
@@ -95,7 +97,7 @@ class Generator:
 
     @torch.no_grad()
     def inform(self, shares: Tensor) -> None:
-        """Begin with categories as frequent as in the rows: logits are the logarithms of shares.
+        """Set initial logits to the logarithms of category frequencies.
 
         Parameters
         ----------
@@ -106,14 +108,17 @@ class Generator:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that the optimizer trains."""
+        """Return all trained parameters."""
         found = [self._output.weight, self._output.bias]
         for layer, norm in self._hidden:
             found += [layer.weight, layer.bias, norm.weight, norm.bias]
         return found
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Output before its activations, shape (layout.width, n_rows); updates running means."""
+        """Compute the outputs before activation; update the running means.
+
+        Shape (layout.width, n_rows).
+        """
         state = inputs
         for layer, norm in self._hidden:
             state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
@@ -140,7 +145,10 @@ class Generator:
 
     @torch.no_grad()
     def frozen(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
-        """Hidden layers with the running normalization folded in, and the output layer."""
+        """Return hidden layers with normalization folded in, and the output layer.
+
+        The normalization is the running one.
+        """
         hidden = []
         for layer, norm in self._hidden:
             mean, variance = norm.running_mean, norm.running_var
@@ -195,11 +203,11 @@ class Critic:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that the optimizer trains."""
+        """Return all trained parameters."""
         return [part for layer in self.layers for part in (layer.weight, layer.bias)]
 
     def input_gradient(self, packs: Tensor) -> Tensor:
-        """Gradient of the mean score with respect to each entry of the packs.
+        """Compute the mean score's gradient by each pack entry.
 
         Parameters
         ----------
@@ -211,7 +219,9 @@ class Critic:
         return self.layers[0].weight.T @ self._downwards(slopes, top)[0]
 
     def gradients(self, fake: Tensor, real: Tensor, mixing: Tensor) -> list[Tensor]:
-        """Gradient of the critic's loss with respect to :attr:`parameters`.
+        """Compute the gradient of the critic's loss.
+
+        With respect to :attr:`parameters`.
 
         The loss is the mean score of fake packs, less that of real ones, plus 10 times the mean of
         ``(norm - 1)**2`` over the norms of the gradient of the score at points between them.
@@ -238,7 +248,10 @@ class Critic:
         return found
 
     def _upwards(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """States and slopes (0 where dropped out) of the hidden units above a first raw value."""
+        """Compute states and slopes of hidden units above a raw value.
+
+        Slopes are 0 where dropped out.
+        """
         states: list[Tensor] = []
         slopes: list[Tensor] = []
         for layer in self.layers[1:]:
@@ -252,7 +265,7 @@ class Critic:
         return states, slopes
 
     def _downwards(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
-        """Gradients with respect to the raw values of all layers, bottom to top.
+        """Compute the gradients by all raw values, bottom to top.
 
         Parameters
         ----------
@@ -267,7 +280,9 @@ class Critic:
         return found
 
     def _penalty(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
-        """Gradient of the penalty with respect to what each layer passes down, bottom to top.
+        """Compute the penalty's gradient by each layer's outgoing gradients.
+
+        Bottom to top.
 
         Parameters
         ----------
@@ -375,7 +390,7 @@ class _Loop:
         self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
-        """Go as many steps as batches fit into the rows."""
+        """Train for as many steps as full batches fit."""
         for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
@@ -415,7 +430,10 @@ class _Loop:
         return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
     def _generated(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits and activated rows for fresh noise, feature-major."""
+        """Generate logits and activated rows from new noise.
+
+        Feature-major.
+        """
         layout, settings = self._layout, self._settings
         drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
         inputs = torch.from_numpy(drawn)
@@ -434,12 +452,15 @@ class _Loop:
         return self._matrix.index_select(0, torch.from_numpy(at))
 
     def _packed(self, rows: Tensor, condition: Tensor | None) -> Tensor:
-        """Packs of rows with their conditions, one a column: a view of feature-major rows."""
+        """Return packs of rows with conditions, one per column.
+
+        A view of feature-major rows.
+        """
         whole = rows if condition is None else torch.cat([rows, condition])
         return whole.reshape(-1, self._batch // self._settings.pac)
 
     def _condition_loss(self, logits: Tensor, picks: Picks) -> Tensor:
-        """Mean cross-entropy between each condition and what was generated for its column."""
+        """Compute the mean cross-entropy of conditions and generated columns."""
         layout = self._layout
         losses = []
         for place, column in enumerate(self._nominal):

@@ -53,7 +53,10 @@ def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
 
 
 def _cut(rows: Any) -> Any:
-    """Return the rows with values cut at :data:`FARTHEST`; types that cannot reach it stay."""
+    """Clip values at :data:`FARTHEST`.
+
+    Rows of types that cannot exceed it are returned unchanged.
+    """
     sparse = hasattr(rows, "tocsr")
     cells = rows.data if sparse else rows
     if cells.dtype.kind == "f" and np.finfo(cells.dtype).max > FARTHEST:
@@ -114,7 +117,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         return _cut(rows[kept]), y[kept]
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to one of the requests in ``accepts`` that are not masked only."""
+        """Return the reply to a request that is not masked-only."""
         match request:
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
@@ -184,7 +187,10 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         return cost, draw
 
     def _check_plan(self, plan: HashPlan, classes: tuple[Label, ...]) -> None:
-        """Refuse a plan that this party cannot follow; nothing here depends on its rows."""
+        """Raise if the party cannot follow a plan.
+
+        The check does not depend on rows.
+        """
         if self._x.shape[1] != plan.features.n_features:
             raise Refuse("the number of columns is not the announced one")
         self._check_classes(classes)

@@ -47,7 +47,9 @@ def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
 
 
 def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`quantized_moments`: every cell by ``levels`` at most.
+    """Return the sensitivity of :func:`quantized_moments` to one row.
+
+    Every cell changes by ``levels`` at most.
 
     Under ``"replace_one"`` the number of rows does not move, which is not made use of.
     """
@@ -58,7 +60,7 @@ def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> 
 
 
 def constants_levels(privacy: Privacy, n_columns: int) -> int:
-    """Return into how many steps the range of a column is cut where its moments are paid for.
+    """Return the number of steps in a column's range for private moments.
 
     The noise is the same part of the range for any number, so that the finest is taken that the
     samplers bear; a function of what was agreed alone.
@@ -133,7 +135,9 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
 def quantized_moments(
     x: Floats, bounds: tuple[Floats, Floats], levels: int
 ) -> npt.NDArray[np.int64]:
-    """Return number of rows, sums and sums of squares of a table that is cut to known bounds.
+    """Compute row count, sums and sums of squares within known bounds.
+
+    Values are clipped to the bounds.
 
     Parameters
     ----------
@@ -192,7 +196,9 @@ def private_sizes(
 
 
 def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
-    """Return n_units, n_inputs and n_active as appendix D.8 has them for the paper's mechanism.
+    """Return n_units, n_inputs and n_active as in appendix D.8.
+
+    These are the sizes for the paper's mechanism.
 
     Ten units a column, of which a twentieth is on. Its noise grows with the number of picks, not
     with the counts, so that more units do not help.
@@ -202,5 +208,8 @@ def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
 
 
 def default_picks(n_units: int) -> int:
-    """Return how many cells are picked (T): one for 30 units, 600 at most as in appendix D.8."""
+    """Return the number of picked cells (T).
+
+    One per 30 units, 600 at most as in appendix D.8.
+    """
     return max(1, min(600, n_units // 30))

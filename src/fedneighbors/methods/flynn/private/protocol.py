@@ -248,7 +248,10 @@ class _Training(PrivateTraining):
     settings: FlyNNSettings
 
     def known(self) -> Coordinator[_Known]:
-        """Ask for rows and scaling, in the clear where they are public, else for a price."""
+        """Request row count and scaling.
+
+        Public facts are requested as they are; others are charged.
+        """
         scaled = bool(self.settings.standardize)
         given = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
         decay = self.settings.decay is None and self.privacy.mechanism == "paper"
@@ -322,7 +325,7 @@ class _Training(PrivateTraining):
     def noised(
         self, plan: HashPlan, known: _Known
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
-        """Ask for noised counts; return their sum and the variance of its noise."""
+        """Request noisy counts; return their sum and noise variance."""
         kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
         replies = yield total(kind(*self.frame, plan, self.schema.classes, known.paid))
         counts = self.survivors(replies, "the counts").total.counts
@@ -338,7 +341,10 @@ class _Training(PrivateTraining):
     def _check_size(
         self, counts: npt.NDArray[Any], plan: HashPlan, known: _Known, spread: float
     ) -> None:
-        """Refuse counts of more rows than were declared; a liar could scale all of them."""
+        """Raise if counts belong to more rows than declared.
+
+        A dishonest party could otherwise scale all counts.
+        """
         if known.n_rows is None or known.paid:
             return
         slack = _CLEAR * np.sqrt(counts.size * spread)
@@ -349,7 +355,7 @@ class _Training(PrivateTraining):
             )
 
     def picked(self, plan: HashPlan, known: _Known) -> Coordinator[npt.NDArray[np.int32]]:
-        """Ask every party for its picked cells (lines 5-8) and add them up (line 11)."""
+        """Request each party's picked cells (lines 5-8) and sum them (line 11)."""
         n_classes = len(self.schema.classes)
         n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(

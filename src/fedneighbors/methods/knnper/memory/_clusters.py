@@ -53,7 +53,9 @@ def clustered(
 def first_centers(
     rows: Floats, n_centers: int, weights: Floats, random: np.random.Generator
 ) -> Floats:
-    """Return rows that lie apart, drawn by their squared distance to those before (k-means++).
+    """Choose initial centers by k-means++.
+
+    Rows are drawn by squared distance to the chosen ones.
 
     Parameters
     ----------
@@ -82,7 +84,9 @@ def first_centers(
 
 
 def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
-    """Return the centers at the means of their rows; those without rows stay where they are.
+    """Move centers to the means of their rows.
+
+    Centers without rows stay.
 
     Parameters
     ----------

@@ -26,7 +26,10 @@ def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
 
 
 def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
-    """Raise ValueError for an array that is no table of bytes, a row of them for each key."""
+    """Raise ValueError unless an array is a table of bytes.
+
+    It needs one row per key.
+    """
     if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
         raise ValueError(
             f"expected codes of {n_bytes} bytes a row, got {codes.dtype} of shape {codes.shape}"
@@ -64,7 +67,7 @@ class EightBitCodec:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of a row."""
+        """Return the bytes per row."""
         return SCALE_BYTES + self.n_dimensions
 
     def fitted(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - it learns nothing
@@ -106,7 +109,10 @@ class EightBitCodec:
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
 
     def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Raise ValueError for no table of codes, or a scale that is not finite or falls."""
+        """Raise ValueError for codes or scales that are not valid.
+
+        Scales must be finite and must not decrease.
+        """
         refuse_table(codes, self.n_bytes)
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
         if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
@@ -115,7 +121,7 @@ class EightBitCodec:
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
     ) -> Neighbors:
-        """Return the k nearest of the keys that codes stand for, which are decoded for it."""
+        """Find the k nearest keys after decoding their codes."""
         return nearest(self.decode(codes), queries, k, own=own)
 
 
@@ -155,7 +161,7 @@ class Codebook:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the entries."""
+        """Return the bytes of the entries."""
         return int(self.entries.nbytes)
 
     def squares(self, queries: Floats) -> Floats:
@@ -261,17 +267,17 @@ class ProductCodec:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of a row."""
+        """Return the bytes per row."""
         n = self.n_stretches if self.book is None else len(self.book.entries)
         return -(-n * self.bits // 8)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the book."""
+        """Return the bytes of the codebook."""
         return 0 if self.book is None else self.book.nbytes
 
     def fitted(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
-        """Return a codec with a book: itself if it has one, else one that learns it from rows."""
+        """Return a codec with a codebook, learned from rows if missing."""
         if self.book is not None:
             return self
         book = learned_codebook(
@@ -308,7 +314,7 @@ class ProductCodec:
         return np.concatenate(parts, axis=1)[:, : self._book.n_dimensions]
 
     def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Raise ValueError for no table of codes, or bits that no code in this book has."""
+        """Raise ValueError unless all codes are in this codebook."""
         if len(codes) and self.book is None:
             raise ValueError("codes have no book")
         refuse_table(codes, self.n_bytes)
@@ -322,7 +328,7 @@ class ProductCodec:
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
     ) -> Neighbors:
-        """Return the k nearest of the keys that codes stand for, from tables of distances.
+        """Find the k nearest keys of codes with tables of distances.
 
         Queries are not coded, so that only keys are off (asymmetric distances). Ties go to the
         earlier row; ``own`` is the key that does not count for each query, -1 for none.
@@ -362,7 +368,7 @@ class ProductCodec:
 def shared_codec(
     rows: npt.NDArray[np.floating[Any]], *, n_stretches: int, bits: Bits, random_state: int = 0
 ) -> ProductCodec:
-    """Return a codec for many memories, whose book is learned on rows that none of them holds.
+    """Learn a codec for many memories on rows outside all of them.
 
     Parameters and errors are those of :func:`learned_codebook`.
     """

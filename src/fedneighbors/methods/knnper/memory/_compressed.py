@@ -69,17 +69,23 @@ class CodedDatastore(Datastore):
 
     @property
     def keys(self) -> Floats:
-        """The keys that the codes stand for, made anew each time; shape (n_keys, n_dimensions)."""
+        """Return the decoded keys, computed on each access.
+
+        Shape (n_keys, n_dimensions).
+        """
         return self.codec.decode(self.codes) if len(self) else np.empty((0, self.n_dimensions))
 
     @property
     def codes(self) -> Bytes:
-        """Code of each key; a view. Shape (n_keys, n_bytes)."""
+        """Return a view of each key's code.
+
+        Shape (n_keys, n_bytes).
+        """
         return np.asarray(self._rows.keys)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, of labels, and of what the codec learned from rows of this memory."""
+        """Return the bytes of codes, labels and the memory's own codebook."""
         return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
 
     def forget(self, ids: Iterable[object]) -> "CodedDatastore":
@@ -103,7 +109,7 @@ class CodedDatastore(Datastore):
     def restore_codes(
         self, codes: Bytes, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
     ) -> "CodedDatastore":
-        """Become the memory whose parts these are, as :meth:`restore` does of keys.
+        """Restore codes, as :meth:`restore` restores keys.
 
         Parameters
         ----------
@@ -126,7 +132,7 @@ class CodedDatastore(Datastore):
         return self
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Return the k nearest of the keys that the codes stand for; ties to the earlier row.
+        """Find the k nearest decoded keys; ties to the earlier row.
 
         Raises
         ------
@@ -159,7 +165,7 @@ class CodedDatastore(Datastore):
         return rows, self._narrowed(values), names
 
     def _narrowed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return classes in as few bytes as hold them all, and other values as they are."""
+        """Convert classes to the narrowest dtype; return other values unchanged."""
         if self.n_classes is None or values.dtype.kind not in "iu":
             return values
         refuse_foreign(values, self.n_classes)
@@ -220,22 +226,28 @@ class ClassCenters:
 
     @property
     def keys(self) -> Floats:
-        """For each row the center that stands for it."""
+        """Return the center that represents each row."""
         return np.repeat(self.centers, self.counts, axis=0)
 
     @property
     def labels(self) -> Integers:
-        """Class of each row, in the order of :attr:`keys`."""
+        """Return each row's class, in the order of :attr:`keys`."""
         return np.repeat(self.classes.astype(np.int64), self.counts)
 
     @property
     def recent_labels(self) -> Integers:
-        """Class of each row: when rows came is not kept."""
+        """Return each row's class.
+
+        The time of rows is not stored.
+        """
         return self.labels
 
     @property
     def nbytes(self) -> int:
-        """Bytes of centers, in eight bits a cell, their classes and counts."""
+        """Return the bytes of centers, their classes and counts.
+
+        Centers have eight bits per cell.
+        """
         return int(self.codes.nbytes + self.classes.nbytes + self.counts.nbytes)
 
     def add(
@@ -277,7 +289,7 @@ class ClassCenters:
     def restore(
         self, codes: Bytes, classes: npt.NDArray[Any], counts: npt.NDArray[Any]
     ) -> "ClassCenters":
-        """Become the memory whose :attr:`codes`, :attr:`classes` and :attr:`counts` these are.
+        """Restore a memory from :attr:`codes`, :attr:`classes` and :attr:`counts`.
 
         Raises
         ------
@@ -320,7 +332,7 @@ class ClassCenters:
         kernel: Kernel = "paper",
         sigma: float = 1.0,
     ) -> Floats | None:
-        """Return the shares of the votes of the nearest centers; None if there are none.
+        """Return the nearest centers' vote shares; None without centers.
 
         ``n_neighbors`` centers vote; the other parameters are as
         :func:`~.algorithm.local_votes` takes them.
@@ -357,7 +369,9 @@ class ClassCenters:
 
 
 def dealt(n_rows: Integers, share: float) -> list[int]:
-    """Return how many centers each class gets: one, and the rest to where most rows share one.
+    """Allocate centers to classes.
+
+    Each class gets one, and the rest go where most rows share a center.
 
     Parameters
     ----------

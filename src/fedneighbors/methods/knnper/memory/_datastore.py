@@ -119,7 +119,10 @@ class Datastore:
 
     @property
     def keys(self) -> Floats:
-        """Keys, read only, oldest first but in a reservoir. Shape (n_keys, n_dimensions)."""
+        """Return the keys, read-only, oldest first except in a reservoir.
+
+        Shape (n_keys, n_dimensions).
+        """
         return _read_only(self._rows.keys)
 
     @property
@@ -129,17 +132,23 @@ class Datastore:
 
     @property
     def recent_labels(self) -> npt.NDArray[Any]:
-        """Label or targets of the keys that came since the shares of the classes changed."""
+        """Return labels or targets since the last change of class shares."""
         return self.labels[self._n_past :]
 
     @property
     def extras(self) -> tuple[Floats, ...]:
-        """Further features of each key, which no distance uses; read only."""
+        """Return each key's additional features, read-only.
+
+        No distance uses them.
+        """
         return tuple(map(_read_only, self._rows.extras))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys, labels and extras; not of names or of spare room."""
+        """Return the bytes of keys, labels and extras.
+
+        Names and spare room are not counted.
+        """
         tables = (self._rows.keys, self._rows.labels, *self._rows.extras)
         return sum(table.nbytes for table in tables)
 
@@ -219,7 +228,7 @@ class Datastore:
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return, as plain numbers, what more than its keys a memory needs to go on."""
+        """Return the state besides keys as plain numbers."""
         return {
             **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()},
             "random": self._random.bit_generator.state,
@@ -235,7 +244,9 @@ class Datastore:
         *,
         extras: Sequence[Floats] = (),
     ) -> "Datastore":
-        """Become the memory of these parts; what comes later then does the same to both.
+        """Restore a memory from its parts.
+
+        Later updates have the same effect on both.
 
         Parameters
         ----------
@@ -292,7 +303,7 @@ class Datastore:
         sigma: float = 1.0,
         own: Integers | None = None,
     ) -> Floats | None:
-        """Return the classes' shares of the nearest keys' votes (Eq 6); None if there are no keys.
+        """Return the nearest keys' vote shares (Eq 6); None without keys.
 
         Queries, ``n_neighbors`` and ``own`` are as :meth:`nearest` takes them, the others as
         :func:`~.algorithm.local_votes` does.
@@ -320,7 +331,7 @@ class Datastore:
         return rows
 
     def _admitted(self, n_new: int) -> Sequence[int]:
-        """Return which of the new keys come, once others have made room for them."""
+        """Mark the new keys to add, after room was made for them."""
         n = len(self)
         if self.strategy == "fixed" and self._n_seen > 0:
             return range(0)
@@ -341,7 +352,7 @@ class Datastore:
         return range(free)
 
     def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Delete keys that say what is no longer true of such rows, or have all weighed anew."""
+        """Delete outdated keys, or reweight all classes."""
         change = self._watch.change(self.keys, self.labels, self._n_past, rows, values)
         if change is None:
             return
@@ -353,7 +364,9 @@ class Datastore:
             self._n_past = change.n_before
 
     def _sampled(self, n_new: int, capacity: int) -> dict[int, int]:
-        """Return which new keys come, and each one's place: a uniform sample of all that ever came.
+        """Choose new keys and their places by reservoir sampling.
+
+        The memory is a uniform sample of all keys so far.
 
         Keys at places below ``len(self)`` have to go. What was forgotten still counts among those
         that came and has its place, one of those from there on: to fill it at once would favor
@@ -435,7 +448,10 @@ def nearest_by_faiss(
 
 
 def _slack(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
-    """Return by how much Faiss may be off for each query; None where 32 bits do not hold it."""
+    """Return the error bound of Faiss for each query.
+
+    None where 32 bits cannot represent the bound.
+    """
     lengths = np.einsum("ij,ij->i", keys, keys).max(initial=0)
     reach = np.einsum("ij,ij->i", queries, queries)
     if not np.isfinite(4 * (reach.max(initial=0) + lengths)):

@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 
 
 def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
-    """Return what a vote for each class weighs, so that keys speak for the shares of now [1]_.
+    """Return vote weights that adapt keys to current class shares [1]_.
 
     A key of a class says where its rows lie, whatever share of all rows the class has; but among
     the neighbors of a row are the more keys of a class the larger its share was. What it is now
@@ -54,7 +54,7 @@ def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
 
 
 def weighed_anew(votes: Floats, weights: Floats) -> Floats:
-    """Return shares of votes of which those for each class weigh so much.
+    """Reweight vote shares by class.
 
     Parameters
     ----------
@@ -84,7 +84,9 @@ Errors must be ``1 / MISTAKEN`` times likelier under a rate of their own.
 
 
 def label_evidence(before: Integers, since: Integers) -> float:
-    """Return how much likelier two shares of each kind make two samples than one share does.
+    """Compute the evidence for a change of class shares.
+
+    The likelihood ratio of two samples with separate shares against common shares.
 
     Both samples together are taken as given. The shares of a sample of its own follow a Dirichlet
     law, by which all kinds together weigh as much as one row.
@@ -111,12 +113,15 @@ def label_evidence(before: Integers, since: Integers) -> float:
 
 
 def _log_kinds(counts: Integers, weight: float) -> Floats:
-    """Return what each kind contributes to how likely a sample is, of which order is not told."""
+    """Return each kind's log contribution to the likelihood of a sample.
+
+    The order of the sample is ignored.
+    """
     return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
 
 
 def _log_splits(together: Integers, n_since: int, weight: float) -> float:
-    """Return the sum of these contributions over all ways to split the rows of all kinds."""
+    """Sum these contributions over all splits of the rows."""
     sums, scale = np.ones(1), 0.0  # by how many rows have fallen to the second sample
     for n in together.tolist():
         fallen = np.arange(min(n, n_since) + 1)
@@ -134,7 +139,9 @@ def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> flo
 
 
 def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
-    """Return how much likelier errors are under two rates than under one, if they have risen.
+    """Compute the evidence for a rise of the error rate.
+
+    The likelihood ratio of two rates against one.
 
     ``before`` and ``since`` are errors of the memory's votes, and rows: on its own rows, each left
     out in turn, and on the rows that came since. The evidence is :func:`label_evidence` of errors
@@ -150,7 +157,9 @@ def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
 
 
 def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
-    """Return how much likelier errors are under a higher rate of their own than under one before.
+    """Compute the evidence for an error rate above a given one.
+
+    The likelihood ratio of a higher rate against the former rate.
 
     Rates follow a Beta law that weighs as much as one row. ``before`` and ``since`` are errors and
     rows, which may be weighed before. The logarithm of the Bayes factor is returned, in nats, and
@@ -212,13 +221,15 @@ class DriftWatch:
 
     @property
     def threshold(self) -> float:
-        """Evidence beyond which something has changed, in nats."""
+        """Return the evidence that counts as a change, in nats."""
         return float(np.log((2 * self.window + 1) / FALSE_ALARMS))
 
     def change(
         self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
     ) -> Change | None:
-        """Return what has changed, if anything has, seeing rows before they enter the memory.
+        """Return the change detected in new rows, if any.
+
+        The rows are not yet in the memory.
 
         After it has told a change it begins anew.
 
@@ -258,7 +269,10 @@ class DriftWatch:
     def _most_evidence(
         self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
     ) -> tuple[float, int]:
-        """Return the most evidence of any moment, and how many keys are from before it."""
+        """Return the largest evidence of any moment and its key count.
+
+        The count is that of the keys before the moment.
+        """
         best, found = -np.inf, 0
         counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
         for batch in reversed(self.seen):
@@ -277,7 +291,9 @@ class DriftWatch:
     def _doubt(
         self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
     ) -> float:
-        """Return the evidence that the oldest keys err more on what came since than they should.
+        """Return the evidence that the oldest keys err too often.
+
+        Errors are counted on rows that arrived since.
 
         On what came since their votes weigh what the shares of that tell. What to expect are their
         errors on themselves, each left out in turn, by the same votes and with each class as often
@@ -298,7 +314,7 @@ class DriftWatch:
         return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
 
     def restore(self, seen: Sequence[tuple[Sequence[int], int]]) -> None:
-        """Go on from what :attr:`seen` gave.
+        """Continue from the state given by :attr:`seen`.
 
         Raises
         ------

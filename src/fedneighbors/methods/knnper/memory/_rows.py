@@ -42,7 +42,7 @@ class View:
 
     @property
     def extras(self) -> tuple[Floats, ...]:
-        """Return the features that a memory stores next to the embedding, in order."""
+        """Return the features stored with the embedding, in order."""
         return tuple(each for each in (self.rows, self.discriminants) if each is not None)
 
     def table(self) -> Floats:
@@ -126,28 +126,31 @@ class RowWindow:
 
     @property
     def keys(self) -> Array:
-        """Keys, oldest first; a view."""
+        """Return a view of the keys, oldest first."""
         return self._tables[0][self._start : self._stop]
 
     @property
     def labels(self) -> Array:
-        """Labels, oldest first; a view."""
+        """Return a view of the labels, oldest first."""
         return self._tables[1][self._start : self._stop]
 
     @property
     def extras(self) -> tuple[Array, ...]:
-        """Further features, oldest first; views."""
+        """Return views of the additional features, oldest first."""
         return tuple(table[self._start : self._stop] for table in self._tables[2:])
 
     @property
     def ids(self) -> list[str]:
-        """Names, oldest first."""
+        """Return the names, oldest first."""
         return list(self._ids)
 
     def append(
         self, keys: Array, labels: Array, ids: Sequence[str], extras: Sequence[Array] = ()
     ) -> None:
-        """Add rows behind the last; labels take the type that holds old and new ones."""
+        """Append rows.
+
+        The dtype of labels widens to hold old and new ones.
+        """
         kind = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
         if kind != self._tables[1].dtype:
             self._tables[1] = self._tables[1].astype(kind)
@@ -170,7 +173,10 @@ class RowWindow:
         self._start = start
 
     def vacate(self, places: Sequence[int]) -> None:
-        """Delete the rows at ``places``; the last rows move there, so that no order stays."""
+        """Delete the rows at ``places``.
+
+        The last rows move there, so the order is lost.
+        """
         for place in sorted(places, reverse=True):
             self._stop -= 1
             for table in self._tables:
@@ -200,7 +206,10 @@ class RowWindow:
 
 
 def check_extras(extras: Sequence[Floats], n_rows: int, before: Sequence[Floats]) -> None:
-    """Raise unless there is a finite row of extras for each key, as wide as before."""
+    """Raise unless each key has a finite row of extras.
+
+    Rows must be as wide as before.
+    """
     widths = [extra.shape[1:] for extra in before]
     if [extra.shape for extra in extras] != [(n_rows, *width) for width in widths]:
         raise ValueError(f"expected extras of {n_rows} rows and of widths {widths}")

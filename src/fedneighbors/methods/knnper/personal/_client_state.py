@@ -21,7 +21,7 @@ from fedneighbors.tabular._ownership import one_blas_thread
 
 
 def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
-    """Return which rows of a client are held out; none if it has a single one.
+    """Choose a client's held-out rows; none of a single row.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class HeldOut:
         overall: Floats,
         settings: MemorySettings,
     ) -> Self:
-        """Ask every expert for the held-out rows, none of which it has seen.
+        """Collect every expert's output for unseen held-out rows.
 
         The client takes the metric and k of least loss; of equally good ones the metric that stands
         first in the settings, then the k that stands first.
@@ -183,7 +183,7 @@ class OwnPart:
         self._refit()
 
     def forget(self, ids: Any) -> None:
-        """Delete rows from the memory and from all that was made of it."""
+        """Delete rows from the memory and everything derived from it."""
         self.memory.forget(ids)
         self._refit()
 
@@ -216,7 +216,7 @@ class OwnPart:
         return otherwise if local is None else local
 
     def coded(self, codec: ProductCodec) -> Self:
-        """Return the same part with product codes of its keys in place of them.
+        """Return the same state with product codes instead of keys.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ def joined(
     settings: MemorySettings,
     ids: Any = None,
 ) -> OwnPart:
-    """Return the own part of a client whose rows the shared model has not seen.
+    """Return the state of a client that did not train.
 
     Its mixture is chosen on a share of them, and its memory is then built from all.
     """

@@ -36,13 +36,13 @@ _PANEL_ROWS = 64
 
 
 def n_features_for(n_rows: int) -> int:
-    """Return how many random features describe a row where all clients have so many rows."""
+    """Return the number of random features for a total row count."""
     return max(1, min(MOST_FEATURES, n_rows // ROWS_PER_FEATURE))
 
 
 @lru_cache(maxsize=1)
 def triangle(n_features: int) -> tuple[Integers, Integers]:
-    """Return rows and columns of the upper triangle of a matrix, row after row."""
+    """Return rows and columns of a matrix's upper triangle, row-wise."""
     return np.triu_indices(n_features)
 
 
@@ -71,7 +71,9 @@ class RandomFeatures:
             raise ValueError(f"expected 1 feature or more, got {self.n_features}")
 
     def of(self, rows: Floats) -> Floats:
-        """Return ``cos(w x + b)`` of each row for each feature, shape (n_rows, n_features).
+        """Return ``cos(w x + b)`` for each row and feature.
+
+        Shape (n_rows, n_features).
 
         Parameters
         ----------
@@ -83,7 +85,7 @@ class RandomFeatures:
 
 
 def _times(rows: Floats, matrix: Floats) -> Floats:
-    """Return ``rows @ matrix``, where a row's bits do not depend on the rows beside it.
+    """Return ``rows @ matrix`` with bits independent of other rows.
 
     A product goes another way through the last rows of its first factor than through whole panels.
     """
@@ -98,7 +100,10 @@ def _times(rows: Floats, matrix: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
-    """Return normal directions and uniform phases, from bits that no release of NumPy changes."""
+    """Draw normal directions and uniform phases from version-independent bits.
+
+    No release of NumPy changes them.
+    """
     bits = np.random.Philox(key=words_seed(seed, "random features"))
     uniform = (bits.random_raw((n_columns + 1) * n_features) >> 11).astype(np.float64) + 0.5
     table = (uniform * 2.0**-53).reshape(n_columns + 1, n_features)

@@ -44,7 +44,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
 
 
 def ridge_left_out(keys: Floats, targets: Floats, *, penalties: Sequence[float]) -> Floats:
-    """Return for each row what the head of all other rows gives, by the hat matrix.
+    """Return leave-one-out outputs of the head, by the hat matrix.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Head:
 
     @classmethod
     def fitted(cls, keys: Floats, targets: Floats) -> Self:
-        """Return the head of these rows, of which there is one at least."""
+        """Fit the head to one row or more."""
         scale = _scale(keys)
         each = ridge_left_out(keys * scale, targets, penalties=PENALTIES)
         return cls(
@@ -97,7 +97,7 @@ class Head:
 
 
 def head_held_out(keys: Floats, targets: Floats) -> Floats:
-    """Return what heads give for rows that they have not seen, under the best penalty.
+    """Return heads' outputs for unseen rows under the best penalty.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class KernelHead:
 
     @classmethod
     def fitted(cls, rows: Floats, targets: Floats) -> Self:
-        """Return the head of these rows, of which there is one at least.
+        """Fit the head to one row or more.
 
         Parameters
         ----------
@@ -212,7 +212,9 @@ class KernelHead:
 
 
 def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
-    """Return what heads give for rows that they have not seen, under best width and penalty.
+    """Return heads' outputs for unseen rows.
+
+    Width and penalty are the best.
 
     Parameters
     ----------
@@ -223,7 +225,7 @@ def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
 
 
 def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
-    """Return the map of least squared error on rows left out, and what is said of these."""
+    """Find the map of least leave-one-out error; return its outputs too."""
     maps = [RadialMap.of(rows, width) for width in WIDTHS]
     said = [head_held_out(each.columns(rows), targets) for each in maps]
     best = int(np.argmin([((one - targets) ** 2).sum() for one in said]))
@@ -255,7 +257,7 @@ class Heads:
 
     @classmethod
     def fitted(cls, view: View, targets: Floats) -> Self:
-        """Return the heads of these rows, of which there is one at least.
+        """Fit the heads to one row or more.
 
         Parameters
         ----------
@@ -269,14 +271,17 @@ class Heads:
         return cls(tuple(None if x is None else kind.fitted(x, targets) for kind, x in parts))
 
     def said(self, view: View) -> list[Floats]:
-        """Return the output of each head, shape (n_rows, n_outputs); 0 for a missing one."""
+        """Return each head's output; 0 for a missing head.
+
+        Shape (n_rows, n_outputs).
+        """
         parts = zip(self.each, _features(view), strict=True)
         said = [None if x is None or head is None else head.said(x) for head, x in parts]
         return [np.zeros_like(said[0]) if one is None else one for one in said]
 
 
 def heads_held_out(view: View, targets: Floats) -> list[Floats]:
-    """Return the output of each head for rows that it has not seen.
+    """Return each head's output for unseen rows.
 
     Parameters
     ----------

@@ -133,7 +133,7 @@ def pool_steps(
 
 
 def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
-    """Return half the squared error of a sum of experts, its gradient and its Hessian.
+    """Return a sum of experts' half squared error, gradient and Hessian.
 
     Parameters
     ----------
@@ -154,7 +154,9 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
 
 
 def linear_pool(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
-    """Find the weights of least squared error, in closed form by one sum over all clients.
+    """Find the weights of least squared error in closed form.
+
+    Needs one sum over all clients.
 
     Parameters
     ----------

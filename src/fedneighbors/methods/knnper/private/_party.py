@@ -113,7 +113,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the rows with an agreed label, each cut to what is agreed."""
+        """Return rows with an agreed label, clipped to the agreed bounds."""
         kept = with_agreed_label(y, privacy)
         x, y = x[kept], y[kept]
         if x.dtype.kind == "f":
@@ -167,7 +167,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         return reply
 
     def _check_room(self, query: str) -> None:
-        """Refuse a training that could not be paid for to its end, unless it has begun."""
+        """Raise if the budget does not cover the training to its end.
+
+        A training that has begun is not refused.
+        """
         ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
         if ledger.users_of([f"knn-per {query}"]):
             return
@@ -176,7 +179,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             raise Refuse("its privacy budget does not allow this training")
 
     def _begin(self, request: BeginRequest) -> Receipt:
-        """Pay for all steps; the ledger keeps the key by which rows are held out."""
+        """Charge all steps.
+
+        The ledger stores the key for the choice of held-out rows.
+        """
         self._check_terms(request)
         if not self._announced:
             raise Refuse("the class counts come first")
@@ -203,7 +209,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         return Receipt()
 
     def _round(self, request: PrivateTrainRequest) -> UpdateReply:
-        """Return a round's change of the weights, from the ledger where it was made before."""
+        """Return a round's weight change, from the ledger if stored."""
         begun, plan = self._begun, self.plan
         if begun is None or plan is None or begun.run != request.run:
             raise Refuse("no steps of this training were announced")
@@ -252,7 +258,9 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         return self.network.vector(state)
 
     def _both_releases(self, request: ReleaseRequest) -> Receipt:
-        """Choose the mixture on held-out rows and build the memory, under the one network.
+        """Choose the mixture on held-out rows and build the memory.
+
+        Both use the same network.
 
         The reply is the same whether that succeeds or not: a row could make it fail.
         """

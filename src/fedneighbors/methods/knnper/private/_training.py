@@ -86,7 +86,10 @@ def federated_privately(
 
 
 def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
-    """Refuse what would let something out that nobody has paid for, or has no meaning."""
+    """Raise for settings without an effect or without a charge.
+
+    They would release something uncharged or have no meaning under privacy.
+    """
     if settings.combine != "paper":
         raise ValueError(
             "the weights of a pool are fitted on exact sums over held-out rows, which a budget "

@@ -102,7 +102,9 @@ _IDLE = ("n_picks", "n_parties", "accounting", "colluders")
 
 
 def check_payable(privacy: Privacy) -> None:
-    """Return if this method can keep what is promised, and all that it needs was declared.
+    """Raise unless this method can keep the privacy settings.
+
+    Everything it needs must be declared.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def check_payable(privacy: Privacy) -> None:
 
 
 def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
-    """Return center and scale that bring columns from their public bounds to [-1, 1].
+    """Return center and scale from public bounds to [-1, 1].
 
     Raises
     ------
@@ -238,7 +240,7 @@ def coordinate_private(
 def _begun(
     training: PrivateRounds, run: str, names: Sequence[str]
 ) -> Generator[Ask, Replies, None]:
-    """Announce to each client the rounds that it takes part in."""
+    """Send each client the number of its rounds."""
     rounds = training.rounds
     takes_part: dict[str, list[int]] = {name: [] for name in names}
     for number in range(rounds.n_rounds):
