@@ -1,4 +1,4 @@
-"""How sure an accuracy or a difference is: what it was measured on is drawn anew."""
+"""How sure an accuracy or a difference is: what it was measured on is drawn again."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -164,7 +164,7 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
                 hue="method",
                 error="half the interval",
                 caption="Figure 10 of the paper. FedAvg makes no use of their rows. Bands: as wide "
-                "as the interval (95 %) for which clients are drawn anew.",
+                "as the interval (95 %) for which clients are drawn again.",
             ),
         ),
         notes=(

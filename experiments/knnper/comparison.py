@@ -150,7 +150,7 @@ def _entrant(
         try:
             tuned = clone(baseline).set_params(**found[method])
             return tuned.fit(table[0], table[1], parties=table[2])
-        except PartyRefused:  # what was chosen elsewhere diverges here: it is chosen anew
+        except PartyRefused:  # what was chosen elsewhere diverges here: it is chosen again
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
     tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)

@@ -256,7 +256,7 @@ def _mean(found: Sequence[Followed], strategy: str) -> Floats:
 
 
 def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) -> Interval:
-    """Return by how much eviction is better in some steps; clients are drawn anew."""
+    """Return by how much eviction is better in some steps; clients are drawn again."""
 
     def right(accuracy: Floats) -> dict[str, tuple[int, int]]:
         asked = n_test * accuracy[:, steps].shape[1]
@@ -286,7 +286,7 @@ def _summary(by_shift: Any, stream: Stream) -> Table:
         ),
         rows=tuple(rows),
         caption="Better in the first ten steps after the shift. Intervals (95 %): clients drawn "
-        "anew, the same ones for both.",
+        "again, the same ones for both.",
     )  # fmt: skip
 
 
@@ -313,7 +313,7 @@ def _alarms(by_shift: Any, stream: Stream) -> Table:
         rows=tuple(rows),
         caption="A false alarm is a change told before the shift. Delays are steps to the first "
         "alarm after it. Rows are evicted where labels seem to mean other things; elsewhere votes "
-        "are weighed anew.",
+        "are weighed again.",
     )  # fmt: skip
 
 

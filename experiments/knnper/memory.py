@@ -137,7 +137,7 @@ def _sizes(chosen: list[Chosen]) -> Table:
         columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),
         rows=tuple(rows),
         caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows. "
-        "Intervals (95 %): clients drawn anew, each with all its choices.",
+        "Intervals (95 %): clients drawn again, each with all its choices.",
     )
 
 

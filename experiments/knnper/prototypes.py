@@ -320,7 +320,7 @@ class PrototypeMemory:
             return self
         if self.prototypes is not None:
             raise RebuildNeeded(
-                "prototypes are trained once, and the rows are not kept; build the memory anew "
+                "prototypes are trained once, and the rows are not kept; build the memory again "
                 "from all rows"
             )
         present, own = np.unique(classes, return_inverse=True)
@@ -347,7 +347,7 @@ class PrototypeMemory:
             Always.
         """
         raise RebuildNeeded(
-            "prototypes are shaped by all rows; build the memory anew from the rows that stay"
+            "prototypes are shaped by all rows; build the memory again from the rows that stay"
         )
 
     def votes(

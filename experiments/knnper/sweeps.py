@@ -24,7 +24,7 @@ Answer = Callable[[Scene, str, Any], Floats]
 
 WHO = ("seen", "unseen")
 DRAWN = (
-    "Intervals (95 %): clients drawn anew, the same ones for both where two are compared, given "
+    "Intervals (95 %): clients drawn again, the same ones for both where two are compared, given "
     "these trainings."
 )
 
@@ -146,5 +146,5 @@ def sweep_figure(who: str, axis: str, title: str) -> Figure:
         hue="alpha",
         error="half the interval",
         caption="Lower alpha: labels are more skewed over the clients. Bands: as wide as the "
-        "interval (95 %) for which clients are drawn anew.",
+        "interval (95 %) for which clients are drawn again.",
     )

@@ -218,7 +218,7 @@ def results_table(by_crowd: ByCrowd, who: str) -> Table:
             "on its own rows", "pool is better by", "from", "to",
         ),
         rows=tuple(rows),
-        caption="Average over the clients' test rows. Intervals (95 %): clients drawn anew, the "
+        caption="Average over the clients' test rows. Intervals (95 %): clients drawn again, the "
         "same ones for both methods.",
     )  # fmt: skip
 

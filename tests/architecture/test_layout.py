@@ -97,7 +97,7 @@ def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
     """The cache on disk notices edits of a function's own file alone.
 
     So compiled code uses nothing of another file, or its file holds the digest of that other file
-    in ``USES``: an edit there then forces an edit here, and both are compiled anew.
+    in ``USES``: an edit there then forces an edit here, and both are compiled again.
     """
     tree = ast.parse(KERNELS[kernel].read_text())
     foreign = {

@@ -176,7 +176,7 @@ def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
 
 
 def resealed(path, client=None, **changed):
-    """Change fields of a file, or of its only client, and seal it anew."""
+    """Change fields of a file, or of its only client, and seal it again."""
     parts = BaselineFile.load(path)
     changed |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
     path.write_bytes(sealed_model(BaselineFile.magic, altered(parts, changed)))

@@ -77,8 +77,8 @@ def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
 
     found = tuned(asked, X, Y, OWNER, grid=grid, starts=average_starts(asked, X, Y, OWNER))
 
-    anew = baselines.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
-    assert found.estimator.weights_.tobytes() == anew.weights_.tobytes()
+    again = baselines.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
+    assert found.estimator.weights_.tobytes() == again.weights_.tobytes()
     assert found.estimator.start is None
 
 

@@ -45,11 +45,11 @@ def test_federated_averaging_gives_the_network_of_knn_per_bit_for_bit(participat
 def test_a_network_taken_over_serves_like_one_trained_anew(method, average):
     ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
-    anew = method(**QUICK).fit(X, Y, parties=OWNER)
+    again = method(**QUICK).fit(X, Y, parties=OWNER)
     from_baseline = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
     from_ours = method(**QUICK, start=ours).fit(X, Y, parties=OWNER)
 
-    expected = anew.predict_proba(X, OWNER).tobytes()
+    expected = again.predict_proba(X, OWNER).tobytes()
     assert from_baseline.predict_proba(X, OWNER).tobytes() == expected
     assert from_ours.predict_proba(X, OWNER).tobytes() == expected
 

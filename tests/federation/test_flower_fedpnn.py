@@ -1,4 +1,4 @@
-"""FedPNN on Flower: parties that are built anew for each message give the model of one process."""
+"""FedPNN on Flower: parties that are built again for each message give the model of one process."""
 
 import logging
 import tomllib

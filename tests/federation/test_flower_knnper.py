@@ -1,4 +1,4 @@
-"""kNN-Per on Flower: clients that are built anew for each message give the bits of one process."""
+"""kNN-Per on Flower: clients that are built again for each message give the bits of one process."""
 
 import tomllib
 from dataclasses import fields

@@ -251,7 +251,7 @@ def test_a_ledger_is_not_carried_into_a_forked_process(path):
         said = in_child(lambda: ledger.release("q1", draw=lambda: b"noised", **ASK))
 
         assert said.startswith("LedgerError: ledger ")
-        assert "open it anew after the fork" in said
+        assert "open it again after the fork" in said
         assert ledger.spent("visits") == PureDP("0.1")
 
 
@@ -308,7 +308,7 @@ def release_with_at_most(n_bytes, path, *, n_before):
 def test_a_full_disk_at_any_moment_charges_for_nothing_that_was_not_released(path, n_before):
     spent, size, said = state(path)[1], path.stat().st_size, []
 
-    # pages of the file may be written anew, but neither file nor log can grow beyond the limit
+    # pages of the file may be written again, but neither file nor log can grow beyond the limit
     for limit in range(size, size + 180_000, 4096):
         copy = path.with_name("copy.ledger")
         shutil.copy(path, copy)

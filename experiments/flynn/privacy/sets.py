@@ -154,7 +154,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class RealTable:
-    """A real table over 8 parties at epsilon = 1; a repetition deals, hashes and noises anew.
+    """A real table over 8 parties at epsilon = 1; a repetition deals, hashes and noises again.
 
     Test rows are the last 28 % of a fixed permutation, or the set's own test part.
 

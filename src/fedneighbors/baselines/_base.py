@@ -98,7 +98,7 @@ class Baseline(
     clients_ : dict of str to float array
         What each client has for itself; nothing, of length 0, where it gets the model for all.
     rows_ : dict of str to OwnRows
-        Each client's rows, from which it makes its own part anew where they change.
+        Each client's rows, from which it makes its own part again where they change.
     weights_ : float array of shape (n_weights,)
         Of the model for all.
     overall_ : float64 array of shape (n_classes,)
@@ -195,7 +195,7 @@ class Baseline(
         """Write the model to one file; an interrupted write leaves nothing behind.
 
         The file holds numbers and words alone, the rows of clients among them, from which
-        :meth:`update` and :meth:`forget` make own parts anew: give a client its own, not those of
+        :meth:`update` and :meth:`forget` make own parts again: give a client its own, not those of
         others.
 
         Parameters
@@ -328,7 +328,9 @@ class Baseline(
         self.rows_ = {name: each.rows() for name, each in kept.clients.items()}
         for name, own in self.clients_.items():
             if own.ndim != 1 or not np.isfinite(own).all() or not self._fits(own):
-                raise ValueError(f"what client {name!r:.40} has for itself does not fit the model")
+                raise ValueError(
+                    f"the own part of client {name!r:.40} has for itself does not fit the model"
+                )
         return self
 
 

@@ -133,7 +133,7 @@ class DynamicClients:
     """Clients of a fitted baseline, each with rows and a part of its own.
 
     What a client has follows from the model for all and from its rows: with each change of these it
-    makes its own part anew, as one does that comes later. So it does not matter in how many steps
+    makes its own part again, as one does that comes later. So it does not matter in how many steps
     rows came, and nothing of a row that is taken back stays in a client's own part.
     """
 

@@ -65,7 +65,7 @@ class LocalClassifier(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DittoClassifier(Baseline):
-    """Federated averaging, and beside it a network of its own for each client [1]_.
+    """Federated averaging with an additional network for each client [1]_.
 
     Who takes part in a round trains the network of all, and then goes on with its own, whose steps
     are pulled towards the network that it was sent. A client that comes later begins its own with

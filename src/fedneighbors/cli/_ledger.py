@@ -46,7 +46,7 @@ class Form(StrEnum):
 def show(
     path: LedgerArgument,
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "",
-    last: Annotated[int, typer.Option(min=1, help="How many lines, the newest.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of lines, newest first.")] = 20,
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
@@ -81,12 +81,12 @@ def budget(
         str | None, typer.Option(help="Allowed in all, as 0.5 or 1/3: alone for pure privacy.")
     ] = None,
     delta: Annotated[
-        str | None, typer.Option(help="Beside --epsilon: probability that may be lost, as 1e-6.")
+        str | None, typer.Option(help="Probability of failure of --epsilon, such as 1e-6.")
     ] = None,
     rho: Annotated[
         str | None, typer.Option(help="In place of --epsilon: zero-concentrated privacy.")
     ] = None,
-    user: Annotated[str, typer.Option(help="A cap for this user alone, beside the whole.")] = "",
+    user: Annotated[str, typer.Option(help="Additional limit for this user.")] = "",
     note: Annotated[str, typer.Option(help="Why, for those who read the ledger later.")] = "",
     party: Annotated[
         str | None, typer.Option(help="Makes a new ledger for this party if there is none.")

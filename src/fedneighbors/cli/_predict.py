@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Baseline
 
 
-_FEDPNN = b"FNPNN"  # of exact and of private models
+_FEDPNN = b"FNPNN"  # for exact and private models
 _KNNPER = b"FNKNPER"
 _KNNPER_NUMBERS = b"FNKNNUM"
 _BASELINE = b"FNKNRIV"
@@ -34,16 +34,18 @@ def predict(
     encoder: Annotated[
         Path | None,
         typer.Option(
-            help="Encoder of the training data; else encoder.json beside the model, if there."
+            help="Encoder of the training data; by default encoder.json next to the model."
         ),
     ] = None,
     party: Annotated[
         str | None,
-        typer.Option(help="Of personalized models: who asks; with a single party, none is needed."),
+        typer.Option(
+            help="Party that predicts with a personalized model; not needed for a single party."
+        ),
     ] = None,
     party_column: Annotated[
         str | None,
-        typer.Option(help="Of personalized models: the column that names who asks for each row."),
+        typer.Option(help="Column with the party of each row, for personalized models."),
     ] = None,
 ) -> None:
     """Predict the classes or numbers of a file's rows, in order."""

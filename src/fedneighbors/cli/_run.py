@@ -343,8 +343,8 @@ def knnper(
 ) -> None:
     """Train kNN-Per: one network for all, and a memory for each client.
 
-    Reads one file and plays a federation of its rows in this process, to see
-    what each client would gain beside the shared network and alone.
+    Simulates a federation of the rows of one file in this process, and reports
+    how each client compares with the shared network and with training alone.
     """
     from fedneighbors.runs._knnper import run as run_knnper
 
@@ -368,7 +368,7 @@ def knnper(
 
 
 run = typer.Typer(
-    no_args_is_help=True, help="Train or search over parties; keep what came of it with a report."
+    no_args_is_help=True, help="Train or search over parties; write a record and a report."
 )
 run.command(
     epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "

@@ -75,7 +75,7 @@ LimitOption = Annotated[
 PartitionWord = Annotated[
     str,
     typer.Option(
-        help="How objects are dealt: uniform, zipf:S (the i-th party holds a share like i**-S), or "
+        help="Split of the objects: uniform, zipf:S (the i-th party holds a share like i**-S), or "
         "natural (by --party-column).",
         rich_help_panel=_DATA,
     ),
@@ -86,7 +86,7 @@ TieSeedOption = Annotated[
 QueryOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="What to look for: a string, numbers with commas, the words of a set, SMILES, or "
+        help="Query: a string, numbers with commas, the words of a set, SMILES, or "
         "row:17 for the 17th object of the data; repeatable.",
         rich_help_panel=_QUERY,
     ),
@@ -229,14 +229,14 @@ class Workers(StrEnum):
 AlgorithmOption = Annotated[
     AlgorithmName,
     typer.Option(
-        help="How parties are asked; the answers are the same. auto takes what is expected to be "
-        "the fastest, see fedneighbors explain."
+        help="Search algorithm; all give the same answers. auto uses the fastest one by "
+        "prediction, see fedneighbors explain."
     ),
 ]
 QueryEpsilonOption = Annotated[
     str | None,
     typer.Option(
-        help="What one query may tell each party about the objects of the others, as 1 or 1/2.",
+        help="Privacy budget of one query towards each party, such as 1 or 1/2.",
         rich_help_panel=_PRIVACY,
     ),
 ]

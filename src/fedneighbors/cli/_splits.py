@@ -30,9 +30,9 @@ class SplitKind(StrEnum):
 
 DataOption = Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")]
 TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for what comes of it, with a report.")]
+OutOption = Annotated[Path, typer.Option(help="Output directory.")]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, for a file alone.")]
-PartitionOption = Annotated[SplitKind, typer.Option(help="How rows are dealt to the parties.")]
+PartitionOption = Annotated[SplitKind, typer.Option(help="Split of the rows over the parties.")]
 PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]
 AlphaOption = Annotated[
     float, typer.Option(help="Label skew of 'dirichlet': lower is more skewed.")

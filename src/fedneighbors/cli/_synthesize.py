@@ -34,7 +34,7 @@ def synthesize(
         "synthetic.csv"
     ),
     report: Annotated[
-        Path | None, typer.Option(help="How good the rows are, one HTML file; needs --data.")
+        Path | None, typer.Option(help="HTML report on the quality of the rows; needs --data.")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="Written after learning; read if there is no --data.")

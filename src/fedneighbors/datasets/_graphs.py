@@ -334,7 +334,9 @@ def graph_from_smiles(smiles: str) -> Graph:
         chem.SanitizeMol(molecule)
         molecule = chem.RemoveHs(molecule)
         chem.Kekulize(molecule, clearAromaticFlags=True)
-    except ValueError:  # of no accepted valence, or aromatic where it cannot be: keep what is there
+    except (
+        ValueError
+    ):  # no accepted valence, or not a possible aromatic atom: keep the molecule as it is
         molecule = chem.MolFromSmiles(smiles, sanitize=False)
     bonds = molecule.GetBonds()
     return Graph(

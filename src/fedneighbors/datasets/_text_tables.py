@@ -97,7 +97,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     words : collection of str
         Columns that are nominal even if the file calls them numeric.
     missing : collection of str
-        Cells that count as missing, beside the format's ``?``.
+        Cells that count as missing, in addition to the format's ``?``.
 
     Returns
     -------

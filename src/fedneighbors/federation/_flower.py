@@ -1,7 +1,7 @@
 """Runtime on Flower: a coordinator as a ServerApp, a party as a ClientApp.
 
 The frames are those of every other runtime; Flower carries them as they are. A node starts a fresh
-process for each message, so a party is built anew from the configuration of its node each time and
+process for each message, so a party is built again from the configuration of its node each time and
 keeps what it needs from round to round in its own files. Nothing but requests passes from the
 coordinator to a party: which file a party reads is for its own node to say.
 

@@ -254,7 +254,7 @@ class Connected:
             What :func:`run` raises.
         """
         if not self._open:
-            raise ValueError("the parties are no longer connected; connect them anew")
+            raise ValueError("the parties are no longer connected; connect them again")
         transport = FrameTransport(self._exchange, self.names)
         return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
 

@@ -128,7 +128,9 @@ class _MaskedSum:
         survivors = tuple(sorted(inputs))
         layout = _agreed_layout(inputs)
         cells = _added(inputs)
-        gone_before = dict(self._missing)  # who leaves from here on still is in the sum
+        gone_before = dict(
+            self._missing
+        )  # a party that leaves after this point is still in the sum
         revealed = self._revealed(survivors, members, context)
         seeds = self._secrets(survivors, "seed", revealed, shares, dealt)
         keys = self._secrets(sorted(set(members) - set(inputs)), "key", revealed, shares, dealt)

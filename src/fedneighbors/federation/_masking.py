@@ -317,7 +317,7 @@ class MemoryStore:
 
 
 class FolderStore:
-    """Memory of a party that is built anew for each message: one file per round and step.
+    """Memory of a party that is built again for each message: one file per round and step.
 
     Files are readable by their owner alone and appear whole or not at all.
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from fedneighbors.errors import WireError
 
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
-MAX_VALUES = 1 << 20  # in one frame; a value takes up to 200 bytes of memory beside its own bytes
+MAX_VALUES = 1 << 20  # in one frame; a value takes up to 200 bytes of memory in addition to its own
 MAX_DEPTH = 6
 MAX_DIMS = 4
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
@@ -442,7 +442,7 @@ def encode(item: Message) -> bytes:
     for field, hint in hints.items():
         value = getattr(item, field)
         if hint is float and type(value) is int and type(item) not in _messages:
-            value = float(value)  # of a model, whose users may give 1 for 1.0
+            value = float(value)  # in a model, where users may write 1 for 1.0
         writer.value(value, where=f"{name}.{field}")
         if not fits(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")

@@ -5,7 +5,7 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-intrinsic: Any = extending.intrinsic  # what it makes is called with fewer arguments
+intrinsic: Any = extending.intrinsic  # the emitted function takes fewer arguments
 
 
 def locate(context: Any, builder: Any, signature: Any, args: Any, position: int) -> Any:

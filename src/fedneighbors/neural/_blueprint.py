@@ -120,7 +120,7 @@ def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: 
         with seeded(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
-        return replace(model)  # its module may have been trained since: weights are read anew
+        return replace(model)  # its module may have been trained since: weights are read again
     if isinstance(model, nn.Module):
         return Network(model, asked.embedding, _layers(asked.head))
     raise TypeError(

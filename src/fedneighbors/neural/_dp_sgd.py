@@ -299,7 +299,7 @@ def stepped(
     optimizer.generator = chance
     counted = accountant()
     optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # of dropout, say
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # for example of dropout
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         for _ in range(plan.n_steps):
             drawn = torch.rand(len(x), generator=chance) < plan.sample_rate

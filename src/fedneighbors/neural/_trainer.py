@@ -219,7 +219,7 @@ class Trainer:
         cards = [self._place] if self._place.type == "cuda" else []
         with torch.random.fork_rng(devices=cards), repeatable(self._place):
             for first in range(0, len(tasks), size):
-                # what dropout hides follows from the first client's words: there is no other
+                # dropout is seeded by the first client: there is no other
                 self._sow(words_seed(*tasks[first].words, n_bytes=8))
                 ended += self._together(tasks[first : first + size], regime, only)
         return ended

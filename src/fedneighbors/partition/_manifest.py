@@ -1,4 +1,4 @@
-"""Manifest of a partition: its parameters and counts, kept beside a result."""
+"""Manifest of a partition: its parameters and counts, stored with a result."""
 
 import hashlib
 import json

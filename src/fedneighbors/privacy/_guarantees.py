@@ -1,4 +1,4 @@
-"""Privacy as values: what is promised, to whom, and how far one record can move a vector.
+"""Guarantees and sensitivities as values.
 
 Everything is exact: a guarantee holds fractions, never floats, so that charges add up without
 rounding. Mechanisms make guarantees, the ledger adds them up,

@@ -56,7 +56,7 @@ class Privacy:
         Range of the values, numbers or one number for each column, known beforehand. Lets the
         scaling be paid for: values are cut to the range and their noised moments taken.
     constants_share : number
-        Share of the budget for what is paid for beside the counts (rows, scaling), in (0, 1).
+        Share of the budget for charges other than the counts (rows, scaling), in (0, 1).
     n_picks : int, optional
         Cells that ``"paper"`` picks (T). None derives it.
     accounting : {"parallel", "paper"}
@@ -109,8 +109,8 @@ class Privacy:
             raise ValueError(f"expected public as some of {PUBLIC_FACTS}, got {self.public!r}")
         if self.knows("scaling") and not self.knows("n_rows"):
             raise ValueError(
-                "expected 'n_rows' in public beside 'scaling', whose constants are sums over all "
-                f"rows, got {self.public!r}"
+                "expected 'n_rows' in public together with 'scaling', whose constants are sums "
+                f"over all rows, got {self.public!r}"
             )
         for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
             value = getattr(self, name)

@@ -65,7 +65,7 @@ def write_record(record: RunRecord, path: Path | str) -> None:
     end = {"seconds": record.seconds, "privacy": record.privacy, "lines": len(lines) + 1}
     content = b"".join([*lines, _line("end", end)])
     try:
-        parse_record(content, source="record")  # what cannot be read is not written
+        parse_record(content, source="record")  # unreadable records are not written
     except RecordError as error:
         raise ValueError(f"this record cannot be written: {error}") from error
     replace_file(path, content)

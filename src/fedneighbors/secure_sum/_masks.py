@@ -130,7 +130,9 @@ def lift(
     for gone, private in dropped.items():
         for name in seeds:
             key = _pair_key(private, publics[name], (gone, name), context)
-            _add(cells, key, negative=name < gone)  # what the dropped party would have added
+            _add(
+                cells, key, negative=name < gone
+            )  # the masks that the dropped party would have added
 
 
 def _seed_key(seed: bytes, name: str, context: bytes) -> bytes:

@@ -221,7 +221,7 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
     """
     if parties is None:
         return {"all": slice(None)}
-    owner = np.asarray(parties, dtype=object)  # as text, a NaN beside names would become one
+    owner = np.asarray(parties, dtype=object)  # as text, a NaN among names would become one
     if owner.shape != (n_rows,):
         raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
     missing = sum(_is_missing(name) for name in owner)

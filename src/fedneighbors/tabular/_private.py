@@ -65,7 +65,7 @@ class PrivateTableParty(TableParty, ABC):
     ledger : Ledger
         Keeps the budget of the data set.
     dataset, user : str
-        What is charged in the ledger, and for whom.
+        Names under which the ledger is charged.
     bits : callable
         Source of the noise; anything but the operating system's is for tests.
     **table
@@ -309,7 +309,7 @@ def run_paid(
     holdings : Holdings
         The table and its owners.
     make : callable
-        Makes a party; takes ``privacy`` and ``ledger`` beside what every party takes.
+        Makes a party; takes ``privacy`` and ``ledger`` in addition to the usual arguments.
     privacy : Privacy
         The budget.
     n_threads : int

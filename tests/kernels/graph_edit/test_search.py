@@ -76,7 +76,7 @@ def molecule(rng, n_nodes):
 
 
 def shuffled(rng, graph):
-    """The same graph, its nodes numbered anew."""
+    """The same graph, its nodes numbered again."""
     order = rng.permutation(len(graph[0])).tolist()
     edges = {tuple(sorted((order[u], order[v]))): bond for (u, v), bond in graph[1].items()}
     return [graph[0][order.index(v)] for v in range(len(order))], edges

@@ -1,4 +1,4 @@
-"""Altered model files: any field of any record in a file is changed, and the file sealed anew."""
+"""Altered model files: any field of any record in a file is changed, and the file sealed again."""
 
 from collections.abc import Mapping
 from dataclasses import fields

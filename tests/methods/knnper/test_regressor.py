@@ -224,7 +224,7 @@ def test_clients_and_rows_come_and_go_at_coded_memories(coded):
         coded.forget("north", ["a", "b", "c"])
         assert coded.predict(X, CLINIC).tobytes() == before.tobytes()
     else:
-        with pytest.raises(RebuildNeeded, match="anew"):
+        with pytest.raises(RebuildNeeded, match="again"):
             coded.forget("north", ["a"])
         assert "a" in coded.clients_["north"].memory.ids
 

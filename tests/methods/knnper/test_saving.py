@@ -203,7 +203,7 @@ def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
     assert "of one row" in words
     assert found.guarantee_ == words
     assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
-    assert found.fit(X, Y).guarantee_ == ""  # trained anew without one
+    assert found.fit(X, Y).guarantee_ == ""  # trained again without one
 
 
 def test_a_file_of_another_version_is_refused(path):

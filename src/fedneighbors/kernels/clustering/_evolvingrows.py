@@ -23,8 +23,8 @@ from fedneighbors.kernels.vectors._dottiles import (
 USES = {"emission": "ea0f1a462cc765c8", "vectors/dottiles": "3b37c304fd4da83d"}
 
 NEVER = np.float32(-3e38)  # dot product of a place without a center
-_MAX_CHANGED = 16  # changes after which rows are measured ahead anew
-_UNDERFLOW = 2.0**-100  # of float32: below 2**-146 for each of 2**18 features
+_MAX_CHANGED = 16  # changes after which rows are measured ahead again
+_UNDERFLOW = 2.0**-100  # for float32: below 2**-146 for each of 2**18 features
 _WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
 
 
@@ -34,7 +34,7 @@ class Frame(NamedTuple):
     shift: Any
     scale: float
     to_square: float  # from a squared distance to that of the narrow numbers
-    error: float  # of a dot product, relative to the squared norms
+    error: float  # for a dot product, relative to the squared norms
 
 
 class State(NamedTuple):

@@ -17,9 +17,9 @@ from fedneighbors.kernels.clustering._evolving import RowThreads
 ACTIVATIONS = ("gaussian", "logistic", "cauchy")
 _GAUSSIAN, _LOGISTIC = 0, 1
 _STEP = 4
-_NARROWEST, _WIDEST = 1e-100, 1e100  # whose squares are floats, times features too
+_NARROWEST, _WIDEST = 1e-100, 1e100  # their squares are floats, times features too
 _ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest integer in the low bits
-_PER_DOUBLING = 1.4426950408889634  # of 1 / log(2)
+_PER_DOUBLING = 1.4426950408889634  # bits of 1 / log(2)
 _DOUBLING_HIGH, _DOUBLING_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # log(2)
 
 

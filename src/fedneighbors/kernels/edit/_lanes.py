@@ -19,7 +19,7 @@ N_WORDS = 8
 N_LANES = 64 * N_WORDS
 """Objects in one value, a bit each."""
 
-intrinsic: Any = extending.intrinsic  # what it makes is called with fewer arguments
+intrinsic: Any = extending.intrinsic  # the emitted function takes fewer arguments
 
 _VECTOR = ir.VectorType(ir.IntType(64), N_WORDS)
 

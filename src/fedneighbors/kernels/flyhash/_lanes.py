@@ -24,7 +24,7 @@ _LANES = 64  # rows that are hashed together, one byte each
 _MAX_SUM = 65534  # largest quantized sum: 65535 is the threshold that none reaches
 _NEVER = 65535
 _CHUNK = 512  # units that are filtered before those that passed are summed exactly
-_SPARE = 32  # units held beside the winners, at least, before a lane is cut back
+_SPARE = 32  # minimum number of units held in addition to the winners before a lane is cut back
 _BRACKET = 4096  # units whose sums bracket the bisection over more
 
 _HALF, _WORD = ir.IntType(16), ir.IntType(64)

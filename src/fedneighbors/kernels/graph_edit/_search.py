@@ -32,7 +32,7 @@ _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overlo
 # the work after which the tree search gives up.
 _SPENT, _STAGE, _PATIENCE = 9, 10, 11
 _LARGE = 24  # nodes of the smaller graph; below, the tree search is worth twice the work per two
-_TREE, _HANDED_OVER, _DUAL = range(3)  # what is at work
+_TREE, _HANDED_OVER, _DUAL = range(3)  # working state
 _NO_LIMIT = 1 << 62
 
 _ROOM = 1 << 22  # savings that a search may hold: pairs of some 90 nodes

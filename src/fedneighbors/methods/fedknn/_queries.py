@@ -218,7 +218,7 @@ class OpenQueries:
     Parameters
     ----------
     federation : Connected
-        Whom they are asked of.
+        Parties that answer the queries.
     names : iterator of str
         A new one for each query.
     """

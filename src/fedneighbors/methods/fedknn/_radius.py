@@ -96,7 +96,9 @@ def hufu_plus(
             counted = [(radius, tally.total(radius)) for radius in radii]  # by who is still there
             low, high = high, next_radius(counted, k, step=step)
             radii.append(high)
-        most = _FEW_HALVINGS  # what lies within is verified by now: they save objects sent alone
+        most = (
+            _FEW_HALVINGS  # all objects within are verified by now, so this saves only objects sent
+        )
         high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
     return (yield from _fetched(tally, high, k, algorithm="hufu+"))
 

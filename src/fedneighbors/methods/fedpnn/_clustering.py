@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
 
-# whether all are finite the kernel says, which looks at every number anyway
+# the kernel checks for finite values, as it reads every number anyway
 _NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
 
 

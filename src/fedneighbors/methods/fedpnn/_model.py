@@ -189,7 +189,7 @@ class Released:
     silent : bool array of shape (n_classes,)
         Classes of fewer records than a center needs: nothing of them is sent.
     exposure : Exposure
-        What it tells of single records.
+        What it reveals about single records.
     advice : str
         What a threshold does that leaves one center or all rows; it stays at the party.
     """

@@ -41,7 +41,7 @@ QUANTA = 1 << 16
 _REACH = 8.0  # coordinates are cut here: 2**19 quanta, squares 2**38
 
 
-_ROWS = 1 << 14  # whose sums of squares stay below 2**53, exact in float64
+_ROWS = 1 << 14  # their sums of squares stay below 2**53, exact in float64
 
 
 Booleans = npt.NDArray[np.bool_]
@@ -186,8 +186,9 @@ def column_constants(
 ) -> ConstantsReply:
     """Return the constants of a table.
 
-    Cells that fewer than ``min_count`` of a class have in a column count as missing; where a class
-    lacks fewer, they are counted with the first group. Then no difference of numbers tells of few.
+    Cells of a column count as missing in a class in which fewer than ``min_count`` rows have them.
+    Classes that lack fewer cells are counted with the first group. No difference of two numbers
+    then describes fewer than ``min_count`` rows.
 
     Examples
     --------
@@ -447,10 +448,10 @@ def without_few_pairs(
     together, beyond = np.zeros((2, *moments.products.shape), np.int64)
     for start in range(0, len(points), _ROWS):
         some = slice(start, start + _ROWS)
-        said = known[some].astype(np.float32)  # whose sums are below 2**24, exact in float32
+        said = known[some].astype(np.float32)  # their sums are below 2**24, exact in float32
         together += (said.T @ said).astype(np.int64)
         gap = _quanta(points[some]) - _quanta(base)
-        beyond += (gap.T @ gap).astype(np.int64)  # of few rows below 2**40 each: exact
+        beyond += (gap.T @ gap).astype(np.int64)  # few rows below 2**40 each: exact
     products = moments.products - np.where(together < min_count, beyond, 0)
     told = products[n_columns:, n_columns:]
     counts = min_count * np.rint(told / (float(QUANTA) ** 2 * min_count)).astype(np.int64)

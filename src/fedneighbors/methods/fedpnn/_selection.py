@@ -193,7 +193,7 @@ def _largest(sums: SelectionReply, column: int) -> float:
     if len(each) < 2:
         return math.nan
     whole = [sum(part) for part in zip(*each, strict=True)]
-    alike = each[:1] if len(each) == 2 else each  # of two classes both have the same t
+    alike = each[:1] if len(each) == 2 else each  # with two classes both have the same t
     found = [_welch(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
     return max((t for t in found if not math.isnan(t)), default=math.nan)
 

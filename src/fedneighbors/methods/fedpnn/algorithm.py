@@ -399,7 +399,7 @@ def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> flo
     """
     labels = np.zeros(len(points), np.int64)
     spans = points.max(axis=0) - points.min(axis=0)
-    high = float(np.sqrt((spans**2).mean())) or 1.0  # of the box that holds all: one center
+    high = float(np.sqrt((spans**2).mean())) or 1.0  # the bounding box of all rows: one center
     below, above = 0.0, high
     for _ in range(_HALVINGS):
         middle = (below + above) / 2

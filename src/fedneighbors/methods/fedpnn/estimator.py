@@ -283,7 +283,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         ------
         ValueError
             If a parameter is out of range, there is not one owner for each row, or there are
-            owners beside ``share``.
+            both owners and ``share``.
         DataError
             If no party has enough records of any class, or there are fewer than two classes.
         """

@@ -96,8 +96,8 @@ class FedPNNSettings:
     n_knots : int
         Groups of a column's values.
     classes : tuple of labels
-        Labels to reserve beside those that the parties announce; a party announces those of which
-        it has ``min_count`` rows.
+        Labels to reserve in addition to those that the parties announce. A party announces the
+        labels of which it has ``min_count`` rows.
     n_features_to_select : int or None
         Columns to keep, those of the largest t; None keeps all, without an exchange.
     """

@@ -60,7 +60,7 @@ class Grid:
     class_normalized : tuple of bool
         Exponents to try.
     decay : tuple of float
-        Values of gamma to try beside those that ``load`` gives.
+        Values of gamma to try in addition to those that ``load`` gives.
 
     Raises
     ------

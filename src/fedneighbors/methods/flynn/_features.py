@@ -264,7 +264,7 @@ class FeatureMap:
         """
         z = x
         if self.mean is not None and self.scale is not None:
-            with np.errstate(over="ignore"):  # what overflows is cut below
+            with np.errstate(over="ignore"):  # overflowing values are clipped below
                 z = (np.asarray(x, np.float64) - self.mean) / self.scale
             np.clip(z, -FARTHEST, FARTHEST, out=z)
         return expand(z, self.expansion, self.seed)

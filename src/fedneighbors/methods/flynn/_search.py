@@ -295,7 +295,7 @@ def coordinate_search(
     seed : int
         Public seed of the hash.
     reserved : tuple of labels
-        Labels beside those that the parties announce.
+        Labels in addition to those that the parties announce.
 
     Yields
     ------

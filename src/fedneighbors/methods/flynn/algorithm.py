@@ -369,8 +369,8 @@ def probabilities(scores: Floats, sharpness: float, n_active: int) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-FLOOR = 0.5  # of sigma, added to each count
-CLEAR = 3.0  # standard deviations that a class must stand out of the noise
+FLOOR = 0.5  # share of sigma added to each count
+CLEAR = 3.0  # standard deviations by which a class must exceed the noise
 
 
 def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) -> DecayTable:

@@ -151,7 +151,7 @@ class FlyNNSettings:
     seed : int
         Public seed of the hash.
     classes : tuple of labels
-        Labels to reserve beside those that the parties announce.
+        Labels to reserve in addition to those that the parties announce.
     declared_rows : mapping of str to int
         Most rows of parties that have declared how many they hold; more are refused.
     """

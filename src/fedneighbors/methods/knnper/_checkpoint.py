@@ -94,7 +94,7 @@ class Checkpoint:
         if kept.fingerprint != self._mark or not _alike(kept.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} holds another training: its settings, network, clients or rows "
-                "differ; give another path, or delete the file to begin anew"
+                "differ; give another path, or delete the file to begin again"
             )
         return kept.stage
 

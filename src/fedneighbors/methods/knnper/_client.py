@@ -408,5 +408,5 @@ class KNNPerParty(TableParty):
 def _fixed(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
-        raise Refuse("what a pool is made of is too large to be added up, or no number")
+        raise Refuse("the terms of the pool are too large to be summed, or not numbers")
     return scaled.astype(np.int64)

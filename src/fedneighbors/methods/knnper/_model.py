@@ -118,7 +118,7 @@ def _check_shared(shared: Shared) -> None:
     n_experts = len(task_of(overall).experts)
     if pool is not None and pool.shape != (n_experts,):
         raise ValueError(
-            f"its pool weighs {pool.size} experts, that of this release {n_experts}; train it anew"
+            f"its pool weighs {pool.size} experts, that of this release {n_experts}; train it again"
         )
     if pool is not None and not np.isfinite(pool).all():
         raise ValueError("weights of the pool are not finite")

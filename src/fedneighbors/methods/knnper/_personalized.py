@@ -375,7 +375,7 @@ def _refuse_unsuited(settings: MemorySettings) -> None:
     if settings.memory != "exact":
         raise ValueError(
             f"expected memories that keep their keys, memory='exact', got {settings.memory!r}; fit "
-            "anew, and share a codebook then"
+            "again, and share a codebook then"
         )
     if settings.combine != "paper":
         raise ValueError(

@@ -65,7 +65,7 @@ class Cohort:
         if all(isinstance(request, TrainRequest) for request in requests.values()):
             each = self._train(requests)
         else:
-            self._trainer = None  # what clients learn, and in which units, may change
+            self._trainer = None  # the targets of clients and their units may change
             each = self._answers(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
@@ -206,7 +206,7 @@ def _checkpoint(
     """Return the training's place on disk, which tells it from all others."""
     if asked.random_state is None:
         raise ValueError(
-            "a training whose seed is drawn anew is never the one on disk; give random_state a "
+            "a training whose seed is drawn again is never the one on disk; give random_state a "
             "number, or leave checkpoint out"
         )
     x, labels = holdings.x, tuple(map(str, holdings.y.tolist()))

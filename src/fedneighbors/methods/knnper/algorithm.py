@@ -127,8 +127,8 @@ def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Inte
         lengths = np.einsum("ij,ij->i", keys, keys)
         reach = np.einsum("ij,ij->i", queries, queries)
         squares = lengths + reach[:, None] - 2.0 * (queries @ keys.T)
-        # What a product of n terms and a sum of squares may be off by, twice: (n + 8) roundings of
-        # at most the squares of both lengths each.
+        # Error bound of a product of n terms and a sum of squares, doubled: (n + 8) roundings,
+        # each at most the squares of both lengths.
         slack = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (reach + lengths.max())
     told = np.flatnonzero(own >= 0)
     squares[told, own[told]] = np.inf

@@ -31,7 +31,7 @@ class KNNPerClassifier(
     The clients train one network by federated averaging. Each then keeps the embeddings of its rows
     and mixes what the k nearest of them say with what the network says [1]_. How much each weighs
     is chosen on rows that are held out inside :meth:`fit`, and on nothing else; after that network
-    and memories are built anew from all rows.
+    and memories are built again from all rows.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ class Told:
 class NodeParty(TableParty):
     """A client whose rows, memory and lambda stay on its node.
 
-    It is built for each message. Between messages a file beside the model holds the requests that
+    It is built for each message. Between messages a file next to the model holds the requests that
     the client still needs: the plan, the classes, and the model on which it chooses its mixture.
     Repeated, they lead to the same state. The file is deleted once the client has its own part.
 
@@ -117,8 +117,8 @@ class NodeParty(TableParty):
     y : array of shape (n_rows,)
         Labels.
     model_path : path
-        Where its part of the model goes, from which it predicts later. What it needs from one
-        message to the next lies beside it under ``.pending``.
+        File of its part of the model, used for predictions. State between messages is stored
+        next to it with the suffix ``.pending``.
     own : callable, optional
         Returns the function that makes this node's own network, for runs that ask for one.
     **table

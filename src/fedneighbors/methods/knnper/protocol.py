@@ -219,7 +219,7 @@ class Shared:
     agreed : Agreed
         What the clients' tables have in common.
     seen : Discriminants or None
-        What all clients' scatter tells of a row, for a pool that looks at rows.
+        Directions found from all clients' scatter, for a pool that looks at rows.
     """
 
     weights: Weights

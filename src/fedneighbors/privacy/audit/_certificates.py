@@ -123,7 +123,7 @@ def certified_loss(
         raise ValueError(f"expected outputs of one width, got {p.shape[1]} and {q.shape[1]}")
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
-    error = (1 - confidence) / 2  # of either direction
+    error = (1 - confidence) / 2  # in either direction
     score = _score(claim, error)
     both = [_certified(a, b, score, error) for a, b in ((p, q), (q, p))]
     return max(both, key=lambda certificate: certificate.loss(claim))

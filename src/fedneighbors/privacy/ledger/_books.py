@@ -255,7 +255,7 @@ class Books:
         return True, content
 
     def users_of(self, queries: Sequence[str]) -> dict[str, str]:
-        """Return to whom each id was charged, where it was."""
+        """Return the user charged for each id."""
         places = ", ".join("?" * len(queries))
         rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
         return dict(rows)

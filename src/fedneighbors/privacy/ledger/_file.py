@@ -60,8 +60,8 @@ class LedgerFile:
     Parameters
     ----------
     path : path or ":memory:"
-        The file; a folder of its own is a good place, since SQLite keeps ``-wal`` and ``-shm``
-        beside it.
+        The file. Use a folder of its own, since SQLite keeps ``-wal`` and ``-shm`` files
+        next to it.
     party : str or None
         Whose ledger; None opens whosever it is, and never makes one.
     timeout_s : float
@@ -166,7 +166,7 @@ class LedgerFile:
         if os.getpid() != self._process:
             raise LedgerError(
                 f"ledger {self.path} was opened by another process than this one, its parent; "
-                "open it anew after the fork"
+                "open it again after the fork"
             )
         return self._connection
 

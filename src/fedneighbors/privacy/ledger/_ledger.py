@@ -113,7 +113,7 @@ class Ledger:
         budget : Guarantee
             What all releases together may cost.
         user : str
-            A cap for this user, beside the budget of the data set; empty for the data set itself.
+            An additional limit for this user; empty for the data set itself.
         note : str
             Why, for people.
 
@@ -309,7 +309,7 @@ class Ledger:
         with self._file.transaction():
             try:
                 charged, answer = self._books.look_up(terms)
-            except ValueError:  # the id has been charged anew by someone else, under other terms
+            except ValueError:  # the id has been charged again by someone else, under other terms
                 return
             if charged and answer is None:
                 self._books.drop_charge(terms)

@@ -23,7 +23,7 @@ Shares = LaplaceShares | GaussianShares
 
 _STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the sampler's table is small
 _INFLATIONS = 64
-_LEAST_SHARE = Fraction(1, 4)  # of variance: below it the bound on a sum does not hold
+_LEAST_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
 
 
 def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
@@ -127,8 +127,8 @@ def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
         )
     if threshold - colluders < 1:
         raise PrivacyError(
-            f"of {n_asked} parties {threshold} are sure to stay, colluders={colluders} leaves none "
-            "to add noise; lower it"
+            f"{threshold} of {n_asked} parties are sure to stay, and colluders={colluders} leaves "
+            "none to add noise; lower colluders"
         )
     return threshold - colluders
 

@@ -62,7 +62,7 @@ class CellWeights:
         if not self._lows:
             return
         if count > self._reference:
-            self._lows = []  # all weights change: the next draw builds the tree anew
+            self._lows = []  # all weights change: the next draw builds the tree again
             return
         node = self._width + cell
         self._lows[node], self._highs[node] = self._weight(count)

@@ -183,7 +183,7 @@ def test_privacy_survives_cloning_and_parameters():
         ({"epsilon": 1, "neighbors": "nobody"}, "expected neighbors as one of"),
         ({"epsilon": 1, "public": "classes"}, "expected public as some of"),
         ({"epsilon": 1, "public": ("rows",)}, "expected public as some of"),
-        ({"epsilon": 1, "public": ("scaling",)}, "expected 'n_rows' in public beside 'scaling'"),
+        ({"epsilon": 1, "public": ("scaling",)}, "expected 'n_rows' in public together"),
         ({"epsilon": 1, "constants_share": 1}, "expected constants_share in"),
         ({"epsilon": 1, "n_picks": 0}, "expected n_picks of 1 or more"),
         ({"epsilon": 1, "colluders": -1}, "expected colluders of 0 or more"),

@@ -85,7 +85,7 @@ def test_a_ninth_of_the_rows_is_a_thirty_second_of_the_bytes():
 def test_a_row_cannot_be_taken_out_of_a_mean():
     store = ClassCenters(1, 2).add([[0.0], [1.0]], [0, 1])
 
-    with pytest.raises(RebuildNeeded, match="build the memory anew"):
+    with pytest.raises(RebuildNeeded, match="build the memory again"):
         store.forget(["0"])
 
 

@@ -46,7 +46,7 @@ def test_a_row_is_forgotten_or_the_caller_is_told_that_it_cannot_be(fitted):
         fitted.forget(name, ["0"])
         assert len(memory) == n - 1
     else:
-        with pytest.raises(RebuildNeeded, match="anew"):
+        with pytest.raises(RebuildNeeded, match="again"):
             fitted.forget(name, ["0"])
         assert len(memory) == n
 

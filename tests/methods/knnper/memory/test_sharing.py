@@ -183,7 +183,7 @@ def test_a_file_of_codes_is_read_as_what_it_was(exact, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"memory": "8-bit"}, r"memory='exact', got '8-bit'; fit anew"),
+        ({"memory": "8-bit"}, r"memory='exact', got '8-bit'; fit again"),
         ({"memory": "centers"}, r"memory='exact', got 'centers'"),
         ({"combine": "pool"}, "the heads of a pool are made of whole keys"),
         ({"metric": ("cosine", "euclidean")}, "keys of each would need a codebook of their own"),

@@ -125,7 +125,7 @@ def test_a_round_of_the_same_number_but_other_weights_is_refused():
     party = begun(client())
     party.answer(round_of(party))
 
-    with pytest.raises(Refuse, match="was answered before; what differs is to be paid anew"):
+    with pytest.raises(Refuse, match="was answered before; another request must be charged again"):
         party.answer(round_of(party, shift=0.1))
 
 

@@ -231,7 +231,7 @@ class _GraphSession:
         self._members: Integers = np.empty(0, np.int64)
         self._place = 0
 
-    @cached_property  # who asks for bounds alone needs no room
+    @cached_property  # bounds alone need no buffers
     def _search(self) -> GedSearch:
         """Return the buffers of the levels.
 

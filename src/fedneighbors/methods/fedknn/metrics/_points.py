@@ -254,7 +254,7 @@ class BoundedSession(ScanSession):
     def __init__(self, ranks: Integers, measure: Measure, bound: Callable[[], Floats]) -> None:
         super().__init__(ranks, measure)
         self._bound = bound
-        self._order = np.empty(0, np.int64)  # of objects sorted by bound so far
+        self._order = np.empty(0, np.int64)  # number of objects sorted by bound so far
         self._n_taken = 0
 
     def bounds(self) -> Floats:

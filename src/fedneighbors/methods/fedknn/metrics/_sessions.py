@@ -206,12 +206,12 @@ class Pool:
         self._stretch = _SMALLEST_STRETCH
 
     def _hold(self, positions: Integers, distances: Floats) -> None:
-        """Begin anew with these objects, none in order yet."""
+        """Begin again with these objects, none in order yet."""
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
         self._n_behind = len(positions)
         self._front = np.empty(0, np.int64), np.empty(0)
-        self._first = 0  # what lies before it in the front was taken
+        self._first = 0  # objects before it in the front were taken
 
     def __len__(self) -> int:
         return len(self._front[0]) - self._first + self._n_behind

@@ -128,7 +128,7 @@ def lay_out(
         n_short=n_short,
         n_short_groups=n_short_groups,
         long=long,
-        # of code points, not of codes: those depend on which letters other strings have
+        # code points, not codes, which depend on which letters other strings have
         pieces=count_pieces(Strings(points[offsets[n_short] :].astype(np.int32), long.offsets)),
         group_of_long=np.repeat(np.arange(len(sizes)), sizes)[n_short:],
     )
@@ -378,7 +378,7 @@ class StringSession:
         nearer = np.flatnonzero(self._distances < farthest)
         equal = np.flatnonzero(self._distances == farthest)
         n_equal = max(wanted - len(nearer), 0)
-        if 0 < n_equal < len(equal):  # of a long tie, sort only the part that comes first
+        if 0 < n_equal < len(equal):  # sort only the first part of a long tie
             equal = equal[np.argpartition(self._ranks[equal], n_equal - 1)[:n_equal]]
         known = np.concatenate([nearer, equal])
         order = np.lexsort((self._ranks[known], self._distances[known]))

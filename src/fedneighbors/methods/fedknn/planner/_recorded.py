@@ -124,7 +124,7 @@ class Recorded:
 
     def count(self, radius: float) -> int:
         """Refuse: a recording ends with the k-th object."""
-        raise Refuse("a recorded sample does not tell", f"what lies within {radius}")
+        raise Refuse("a recorded sample does not tell", f"the objects within {radius}")
 
     def _nearest(
         self, count: int, cutoff: float | None = None, tie: int | None = None

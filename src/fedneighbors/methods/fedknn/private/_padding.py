@@ -23,7 +23,7 @@ LONGEST_STEP_S = 600.0
 class PaddedBoundReply:
     """The k lowest bounds of a provider, infinite where it has fewer, and its epoch.
 
-    The epoch is a random word that a provider draws anew when its objects change.
+    The epoch is a random word that a provider draws again when its objects change.
     """
 
     bounds: Floats
@@ -183,4 +183,4 @@ def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
     behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
     written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
     if written or not np.isposinf(reply.distances[n:]).all():
-        raise ValueError("what fills up a reply is not empty")
+        raise ValueError("the padding of a reply is not empty")

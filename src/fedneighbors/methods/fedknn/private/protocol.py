@@ -2,7 +2,7 @@
 
 Providers see the query and their own two counts. Both are noised; replies have one size and leave
 on a grid of time; the broker's steps touch the same memory whatever comes. Lines of the algorithm
-stand beside the code; PAPER.md says which of them had to be mended, and proves what is promised.
+stand next to the code; PAPER.md says which of them had to be mended, and proves what is promised.
 """
 
 import hashlib

@@ -174,7 +174,10 @@ def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: 
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
     counted = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    wide, far = N_CELLS * variance, found.spread**2  # of the noise on a class, in either release
+    wide, far = (
+        N_CELLS * variance,
+        found.spread**2,
+    )  # variance of the noise on a class, in either release
     share = far / (wide + far) if wide else 1.0
     totals = share * counted.sum(axis=0) + (1 - share) * found.counts
     return Neurons(
@@ -257,7 +260,7 @@ class PrivateFedPNNModel(ModelFile):
 
     @property
     def has_centers(self) -> npt.NDArray[np.bool_]:
-        """Return whether the model tells of each class; this one always does."""
+        """Return whether the model represents each class; a private model always does."""
         return np.ones(len(self.classes), bool)
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:  # noqa: ARG002 - as of FedPNNModel

@@ -31,8 +31,8 @@ goes to the class sums."""
 N_CELLS = 8
 """Cells of the axis, from -1 to 1."""
 
-_RADIUS = Fraction(4, 5)  # of the half diagonal of the cube, up to which rows count
-_COUNT = Fraction(2, 5)  # weight of a row's count beside the reach of its vector
+_RADIUS = Fraction(4, 5)  # share of the cube's half diagonal up to which rows count
+_COUNT = Fraction(2, 5)  # weight of a row's count relative to the reach of its vector
 _FINEST, _COARSEST = 1 << 10, 1 << 4
 
 

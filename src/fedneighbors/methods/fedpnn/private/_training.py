@@ -57,7 +57,7 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
     """
     if bounds is not None:
         if privacy.bounds is not None:
-            raise ValueError("bounds are given twice, beside privacy and within; leave one out")
+            raise ValueError("bounds are given twice, as an argument and in privacy; omit one")
         pairs = np.asarray(bounds, np.float64)
         if pairs.shape != (n_features, 2):
             raise ValueError(

@@ -235,7 +235,7 @@ class Critic:
         """
         n, bottom = fake.shape[1], self.layers[0]
         raws = bottom(fake), bottom(real)
-        between = torch.lerp(*raws, mixing)  # what the layer makes of the points between
+        between = torch.lerp(*raws, mixing)  # the layer's output for the points between
         states, slopes = self._upwards(torch.cat([*raws, between], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
         pulls = self._downwards(slopes, top)

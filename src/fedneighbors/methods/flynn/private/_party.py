@@ -71,7 +71,7 @@ def _cut(rows: Any) -> Any:
 
 
 _LARGEST = np.iinfo(np.int32).max
-_MOST_CELLS = 1 << 23  # of a reply: 32 MiB, within what a ledger keeps
+_MOST_CELLS = 1 << 23  # maximum cells of a reply: 32 MiB, within the ledger's limit
 
 
 class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
@@ -181,7 +181,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, classes).ravel())
-            values = np.clip(values, -_LARGEST, _LARGEST)  # of what is noised already
+            values = np.clip(values, -_LARGEST, _LARGEST)  # post-processing of noisy values
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw

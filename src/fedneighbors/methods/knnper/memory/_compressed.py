@@ -101,7 +101,7 @@ class CodedDatastore(Datastore):
         if self.codec.learned_here:
             raise RebuildNeeded(
                 "the codebook was learned from these rows and would keep what was forgotten; build "
-                "the memory anew from the rows that stay, or use a codebook learned elsewhere"
+                "the memory again from the rows that stay, or use a codebook learned elsewhere"
             )
         super().forget(ids)
         return self
@@ -319,7 +319,7 @@ class ClassCenters:
             Always.
         """
         raise RebuildNeeded(
-            "centers are means of rows, of which none can be deleted alone; build the memory anew "
+            "centers are means of rows, of which none can be deleted alone; build the memory again "
             "from the rows that stay"
         )
 

@@ -231,7 +231,7 @@ class DriftWatch:
 
         The rows are not yet in the memory.
 
-        After it has told a change it begins anew.
+        After it has told a change it begins again.
 
         Parameters
         ----------

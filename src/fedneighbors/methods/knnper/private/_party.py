@@ -228,13 +228,13 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             purpose=f"round {request.number + 1}, paid for with the steps",
         )
         if not made and (kept[: len(mark)] != mark or not self._remember):
-            raise Refuse("this round was answered before; what differs is to be paid anew")
+            raise Refuse("this round was answered before; another request must be charged again")
         after = made[0] if made else np.frombuffer(kept[len(mark) :], request.weights.dtype)
         try:
             change = weighted_change(
                 request.weights, after, n_rows=self._announced, bits=request.bits
             )
-        except FloatingPointError:  # of noised weights, which may be looked at
+        except FloatingPointError:  # noisy weights, which are public
             raise Refuse("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
 

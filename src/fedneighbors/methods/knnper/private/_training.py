@@ -41,7 +41,7 @@ def federated_privately(
     Parameters
     ----------
     asked : estimator
-        Beside what an exact training reads, its ``privacy``, ``max_grad_norm`` and ``sums``.
+        Parameters of an exact training, and ``privacy``, ``max_grad_norm`` and ``sums``.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings

@@ -1,7 +1,7 @@
 """kNN-Per under a privacy budget: the coordinator of noised counts and private steps.
 
 The network is trained once, on the rows that are not held out; the clients choose their mixtures on
-those that are and build their memories of all. Training it anew on all rows, as without privacy,
+those that are and build their memories of all. Training it again on all rows, as without privacy,
 would have to be paid for a second time, which costs more than a fifth of the rows is worth.
 """
 
