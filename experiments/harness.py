@@ -15,7 +15,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from fedneighbors._typing import Progress, silent
 from fedneighbors.errors import RecordError
-from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Findings:
     """
 
     parameters: Mapping[str, Scalar | list[Scalar]]
-    tables: tuple[Table, ...]
+    tables: tuple[ResultTable, ...]
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = field(default=())
 

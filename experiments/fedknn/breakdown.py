@@ -9,7 +9,7 @@ from experiments.fedknn.measurement.trials import DELAY_S, Trial
 from experiments.fedknn.summaries import middle
 from experiments.fedknn.sweeps import FULL, MEASURED, QUICK, RIVALS, Effort
 from experiments.harness import Findings, Study
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)
 
@@ -43,7 +43,7 @@ def _groups(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
     return groups
 
 
-def delayed(trials: Sequence[Trial]) -> Table:
+def delayed(trials: Sequence[Trial]) -> ResultTable:
     """Return the latencies of the same searches over links of different length."""
     rows: list[tuple[Scalar, ...]] = []
     for (collection, split, algorithm), own in _groups(trials).items():
@@ -52,7 +52,7 @@ def delayed(trials: Sequence[Trial]) -> Table:
             mean = _mean(own, delay_s)
             where = f"{collection}, {split}"
             rows.append((where, algorithm, 1e3 * delay_s, mean, mean / nearest - 1))
-    return Table(
+    return ResultTable(
         name="latency",
         title="Mean latency over the round trip",
         columns=("collection", "algorithm", "round trip, ms", "latency_s", "rise over 7 ms"),
@@ -66,7 +66,7 @@ def _mean(own: Sequence[Trial], delay_s: float) -> float:
     return sum(trial.latency_s(delay_s) for trial in own) / len(own)
 
 
-def broken_down(trials: Sequence[Trial]) -> Table:
+def broken_down(trials: Sequence[Trial]) -> ResultTable:
     """Return where the seconds of a search go."""
     late = {(t.collection, t.split, t.query) for t in trials if t.late}
     rows: list[tuple[Scalar, ...]] = []
@@ -74,7 +74,7 @@ def broken_down(trials: Sequence[Trial]) -> Table:
         common = [t for t in own if (t.collection, t.split, t.query) not in late]
         paper = PAPER.get((split, algorithm)) if collection == "SYN" else None
         rows.append((collection, split, algorithm, len(common), *_shares(common), *_paper(paper)))
-    return Table(
+    return ResultTable(
         name="breakdown",
         title="Where the seconds go",
         columns=(

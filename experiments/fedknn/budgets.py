@@ -9,7 +9,7 @@ from experiments.fedknn.measurement.measuring import Measuring, Task, measure
 from experiments.fedknn.measurement.trials import Trial
 from experiments.fedknn.summaries import Axis, middle, overview
 from experiments.harness import Findings, Study
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 EPSILONS = ("0.001", "0.01", "0.1", "0.2", "0.4", "0.8", "1", "2", "4", "8")
 
@@ -65,7 +65,7 @@ def examine(plan: Plan, how: Measuring) -> Findings:
     )
 
 
-def _curves(trials: list[Trial], plan: Plan) -> Table:
+def _curves(trials: list[Trial], plan: Plan) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     for collection, _ in plan.n_queries:
         for split in SPLITS:
@@ -76,7 +76,7 @@ def _curves(trials: list[Trial], plan: Plan) -> Table:
                     own = [trial for trial in here if trial.algorithm == name]
                     where = f"{collection}, {split}"
                     rows.append((where, float(epsilon), kind, *_numbers(own)))
-    return Table(
+    return ResultTable(
         name="budgets",
         title="DANN* over its budget",
         columns=(

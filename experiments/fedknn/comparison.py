@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.fedknn._settings import ALGORITHMS
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
-from fedneighbors.records import RunRecord, Table, environment
+from fedneighbors.records import ResultTable, RunRecord, environment
 
 
 def compare(
@@ -64,7 +64,7 @@ def compare(
         name="fedknn.compare",
         parameters={"k": k, "parties": len(set(map(str, parties))), "queries": len(queries)},
         tables=(
-            Table(
+            ResultTable(
                 name="algorithms",
                 title="What the same queries cost",
                 columns=("algorithm", "asked", "verified", "rounds", "upload_bytes", "seconds"),

@@ -9,7 +9,7 @@ from experiments.fedknn.measurement.trials import DELAY_S, Trial
 from experiments.fedknn.summaries import middle
 from experiments.fedknn.sweeps import FULL, LOCAL, MEASURED, QUICK, Effort
 from experiments.harness import Findings, Study
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 KS = (4, 8, 16, 32, 64, 128, 256)
 
@@ -64,7 +64,7 @@ def examine(effort: Effort, how: Measuring) -> Findings:
     )
 
 
-def _costs(trials: list[Trial]) -> Table:
+def _costs(trials: list[Trial]) -> ResultTable:
     """Return Table 1: seconds of the slowest provider, and all others."""
     rows: list[tuple[Scalar, ...]] = []
     for (name, algorithm), paper in PAPER.items():
@@ -75,7 +75,7 @@ def _costs(trials: list[Trial]) -> Table:
             local = sum(t.limit_s if t.late else t.search_s for t in own) / len(own)
             others = middle((t for t in own if not t.late), _others)
             rows.append((name, algorithm, len(own), late, local, others, *paper))
-    return Table(
+    return ResultTable(
         name="costs",
         title="Local and other seconds of a search, k = 128, 8 providers, uniform (Table 1)",
         columns=(
@@ -92,7 +92,7 @@ def _others(trial: Trial) -> float:
     return trial.latency_s(DELAY_S) - trial.search_s
 
 
-def _growth(alone: list[Trial]) -> Table:
+def _growth(alone: list[Trial]) -> ResultTable:
     """Return Figure 4 (a)."""
     rows: list[tuple[Scalar, ...]] = []
     for name in dict.fromkeys(trial.collection for trial in alone):
@@ -104,7 +104,7 @@ def _growth(alone: list[Trial]) -> Table:
         for k, mean in means.items():
             factor = mean / first if mean is not None and first else None
             rows.append((name, k, len(common) // len(KS), mean, factor))
-    return Table(
+    return ResultTable(
         name="growth",
         title="Local search over k (Figure 4 a)",
         columns=("collection", "k", "queries", "local_s", "over k = 4"),
@@ -117,7 +117,7 @@ def _mean_search(own: list[Trial]) -> float | None:
     return sum(trial.search_s for trial in own) / len(own) if own else None
 
 
-def _second(trials: list[Trial]) -> Table:
+def _second(trials: list[Trial]) -> ResultTable:
     """Return Figure 4 (b)."""
     rows: list[tuple[Scalar, ...]] = []
     for name, split in dict.fromkeys((trial.collection, trial.split) for trial in trials):
@@ -128,7 +128,7 @@ def _second(trials: list[Trial]) -> Table:
             second = middle(done, lambda trial: trial.wanted_second)
             asked = middle(done, lambda trial: trial.asked)
             rows.append((f"{name}, {split}", k, len({t.query for t in done}), first, second, asked))
-    return Table(
+    return ResultTable(
         name="second",
         title="Objects that DANN asks for (Figure 4 b, Lemma 4.7)",
         columns=("collection", "k", "queries", "first round", "second round", "returned in all"),

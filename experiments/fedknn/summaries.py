@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.fedknn.measurement.trials import DELAY_S, Trial
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 Key = tuple[Scalar, ...]
 
@@ -39,7 +39,7 @@ def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | N
     return float(np.median(values)) if values else None
 
 
-def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> Table:
+def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> ResultTable:
     """Return a line for each collection, split, value of the axis and algorithm."""
     rows = []
     for (collection, split, value), group in grouped(trials, axis).items():
@@ -64,7 +64,7 @@ def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -
                     middle(common, lambda trial: trial.n_exchanges),
                 )
             )
-    return Table(
+    return ResultTable(
         name="overview",
         title="What a search takes",
         columns=(
@@ -119,13 +119,13 @@ def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
     )
 
 
-def curve_tables(table: Table, axis: Axis) -> tuple[Table, ...]:
+def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
     """Return what the pictures of an overview show, one table for each split."""
     wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
     places = [table.columns.index(name) for name in wanted]
     split = table.columns.index("split")
     return tuple(
-        Table(
+        ResultTable(
             name=f"curves-{name}",
             title=f"Curves, {name} split",
             columns=wanted,
@@ -178,7 +178,7 @@ def speedups(
     *,
     rivals: Sequence[str],
     claims: Mapping[tuple[str, str], Claim],
-) -> Table:
+) -> ResultTable:
     """Return how much faster the champions are than their rivals, where that is most.
 
     Parameters
@@ -200,7 +200,7 @@ def speedups(
             cells += _largest([(value, measure(*pair)) for value, pair in at])
         claim = claims.get((collection, split), Claim()).over.get(rival)
         rows.append((collection, split, champion, rival, *cells, claim))
-    return Table(
+    return ResultTable(
         name="speedups",
         title="Largest speed-up of DANN and DANN* over their rivals",
         columns=(

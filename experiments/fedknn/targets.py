@@ -12,7 +12,7 @@ from experiments.fedknn.measurement.trials import DELAY_S, Trial
 from experiments.fedknn.summaries import LATE_NOTE, Axis, middle, overview
 from experiments.fedknn.sweeps import MEASURED, RIVALS
 from experiments.harness import Findings, Study
-from fedneighbors.records import Scalar, Table
+from fedneighbors.records import ResultTable, Scalar
 
 K = 128
 
@@ -172,7 +172,7 @@ def examine(plan: Plan, how: Measuring) -> Findings:
     )
 
 
-def _goal_table(trials: Sequence[Trial]) -> Table:
+def _goal_table(trials: Sequence[Trial]) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     for goal in goals():
         place = (goal.collection, goal.n_parties)
@@ -183,7 +183,7 @@ def _goal_table(trials: Sequence[Trial]) -> Table:
         reached = value >= goal.wanted if goal.at_least else value <= goal.wanted
         sign = ">=" if goal.at_least else "<="
         rows.append((*place, goal.what, f"{sign} {goal.wanted:g}", value, reached))
-    return Table(
+    return ResultTable(
         name="targets",
         title="What is wanted and what was reached, uniform splits, k = 128",
         columns=("collection", "providers", "what", "wanted", "measured", "reached"),
@@ -193,9 +193,9 @@ def _goal_table(trials: Sequence[Trial]) -> Table:
     )
 
 
-def _each(trials: Sequence[Trial]) -> Table:
+def _each(trials: Sequence[Trial]) -> ResultTable:
     """Return every search, for whoever wants to count otherwise."""
-    return Table(
+    return ResultTable(
         name="searches",
         title="Every search",
         columns=(

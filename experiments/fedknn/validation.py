@@ -12,7 +12,7 @@ from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
 from fedneighbors.federation._inprocess import Link, connected
 from fedneighbors.methods.fedknn.protocol import farewell
-from fedneighbors.records import Scalar, Table
+from fedneighbors.records import ResultTable, Scalar
 
 ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")
 N_PARTIES = 8
@@ -89,7 +89,7 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
             "k": list(plan.ks),
         },
         tables=(
-            Table(
+            ResultTable(
                 name="ratios",
                 title="Replayed over real seconds",
                 columns=(

@@ -27,7 +27,7 @@ from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import iid
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 from fedneighbors.tabular._ownership import rows_by_party
 
 EXACT = "without privacy"
@@ -214,7 +214,7 @@ def _privacy(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
             "delta of Gaussian noise": float(DELTA),
         },
         tables=(
-            Table(
+            ResultTable(
                 name="scores",
                 title="Balanced accuracy under a budget, two parties",
                 columns=("set", "noise", "epsilon", *_MEASURED),
@@ -228,7 +228,7 @@ def _privacy(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
                 "refused and left out. Bounds: grades of 1 to 10; as scikit-learn documents them "
                 "(diagnostic); guesses of -1 to 1 (Polish) and -5 to 5 (credit card).",
             ),
-            Table(
+            ResultTable(
                 name="exact",
                 title="FedPNN without privacy on the same halves",
                 columns=("set", *_MEASURED),

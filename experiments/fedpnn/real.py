@@ -21,7 +21,7 @@ from fedneighbors.datasets import load_columns
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import dirichlet, iid
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 SETS: Mapping[str, str] = {
     "Breast Cancer Wisconsin": "breast-cancer-wisconsin-original",
@@ -142,7 +142,7 @@ def _real(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     return Findings(
         parameters={"repeats": n_repeats, "folds": 2, "parties": 2},
         tables=(
-            Table(
+            ResultTable(
                 name="scores",
                 title="Real rows, two parties",
                 columns=("set", *_COLUMNS),
@@ -189,7 +189,7 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
     return Findings(
         parameters={"repeats": n_repeats, "folds": 2, "alpha": 0.3, "parties": list(parties)},
         tables=(
-            Table(
+            ResultTable(
                 name="scores",
                 title="Label skew, Dirichlet .3",
                 columns=("set", "parties", *_COLUMNS),

@@ -15,7 +15,7 @@ from experiments.fedpnn.real import unadvised
 from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 CLIENT, SERVER = "client", "server"
 MADE, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"
@@ -197,7 +197,7 @@ def _groups(swept: str, found: Sequence[Sweep]) -> Groups:
     return groups
 
 
-def _tables(swept: str, groups: Groups) -> tuple[Table, Table]:
+def _tables(swept: str, groups: Groups) -> tuple[ResultTable, ResultTable]:
     rows: list[tuple[Scalar, ...]] = []
     centers: list[tuple[Scalar, ...]] = []
     for (title, kind, threshold), scores in groups.items():
@@ -209,7 +209,7 @@ def _tables(swept: str, groups: Groups) -> tuple[Table, Table]:
             centers.append((title, f"{kind}, negative", threshold, low))
             centers.append((title, f"{kind}, positive", threshold, high))
     return (
-        Table(
+        ResultTable(
             name=swept,
             title=f"Dthr of the {swept}",
             columns=(
@@ -219,7 +219,7 @@ def _tables(swept: str, groups: Groups) -> tuple[Table, Table]:
             caption=f"That of the {_OTHER[swept]} is the one of Table 4. Means over draws. "
             "omentum_surrogate is generated and has only the shape of OVA Omentum.",
         ),
-        Table(
+        ResultTable(
             name=f"{swept}-centers",
             title=f"Centers over Dthr of the {swept}",
             columns=("set", "centers of", "Dthr", "centers"),

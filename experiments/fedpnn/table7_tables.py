@@ -9,7 +9,7 @@ import numpy as np
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, NodeScore
 from experiments.fedpnn.printed import PRINTED
 from fedneighbors.methods.fedpnn.synthesis._quality import Score, Utility
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 Rows = tuple[tuple[Scalar, ...], ...]
 
@@ -66,7 +66,7 @@ class Trial:
 Groups = Mapping[tuple[str, str], Sequence[Trial]]
 
 
-def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
+def tables(trials: Sequence[Trial]) -> tuple[ResultTable, ...]:
     """Return the tables of all trials, means over the draws of a set and generator."""
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
@@ -74,7 +74,7 @@ def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
     worth = tuple(_worth(groups))
     names = {trial.title: trial.name for trial in trials}
     return (
-        Table(
+        ResultTable(
             name="sets",
             title="Sets, and how many rows generators make",
             columns=(
@@ -87,7 +87,7 @@ def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
             "10,936 columns are kept. The credit card rows are a subset, the Polish ones of "
             "another year than the paper's.",
         ),
-        Table(
+        ResultTable(
             name="similarity",
             title="How like real rows synthetic ones are",
             columns=("set", "generator", "measure", "class", "ours", "paper"),
@@ -95,7 +95,7 @@ def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
             caption="Tables 5 and 6 of the paper: means over columns and over pairs of columns, "
             "against the rows that generators see.",
         ),
-        Table(
+        ResultTable(
             name="clients",
             title="FedPNN at its clients, at the server, and on real rows",
             columns=(
@@ -107,7 +107,7 @@ def tables(trials: Sequence[Trial]) -> tuple[Table, ...]:
             caption="Table 7 of the paper, whose AUC is balanced accuracy. Means and standard "
             "deviations over draws. Real rows are those that the generator has not seen.",
         ),
-        Table(
+        ResultTable(
             name="worth",
             title="By what a classifier is trained and tested on",
             columns=(
@@ -202,7 +202,7 @@ def _at(trial: Trial, node: str) -> NodeScore:
     return next(score for score in trial.nodes if score.node == node and score.stage == MERGED)
 
 
-def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str]) -> Table:
+def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str]) -> ResultTable:
     """Scores of one classifier in a row each, and the paper's of the sets that have a name."""
     rows: list[tuple[Scalar, ...]] = []
     for title, generator, other, _, kept, promised, *_ in worth:
@@ -215,7 +215,7 @@ def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str])
             rows.append((title, generator, "synthetic rows, paper", paper.server))
         rows.append((title, generator, "synthetic rows, ours", promised))
         rows.append((title, generator, "real rows, ours", kept))
-    return Table(
+    return ResultTable(
         name=name,
         title=f"What {classifier} promises on synthetic rows and keeps on real ones",
         columns=("set", "generator", "tested on", "balanced accuracy"),

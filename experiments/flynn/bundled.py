@@ -16,7 +16,7 @@ from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 SETS = ("digits", "wine", "breast_cancer", "iris")
 N_OUTER = 10
@@ -77,7 +77,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         for name in names
         for method in scores[0]
     )
-    table = Table(
+    table = ResultTable(
         name="accuracy",
         title=f"Accuracy over {n_repeats} x {n_outer} outer folds",
         columns=("set", "method", "accuracy", "standard error"),
@@ -166,7 +166,7 @@ def _imbalance(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Fi
         for rare in RATIOS
         for method in scores[0]
     )
-    table = Table(
+    table = ResultTable(
         name="balanced",
         title=f"Balanced accuracy over {n_sets} synthetic sets",
         columns=("imbalance", "method", "balanced accuracy", "standard error"),

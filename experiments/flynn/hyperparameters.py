@@ -12,7 +12,7 @@ from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 N_FOLDS = 10
 UNITS_PER_FEATURE = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
@@ -232,8 +232,8 @@ def _file_name(sweep: str) -> str:
     return {"m / d": "units", "s / d": "density", "rho": "active", "gamma": "decay"}[sweep]
 
 
-def _sweep_table(named: Named, sweep: str, plan: Plan) -> Table:
-    return Table(
+def _sweep_table(named: Named, sweep: str, plan: Plan) -> ResultTable:
+    return ResultTable(
         name=_file_name(sweep),
         title=f"{plan.n_folds}-fold accuracy over {sweep}",
         columns=("set", "fixed", sweep, "accuracy", "standard error"),
@@ -268,7 +268,7 @@ _CLAIMS = {
 }
 
 
-def _effects(named: Named, plan: Plan) -> Table:
+def _effects(named: Named, plan: Plan) -> ResultTable:
     """Return by how much accuracy changes between the ends of each sweep, beside the claim."""
     rows: list[tuple[Any, ...]] = []
     for name, points in named:
@@ -280,7 +280,7 @@ def _effects(named: Named, plan: Plan) -> Table:
                 max(p.accuracy for p in c[1:]) - min(p.accuracy for p in c[1:]) for c in curves
             ]
             rows.append((name, sweep, *map(float, map(np.median, (gains, spans, inner)))))
-    return Table(
+    return ResultTable(
         name="effects",
         title="What each setting does to the accuracy, medians over the curves of a figure",
         columns=("set", "varied", "last minus first", "span", "span without the first"),

@@ -18,7 +18,7 @@ from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.datasets import load
 from fedneighbors.metrics import compare_paired, normalized_accuracy
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 BUNDLED = ("breast_cancer", "digits", "iris", "wine")
 SETS = (
@@ -169,7 +169,7 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
     )
 
 
-def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> Table:
+def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> ResultTable:
     """Return wins, ties, losses, median improvement and p-values, the paper's below ours."""
     rows: list[tuple[Any, ...]] = []
     ours = [result.normalized("FlyNN", part) for result in results]
@@ -181,7 +181,7 @@ def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> 
         rows.append((rival, "ours", found.win_share, counts, found.median_improvement, *tests))
         if rival in PAPER:
             rows.append((rival, "paper", *PAPER[rival]))
-    return Table(
+    return ResultTable(
         name=name,
         title=title,
         columns=(
@@ -201,14 +201,14 @@ def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> 
     )
 
 
-def _sets(results: Sequence[SetResult]) -> Table:
+def _sets(results: Sequence[SetResult]) -> ResultTable:
     shown = ("kNN", "kNN, scaling tuned", "FlyNN")
     rows: list[tuple[Any, ...]] = []
     for result in sorted(results, key=lambda result: result.normalized("FlyNN")):
         means = [result.mean(method) for method in shown]
         size = (result.n_rows, result.n_features, result.n_classes)
         rows.append((result.name, *size, *means, result.normalized("FlyNN")))
-    return Table(
+    return ResultTable(
         name="sets",
         title="Accuracy on held-out rows, mean over the splits",
         columns=("set", "rows", "features", "classes", *shown, "normalized accuracy"),
@@ -217,8 +217,8 @@ def _sets(results: Sequence[SetResult]) -> Table:
     )
 
 
-def _chosen(results: Sequence[SetResult]) -> Table:
-    return Table(
+def _chosen(results: Sequence[SetResult]) -> ResultTable:
+    return ResultTable(
         name="settings",
         title="What cross-validation chose",
         columns=("set", "split", "kNN", "FlyNN"),
@@ -230,8 +230,8 @@ def _chosen(results: Sequence[SetResult]) -> Table:
     )
 
 
-def _points(results: Sequence[SetResult]) -> Table:
-    return Table(
+def _points(results: Sequence[SetResult]) -> ResultTable:
+    return ResultTable(
         name="points",
         title="FlyNN and its rivals, set by set",
         columns=(
@@ -257,8 +257,8 @@ def _points(results: Sequence[SetResult]) -> Table:
     )
 
 
-def _prices(results: Sequence[SetResult]) -> Table:
-    return Table(
+def _prices(results: Sequence[SetResult]) -> ResultTable:
+    return ResultTable(
         name="prices",
         title="CPU seconds to tune, fit and predict one split",
         columns=("method", "median_cpu_s", "longest_cpu_s"),

@@ -15,7 +15,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
 from fedneighbors.methods.flynn.protocol import CountReply
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 PARTIES = (1, 2, 4, 8, 16)
 
@@ -204,7 +204,7 @@ def _median(runs: list[Measured], what: Callable[[Measured], float]) -> float:
     return float(np.median([what(run) for run in runs]))
 
 
-def _speedups(found: Found) -> Table:
+def _speedups(found: Found) -> ResultTable:
     alone = {case.name: runs for case, n_parties, runs in found if n_parties == 1}
     rows: list[tuple[Any, ...]] = []
     for case, n_parties, runs in found:
@@ -224,7 +224,7 @@ def _speedups(found: Found) -> Table:
                 all(run.exact for run in runs),
             )
         )
-    return Table(
+    return ResultTable(
         name="speedups",
         title="Training time over the number of parties, rows split evenly",
         columns=(
@@ -243,7 +243,7 @@ def _speedups(found: Found) -> Table:
     )
 
 
-def _curves(found: Found) -> Table:
+def _curves(found: Found) -> ResultTable:
     alone = {case.name: runs for case, n_parties, runs in found if n_parties == 1}
     cells: list[tuple[Any, ...]] = []
     for case, n_parties, runs in found:
@@ -255,7 +255,7 @@ def _curves(found: Found) -> Table:
             (case.name, n_parties, "paper", paper),
             (case.name, n_parties, "linear", float(n_parties)),
         ]
-    return Table(
+    return ResultTable(
         name="curves",
         title="Speed-up over one party",
         columns=("set", "parties", "source", "speed-up"),

@@ -8,7 +8,7 @@ from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.metrics import accuracy
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 SPACES = {
     "40 units a row": Effort(units=120_000, units_per_row=40),
@@ -80,7 +80,7 @@ def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
     }
     overall = {space: float(np.mean([means[name, space] for name in tables])) for space in spaces}
     best = max(overall, key=overall.__getitem__)
-    table = Table(
+    table = ResultTable(
         name="spaces",
         title="Held-out accuracy by search space",
         columns=("set", "space", "accuracy"),

@@ -17,7 +17,7 @@ from fedneighbors.datasets import Dataset
 from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.metrics import normalized_accuracy
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 N_FOLDS = 10
 METHODS = ("kNN", "1NN", "SBFC", "SBFC, matched decay", "FlyNN")
@@ -255,7 +255,7 @@ def _mean_and_error(values: npt.NDArray[np.float64]) -> Number:
     return float(values.mean()), spread / len(values) ** 0.5
 
 
-def _summary(found: Found) -> Table:
+def _summary(found: Found) -> ResultTable:
     """Return the paper's layout: one line for each setting, its number beside ours."""
     shown = [method for method in METHODS if method != "kNN"]
     columns = ["setting", "sets", "kNN accuracy"]
@@ -270,7 +270,7 @@ def _summary(found: Found) -> Table:
             if "matched" not in method:
                 cells.append(_plus_minus(setting.paper.get(method)))
         rows.append(tuple(cells))
-    return Table(
+    return ResultTable(
         name="summary",
         title="Normalized accuracy, mean and standard error over random sets",
         columns=tuple(columns),
@@ -286,7 +286,7 @@ def _plus_minus(number: Number | None) -> str | None:
     return None if number is None else f"{number[0]:+.3f} ± {number[1]:.3f}"
 
 
-def _details(found: Found) -> Table:
+def _details(found: Found) -> ResultTable:
     rows: list[tuple[Any, ...]] = []
     for setting, sets in found:
         for method in METHODS:
@@ -295,7 +295,7 @@ def _details(found: Found) -> Table:
             accuracy = float(np.mean([r.accuracy[method] for r in sets]))
             cpu = float(np.mean([r.cpu[method] for r in sets]))
             rows.append((setting.name, method, mean, error, *paper, accuracy, cpu))
-    return Table(
+    return ResultTable(
         name="details",
         title="The same as numbers, with accuracies and the price of tuning",
         columns=(
@@ -313,8 +313,8 @@ def _details(found: Found) -> Table:
     )
 
 
-def _sets(found: Found) -> Table:
-    return Table(
+def _sets(found: Found) -> ResultTable:
+    return ResultTable(
         name="sets",
         title="Best tuned accuracy on every set",
         columns=("setting", "seed", *METHODS, "FlyNN's best setting"),

@@ -32,7 +32,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import joined
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 
 SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
 TRAINED_SHARES = (0.1, 0.33, 1.0)
@@ -96,7 +96,7 @@ def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float
     return found
 
 
-def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> Table:
+def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> ResultTable:
     rows = []
     for method, share in each[0]:
         right = [found[method, share] for found in each]
@@ -104,7 +104,7 @@ def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> Table:
         mean, low, high = accuracy_interval(right)
         gain = paired_difference(list(zip(ours, right, strict=True)))
         rows.append((method, share, mean, low, high, (high - low) / 2, *gain))
-    return Table(
+    return ResultTable(
         name="methods",
         title="Unseen clients with a share of their rows, under all methods",
         columns=(

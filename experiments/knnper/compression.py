@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper.memory._codes import (
 )
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 Build = Callable[[int, int], Memory | PrototypeMemory]
 """From the width of a key and the number of classes to an empty memory."""
@@ -168,7 +168,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     )
 
 
-def _table(scope: Scope, who: str, each: list[Outcome]) -> Table:
+def _table(scope: Scope, who: str, each: list[Outcome]) -> ResultTable:
     """Return means over the seeds, and how far a memory is above the exact one of the same seed."""
     cells: dict[tuple[str, str], list[tuple[float, Right, Right]]] = {}
     for found in each:
@@ -182,7 +182,7 @@ def _table(scope: Scope, who: str, each: list[Outcome]) -> Table:
         more = paired_difference([(right, exact) for _, right, exact in some])
         points = (100 * value for value in more)
         rows.append((kind, setting, size, 1 / size, mean, low, high, *points))
-    return Table(
+    return ResultTable(
         name=f"{scope.n_clients}-clients-{who}",
         title=f"{scope.n_clients} clients of {scope.n_rows} rows: those {who} in training",
         columns=(
@@ -194,7 +194,7 @@ def _table(scope: Scope, who: str, each: list[Outcome]) -> Table:
     )  # fmt: skip
 
 
-def _figure(table: Table) -> Figure:
+def _figure(table: ResultTable) -> Figure:
     return Figure(
         name=table.name,
         kind="scatter",

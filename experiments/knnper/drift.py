@@ -14,7 +14,7 @@ from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.memory._drift import weighed_anew
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 TOLD = "told of the change"
@@ -268,7 +268,7 @@ def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) 
     )
 
 
-def _summary(by_shift: Any, stream: Stream) -> Table:
+def _summary(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     at = stream.shift_at
     for shift, found in by_shift.items():
@@ -277,7 +277,7 @@ def _summary(by_shift: Any, stream: Stream) -> Table:
             cells = (curve[:at].mean(), curve[at : at + 10].mean(), curve[-10:].mean())
             gain = _ahead(found, strategy, slice(at, at + 10), stream.n_test)
             rows.append((shift, strategy, *map(float, cells), *gain))
-    return Table(
+    return ResultTable(
         name="summary",
         title="Accuracy before the shift, in the ten steps after it, and in the last ten",
         columns=(
@@ -290,7 +290,7 @@ def _summary(by_shift: Any, stream: Stream) -> Table:
     )  # fmt: skip
 
 
-def _alarms(by_shift: Any, stream: Stream) -> Table:
+def _alarms(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     for shift, found in by_shift.items():
         steps = len(found) * stream.n_clients * stream.shift_at
@@ -303,7 +303,7 @@ def _alarms(by_shift: Any, stream: Stream) -> Table:
         rows.append(
             (shift, steps, false, false / steps, clients, len(delays), median, more, evictions)
         )
-    return Table(
+    return ResultTable(
         name="alarms",
         title="When drift was noticed",
         columns=(
@@ -317,8 +317,8 @@ def _alarms(by_shift: Any, stream: Stream) -> Table:
     )  # fmt: skip
 
 
-def _curves(shift: str, found: Sequence[Any], stream: Stream) -> Table:
-    return Table(
+def _curves(shift: str, found: Sequence[Any], stream: Stream) -> ResultTable:
+    return ResultTable(
         name=f"curve-{_slug(shift)}",
         title=f"Accuracy over time, shift of {shift}",
         columns=("step", "strategy", "accuracy"),

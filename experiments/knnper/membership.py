@@ -20,7 +20,7 @@ from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.datasets import load
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 N_CLIENTS = 4
 FALSE_ALARMS = 0.01
@@ -173,8 +173,8 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     )
 
 
-def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
-    return Table(
+def _attacks(rows: list[tuple[Scalar, ...]]) -> ResultTable:
+    return ResultTable(
         name="attacks",
         title="Members told from outsiders by what a model answers",
         columns=(
@@ -190,8 +190,8 @@ def _attacks(rows: list[tuple[Scalar, ...]]) -> Table:
     )  # fmt: skip
 
 
-def _accuracy(rows: list[tuple[Scalar, ...]]) -> Table:
-    return Table(
+def _accuracy(rows: list[tuple[Scalar, ...]]) -> ResultTable:
+    return ResultTable(
         name="accuracy",
         title="What the budgets cost",
         columns=("budget", "asked", "accuracy", *ENDS),

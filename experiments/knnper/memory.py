@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mixed, nearest
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import joined
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 Chosen = tuple[str, int, float]
 """A client, how many of its rows it had, and the weight that it chose."""
@@ -118,7 +118,7 @@ def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
     return found
 
 
-def _sizes(chosen: list[Chosen]) -> Table:
+def _sizes(chosen: list[Chosen]) -> ResultTable:
     """Return the weights that clients choose, by how many rows they have."""
     rows: list[tuple[Scalar, ...]] = []
     for least, beyond in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
@@ -131,7 +131,7 @@ def _sizes(chosen: list[Chosen]) -> Table:
             mean, low, high = clustered_interval(own)
             n_chosen = sum(map(len, own.values()))
             rows.append((name, n_chosen, mean, low, high, (high - low) / 2))
-    return Table(
+    return ResultTable(
         name="chosen",
         title="The weight that unseen clients choose, by their rows",
         columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),

@@ -19,7 +19,7 @@ from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.metrics import average_accuracy
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 ROUNDS = (1, 2, 4, 8, 16, 32)
 QUICK_ROUNDS = (1, 20, 60)
@@ -84,8 +84,8 @@ def _cells(stages: Iterable[Stage]) -> Cells:
     return cells
 
 
-def _table(cells: Cells, who: str) -> Table:
-    return Table(
+def _table(cells: Cells, who: str) -> ResultTable:
+    return ResultTable(
         name=who,
         title=f"Accuracy under networks of some rounds: clients that were {who} in training",
         columns=("alpha", "rounds", *PARTS),
@@ -101,7 +101,7 @@ def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
     return float(np.mean([average_accuracy(right, list(right)) for right in each]))
 
 
-def _intervals(cells: Cells, who: str) -> Table:
+def _intervals(cells: Cells, who: str) -> ResultTable:
     """Return how sure the accuracies are, and by how much the parts are above the network."""
     rows: list[tuple[Scalar, ...]] = []
     for (alpha, n_rounds), stages in cells.items():
@@ -110,7 +110,7 @@ def _intervals(cells: Cells, who: str) -> Table:
             found = [each.right[part][who] for each in stages]
             gain = paired_difference(list(zip(found, network, strict=True)))
             rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(found), *gain))
-    return Table(
+    return ResultTable(
         name=f"{who}-intervals",
         title=f"How sure these are: clients that were {who} in training",
         columns=(
@@ -122,7 +122,7 @@ def _intervals(cells: Cells, who: str) -> Table:
     )  # fmt: skip
 
 
-def _lines(table: Table) -> Table:
+def _lines(table: ResultTable) -> ResultTable:
     """Return for each skew how well a line tells the memory's accuracy from the network's."""
     rows: list[tuple[Scalar, ...]] = []
     for alpha in dict.fromkeys(row[0] for row in table.rows):
@@ -131,7 +131,7 @@ def _lines(table: Table) -> Table:
         for part, accuracy in (("memory", memory), ("mixture", mixture)):
             slope = float(np.polyfit(network, accuracy, 1)[0])
             rows.append((alpha, part, slope, float(np.corrcoef(network, accuracy)[0, 1])))
-    return Table(
+    return ResultTable(
         name="lines",
         title="Accuracy against that of the network, as a line (unseen clients)",
         columns=("alpha", "part", "slope", "correlation"),

@@ -17,7 +17,7 @@ from experiments.knnper.fixtures import Scene, scene
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper.algorithm import mixed
 from fedneighbors.metrics import bottom_decile
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 Answer = Callable[[Scene, str, Any], Floats]
 """Returns the shares of the classes for the test rows of a client, at one value."""
@@ -89,7 +89,7 @@ def measured(here: Scene, alpha: float, value: Any, answer: Answer) -> Point:
 
 def sweep_tables(
     points: Iterable[Point], axis: str, title: str, *, reference: Any, who: Sequence[str] = WHO
-) -> tuple[Table, ...]:
+) -> tuple[ResultTable, ...]:
     """Return accuracy over the values, each compared with one of them.
 
     Parameters
@@ -120,7 +120,7 @@ def sweep_tables(
         )  # fmt: skip
 
     return tuple(
-        Table(
+        ResultTable(
             name=whose,
             title=f"{title}: clients that were {whose} in training",
             columns=(

@@ -22,7 +22,7 @@ from experiments.knnper.federations import CROWDS, Crowd, Scope, crowd, roles
 from experiments.knnper.fixtures import HIDDEN
 from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 METHODS = (
     "Local", "FedAvg", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", "pFedGP", "kNN-Per",
@@ -55,7 +55,7 @@ UNSEEN = {
 }
 
 
-def published(who: str) -> Table:
+def published(who: str) -> ResultTable:
     """Return the paper's figures of seen clients (Table 2) or of unseen ones (Table 3).
 
     Parameters
@@ -70,7 +70,7 @@ def published(who: str) -> Table:
             if cell != "-":
                 first, other = (round(float(part) / 100, 3) for part in cell.split("/"))
                 rows.append((data, method, first, other))
-    return Table(
+    return ResultTable(
         name=f"paper-{who}",
         title=f"The paper: clients that were {who} in training",
         columns=("data", "method", "accuracy", second),
@@ -193,7 +193,7 @@ def measured(
     return by_crowd, chosen
 
 
-def results_table(by_crowd: ByCrowd, who: str) -> Table:
+def results_table(by_crowd: ByCrowd, who: str) -> ResultTable:
     """Return how every method fares on clients that were seen, or unseen, in training."""
     rows: list[tuple[Scalar, ...]] = []
     for name, each in by_crowd.items():
@@ -210,7 +210,7 @@ def results_table(by_crowd: ByCrowd, who: str) -> Table:
                 (name, method, float(np.mean(means)), float(np.mean(lows)), float(np.std(means)),
                  float(np.mean(own)), *gain)
             )  # fmt: skip
-    return Table(
+    return ResultTable(
         name=who,
         title=f"Accuracy of clients that were {who} in training",
         columns=(
@@ -230,9 +230,9 @@ def _clients(scores: Scores, unseen: tuple[str, ...], who: str) -> tuple[Any, An
     return some(scores.test), some(scores.own)
 
 
-def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> Table:
+def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> ResultTable:
     """Return what was chosen for the methods."""
-    return Table(
+    return ResultTable(
         name="chosen",
         title="What was chosen on held-out rows of the first repetition",
         columns=("clients", "method", "parameters"),
@@ -244,7 +244,7 @@ def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> Table:
     )
 
 
-def _figures(table: Table) -> tuple[Figure, ...]:
+def _figures(table: ResultTable) -> tuple[Figure, ...]:
     return tuple(
         Figure(
             name=f"{table.name}-{value.replace(' ', '-')}",

@@ -7,9 +7,18 @@ from typer.testing import CliRunner
 from fedneighbors.cli._console import complain, progress_bar
 from fedneighbors.cli._main import app
 from fedneighbors.cli._results import keep, print_tables
-from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, read_record, write_record
+from fedneighbors.records import (
+    Figure,
+    ResultTable,
+    RunRecord,
+    encode_pixels,
+    read_record,
+    write_record,
+)
 
-PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
+PAPER = ResultTable(
+    "results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),)
+)
 RECORD = RunRecord(
     "flynn.paper",
     {},
@@ -43,7 +52,9 @@ def test_a_report_is_drawn_from_several_records(tmp_path):
 
 
 def test_strings_of_a_record_are_printed_as_they_are(capsys):
-    table = Table("t", "[bold]T[/bold]", ("[red]a",), (("[link=x]b[/link]",), ("\x1b[31mred\x07",)))
+    table = ResultTable(
+        "t", "[bold]T[/bold]", ("[red]a",), (("[link=x]b[/link]",), ("\x1b[31mred\x07",))
+    )
 
     print_tables(RunRecord("run", {}, tables=(table,), notes=("[blink]n[/blink]",)))
 
@@ -54,7 +65,7 @@ def test_strings_of_a_record_are_printed_as_they_are(capsys):
 
 
 def test_tables_of_images_are_not_printed(capsys):
-    table = Table("images", "Images", ("text", "pixels"), (("a", encode_pixels([[0]])),))
+    table = ResultTable("images", "Images", ("text", "pixels"), (("a", encode_pixels([[0]])),))
     figure = Figure("images", "images", "", "images", "text", "pixels")
 
     print_tables(RunRecord("run", {}, tables=(table,), figures=(figure,)))
@@ -63,7 +74,7 @@ def test_tables_of_images_are_not_printed(capsys):
 
 
 def test_a_long_table_is_cut_and_says_so(capsys):
-    table = Table("t", "Long", ("a",), tuple((value,) for value in range(30)))
+    table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(30)))
 
     print_tables(RunRecord("run", {}, tables=(table,)))
 
@@ -99,7 +110,7 @@ def test_a_complaint_is_one_line_however_the_message_is_broken(capsys):
 
 def wide():
     columns = tuple(f"a long name of column {number}" for number in range(12))
-    return Table("wide", "wide", columns, (tuple(range(12)),))
+    return ResultTable("wide", "wide", columns, (tuple(range(12)),))
 
 
 def test_tables_in_a_file_have_all_their_words(capsys, monkeypatch):

@@ -4,9 +4,11 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app
-from fedneighbors.records import Figure, RunRecord, Table, read_record
+from fedneighbors.records import Figure, ResultTable, RunRecord, read_record
 
-PAPER = Table("results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),))
+PAPER = ResultTable(
+    "results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),)
+)
 RECORD = RunRecord(
     "flynn.paper",
     {},

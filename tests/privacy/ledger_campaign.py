@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fedneighbors.privacy._guarantees import ZCDP
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.records import RunRecord, Table, environment, write_record
+from fedneighbors.records import ResultTable, RunRecord, environment, write_record
 from tests.privacy.ledger_worker import KINDS, N_IDS
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
@@ -175,7 +175,7 @@ def record(kills, seed):
     return RunRecord(
         "privacy.ledger-kills",
         {"kills": kills, "seed": seed},
-        tables=(Table("kills", title, columns, tuple(rows)),),
+        tables=(ResultTable("kills", title, columns, tuple(rows)),),
         notes=tuple(notes),
         seconds=time.time() - began,
         environment=environment(),

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from fedneighbors.errors import BudgetExceeded
 from fedneighbors.privacy._guarantees import ZCDP, PureDP
-from fedneighbors.privacy.ledger._books import Terms
+from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 N_IDS = 12  # that a process chooses from at a time: some are asked for again, by it or by others
@@ -53,7 +53,7 @@ class ReleasesFirst(Ledger):
     """A planted fault: the answer is out before anything is charged."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        _, stored = self._books.look_up(Terms(query_id, **terms))
+        _, stored = self._books.look_up(ChargeTerms(query_id, **terms))
         answer = stored or draw()
         publish(answer)
         return super().release(query_id, draw=lambda: answer, **terms)
@@ -63,7 +63,7 @@ class ChargesLate(Ledger):
     """A planted fault: noise is drawn inside the transaction that charges for it."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        named = Terms(query_id, **terms)
+        named = ChargeTerms(query_id, **terms)
         with self._file.transaction():
             _, stored = self._books.look_up(named)
             if stored is not None:
@@ -79,7 +79,7 @@ class StoresLate(Ledger):
     """A planted fault: the answer is out before it is stored."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        named = Terms(query_id, **terms)
+        named = ChargeTerms(query_id, **terms)
         answer = self._reserve([named]).get(query_id)
         if answer is None:
             answer = draw()

@@ -4,7 +4,7 @@ import pytest
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
 from fedneighbors.privacy._guarantees import PureDP
-from fedneighbors.privacy.ledger._books import Terms
+from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 TENTH = PureDP("0.1")
@@ -24,7 +24,7 @@ def ledger(path):
 
 
 def terms(query, dataset="visits", *, user="study", cost=TENTH):
-    return Terms(query, dataset, user, cost)
+    return ChargeTerms(query, dataset, user, cost)
 
 
 def named(lacking):

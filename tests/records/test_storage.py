@@ -14,9 +14,9 @@ from fedneighbors.errors import RecordError
 from fedneighbors.records import (
     FIGURE_KINDS,
     Figure,
+    ResultTable,
     Round,
     RunRecord,
-    Table,
     read_record,
     replace_file,
     write_record,
@@ -45,7 +45,7 @@ rounds = st.builds(
 def tables(draw, name):
     columns = tuple(draw(st.lists(text, min_size=1, max_size=3, unique=True)))
     rows = draw(st.lists(st.tuples(*[scalars for _ in columns]), max_size=4))
-    return Table(name, draw(text), columns, tuple(rows), draw(text))
+    return ResultTable(name, draw(text), columns, tuple(rows), draw(text))
 
 
 @st.composite
@@ -101,7 +101,7 @@ def test_every_record_comes_back_exactly(record, tmp_path_factory):
 
 
 def test_nan_and_infinity_are_spelled_out_as_valid_json(tmp_path):
-    table = Table("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
+    table = ResultTable("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
 
     write_record(RunRecord("run", {}, tables=(table,)), tmp_path / "run.jsonl")
 
@@ -111,7 +111,7 @@ def test_nan_and_infinity_are_spelled_out_as_valid_json(tmp_path):
 
 def test_numpy_values_are_written_as_the_python_values_they_stand_for(tmp_path):
     row = (np.int64(3), np.float64(0.5), np.float32(0.25), np.bool_(True), np.str_("a"))
-    table = Table("t", "", ("i", "d", "f", "b", "s"), (row,))
+    table = ResultTable("t", "", ("i", "d", "f", "b", "s"), (row,))
     parameters = {"grid": np.array([1, 2]), "alpha": np.float64(math.nan)}
 
     write_record(RunRecord("run", parameters, tables=(table,)), tmp_path / "run.jsonl")
@@ -130,7 +130,7 @@ def test_a_value_that_no_record_may_hold_is_a_type_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-BASE = RunRecord("run", {}, tables=(Table("t", "", ("a", "b"), ((1, 2),)),))
+BASE = RunRecord("run", {}, tables=(ResultTable("t", "", ("a", "b"), ((1, 2),)),))
 FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
 
 
@@ -142,8 +142,8 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
         ({"figures": (dataclasses.replace(FIGURE, kind="pie"),)}, "found 'pie'"),
         ({"figures": (dataclasses.replace(FIGURE, name="../f"),)}, "expected a name of letters"),
         ({"figures": (FIGURE, FIGURE)}, "expected one of this name, found 2"),
-        ({"tables": (Table("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
-        ({"tables": (Table("t", "", ("a", "a"), ()),)}, "columns of different names"),
+        ({"tables": (ResultTable("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
+        ({"tables": (ResultTable("t", "", ("a", "a"), ()),)}, "columns of different names"),
         ({"parameters": {"grid": [[1]]}}, "field 'parameters' of a header line"),
     ],
 )
@@ -170,7 +170,7 @@ RECORD = RunRecord(
     "run",
     {"seed": 0},
     rounds=(Round(0, "CountRequest", "sum", {"p": 3}, {"p": 4}, 0.25),),
-    tables=(Table("t", "Title", ("x", "y"), ((1, 2.0),)),),
+    tables=(ResultTable("t", "Title", ("x", "y"), ((1, 2.0),)),),
     figures=(Figure("f", "line", "Figure", table="t", x="x", y="y"),),
     notes=("A finding.",),
 )

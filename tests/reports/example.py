@@ -1,6 +1,6 @@
 """A record with a figure of every kind."""
 
-from fedneighbors.records import FIGURE_KINDS, Figure, Round, RunRecord, Table, encode_pixels
+from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord, encode_pixels
 
 ROWS = tuple(
     (place, 0.5 + 0.1 * place * (1 if method == "FlyNN" else 0.5), method, site, 0.02, 1000 * place)
@@ -8,14 +8,14 @@ ROWS = tuple(
     for site in ("here", "there")
     for place in (1, 2, 3)
 )
-NUMBERS = Table(
+NUMBERS = ResultTable(
     "numbers",
     "Numbers",
     ("n_units", "accuracy", "method", "site", "half_width", "sent_bytes"),
     ROWS,
     "All that was measured.",
 )
-IMAGES = Table(
+IMAGES = ResultTable(
     "images",
     "Images",
     ("text", "pixels", "verdict"),

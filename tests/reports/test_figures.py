@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Picture
 
 from fedneighbors.errors import RecordError
-from fedneighbors.records import FIGURE_KINDS, Figure, RunRecord, Table
+from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, RunRecord
 from fedneighbors.reports import save_figures
 from fedneighbors.reports._figures import draw_panels, picture
 from fedneighbors.reports._grids import draw_heatmap
@@ -112,7 +112,7 @@ scalars = (
 @pytest.mark.filterwarnings("ignore:Glyph")  # the font lacks some letters of the world
 @pytest.mark.filterwarnings("ignore:Matplotlib currently does not support")
 def test_any_table_can_be_drawn(kind, rows, flags):
-    table = Table("t", "", ("a", "b", "c"), tuple(rows))
+    table = ResultTable("t", "", ("a", "b", "c"), tuple(rows))
     log_x, log_y, diagonal = flags
     described = Figure(
         "f", kind, "", "t", "a", "b", hue="c", log_x=log_x, log_y=log_y, diagonal=diagonal
@@ -128,7 +128,7 @@ def test_any_table_can_be_drawn(kind, rows, flags):
 )
 def test_text_is_drawn_as_it_is_and_never_as_a_formula(text):
     rows = tuple((text, value, text) for value in (1.0, 2.0))
-    table = Table("t", text, ("a", "b", "c"), rows)
+    table = ResultTable("t", text, ("a", "b", "c"), rows)
     described = Figure("f", "bar", text, "t", "a", "b", hue="c", caption=text)
 
     content = picture(described, table, "svg", titled=True)
@@ -137,7 +137,7 @@ def test_text_is_drawn_as_it_is_and_never_as_a_formula(text):
 
 
 def test_a_cell_without_an_image_is_a_record_error():
-    table = Table("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
+    table = ResultTable("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
 
     with pytest.raises(RecordError, match="expected an image"):
         picture(figure("images"), table, "svg")
@@ -156,7 +156,7 @@ def test_series_keep_their_order_of_appearance_and_their_numbers():
 
 
 def test_names_on_the_x_axis_become_positions_in_order_of_appearance():
-    table = Table("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
+    table = ResultTable("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
 
     drawn = chart(Figure("f", "line", "", "t", "a", "b"), table)
 
@@ -166,7 +166,7 @@ def test_names_on_the_x_axis_become_positions_in_order_of_appearance():
 
 def test_what_is_too_much_to_draw_is_said():
     rows = tuple((1.0, 2.0, f"panel {number}") for number in range(30))
-    table = Table("t", "", ("a", "b", "c"), rows)
+    table = ResultTable("t", "", ("a", "b", "c"), rows)
 
     drawn = chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
 
@@ -180,7 +180,7 @@ def test_colours_differ(n_colors):
 
 
 def test_a_negative_half_width_is_drawn_as_its_size():
-    table = Table("t", "", ("a", "b", "c"), ((1.0, 2.0, -0.5),))
+    table = ResultTable("t", "", ("a", "b", "c"), ((1.0, 2.0, -0.5),))
 
     drawn = chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
 
@@ -210,7 +210,7 @@ def heatmap_of(values):
     rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
     described = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")
     drawn = Picture()
-    draw_heatmap(drawn, described, Table("t", "T", ("line", "column", "value"), rows))
+    draw_heatmap(drawn, described, ResultTable("t", "T", ("line", "column", "value"), rows))
     return drawn.axes[0]
 
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.records import Figure, Round, RunRecord, Table
+from fedneighbors.records import Figure, ResultTable, Round, RunRecord
 from fedneighbors.reports import save_figures, write_report
 from tests.reports.example import RECORD, figure
 
@@ -99,7 +99,7 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
 
 
 def test_no_string_of_a_record_becomes_markup(tmp_path):
-    table = Table("t", EVIL, (EVIL, "b"), ((EVIL, 1.0), (EVIL, 2.0)), EVIL)
+    table = ResultTable("t", EVIL, (EVIL, "b"), ((EVIL, 1.0), (EVIL, 2.0)), EVIL)
     record = RunRecord(
         name=EVIL,
         parameters={EVIL: EVIL, "list": [EVIL]},
@@ -139,7 +139,7 @@ def test_records_become_chapters_with_a_list_of_contents(tmp_path):
 
 
 def test_a_long_table_is_cut_and_says_how_much_is_left(tmp_path):
-    table = Table("t", "Long", ("a",), tuple((value,) for value in range(250)))
+    table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(250)))
 
     page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
 
@@ -148,7 +148,7 @@ def test_a_long_table_is_cut_and_says_how_much_is_left(tmp_path):
 
 @pytest.mark.parametrize(("n_rows", "n_folded"), [(40, 0), (41, 1)])
 def test_a_long_table_without_a_picture_is_folded(n_rows, n_folded, tmp_path):
-    table = Table("t", "Long", ("a",), tuple((value,) for value in range(n_rows)))
+    table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(n_rows)))
 
     page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
 
@@ -190,7 +190,7 @@ def test_importing_reports_imports_neither_matplotlib_nor_jinja2():
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_report(tmp_path):
-    table = Table("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
+    table = ResultTable("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
     record = RunRecord("run", {}, tables=(table,), figures=(figure("images"),))
 
     with pytest.raises(Exception, match="expected an image"):

@@ -17,7 +17,7 @@ from experiments.flynn.privacy.sets import (
     Grid,
     Point,
 )
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 BEST = "paper's mechanism, best T on test rows"
 BEST_DIVIDED = "the same, epsilon / 2 a party as printed"
@@ -80,7 +80,7 @@ def slug(data: str) -> str:
     return data.removeprefix("n=").replace(",", "").replace(" ", "-")
 
 
-def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Table, Figure]:
+def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
     """Return T against accuracy, each party spending all of epsilon."""
     rows: list[tuple[Scalar, ...]] = []
     for setting in _settings(found, data):
@@ -91,7 +91,7 @@ def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Tab
         exact = found[Key(data, setting, EXACT_PRINTED)]
         for n_picks in _picks(found, data, setting):
             rows.append((setting, EXACT_PRINTED, n_picks, exact.value, exact.error))
-    table = Table(
+    table = ResultTable(
         name=f"picks-{slug(data)}",
         title=f"{data}: T against balanced accuracy under the paper's mechanism",
         columns=("setting", "line", "T", "balanced accuracy", "standard error"),
@@ -117,7 +117,7 @@ def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Tab
     return table, figure
 
 
-def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Table, Figure]:
+def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
     """Return epsilon against accuracy of all mechanisms, with the paper's sizes."""
     rows: list[tuple[Scalar, ...]] = []
     for setting in _settings(found, data):
@@ -127,7 +127,7 @@ def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[T
                 variant = AUTHORS_VARIANT.get(data, {}).get(epsilon)
                 known = variant if line == BEST and setting == "m=300 s=3 rho=15" else None
                 rows.append((setting, line, epsilon, mean.value, mean.error, n_picks, known))
-    table = Table(
+    table = ResultTable(
         name=f"epsilon-{slug(data)}",
         title=f"{data}: epsilon against balanced accuracy with the paper's sizes",
         columns=(

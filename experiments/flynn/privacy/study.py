@@ -32,7 +32,7 @@ from experiments.flynn.privacy.sets import (
 )
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _label(case: Case, _grid: Grid, seed: int) -> str:
     return f"{case.name}, repetition {seed}"
 
 
-def _targets(points: Sequence[Point], found: Means) -> Table:
+def _targets(points: Sequence[Point], found: Means) -> ResultTable:
     """Return what was wanted of each set at epsilon = 1, beside what was measured."""
     rows: list[tuple[Scalar, ...]] = []
     for data, least in (("n=10000", 0.80), ("n=100000", 0.88)):
@@ -120,7 +120,7 @@ def _targets(points: Sequence[Point], found: Means) -> Table:
     for data in ("n=10000", "n=100000"):
         for setting in (SCALED, "m=300 s=3 rho=15"):
             rows += _gap(points, data, setting, within=0.01)
-    return Table(
+    return ResultTable(
         name="targets",
         title="Wanted at epsilon = 1, delta = 1e-6, one row more or less",
         columns=("what", "wanted", "measured", "standard error", "repetitions", "reached"),
@@ -145,7 +145,7 @@ def _cells(mean: Mean) -> tuple[Scalar, ...]:
     return mean.value, mean.error, mean.n
 
 
-def _defaults(found: Means, plan: Plan) -> tuple[Table, Figure]:
+def _defaults(found: Means, plan: Plan) -> tuple[ResultTable, Figure]:
     """Return epsilon against accuracy with the library's defaults."""
     rows: list[tuple[Scalar, ...]] = []
     for case in plan.cases:
@@ -156,7 +156,7 @@ def _defaults(found: Means, plan: Plan) -> tuple[Table, Figure]:
                 spent = 0.0 if line == EXACT else epsilon
                 mean = found[Key(case.name, DEFAULTS, line, spent)]
                 rows.append((case.name, line, epsilon, mean.value, mean.error))
-    table = Table(
+    table = ResultTable(
         name="defaults",
         title="Epsilon against balanced accuracy with the library's defaults",
         columns=("data", "mechanism", "epsilon", "balanced accuracy", "standard error"),
@@ -179,7 +179,7 @@ def _defaults(found: Means, plan: Plan) -> tuple[Table, Figure]:
     return table, figure
 
 
-def _real(points: Sequence[Point], found: Means, plan: Plan) -> Table:
+def _real(points: Sequence[Point], found: Means, plan: Plan) -> ResultTable:
     """Return what privacy costs on real tables."""
     rows: list[tuple[Scalar, ...]] = []
     for case in plan.cases:
@@ -191,7 +191,7 @@ def _real(points: Sequence[Point], found: Means, plan: Plan) -> Table:
         if loss is not None:
             scores = (found[exact].value, found[private].value)
             rows.append((case.name, *scores, *_cells(loss), spread, case.fresh))
-    return Table(
+    return ResultTable(
         name="tables",
         title="Real tables over 8 parties, epsilon = 1, library's defaults",
         columns=(
@@ -215,14 +215,14 @@ def _real(points: Sequence[Point], found: Means, plan: Plan) -> Table:
     )
 
 
-def _sets(points: Sequence[Point]) -> Table:
+def _sets(points: Sequence[Point]) -> ResultTable:
     """Return every generated set at epsilon = 1 with the library's defaults."""
     scores: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
     for p in points:
         if p.data.startswith("n=") and p.epsilon in (0.0, 1.0):
             scores.setdefault((p.data, p.seed), {})[p.setting, p.line] = p.value
     shown = [(DEFAULTS, line) for line in _MECHANISMS] + [(SCALED, EXACT), (SCALED, CENTRAL)]
-    return Table(
+    return ResultTable(
         name="sets",
         title="Every generated set at epsilon = 1",
         columns=("data", "seed", *(f"{line}, {setting}" for setting, line in shown)),

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
-    MomentsReply,
+    PointMomentsReply,
     class_moments,
     column_constants,
     make_frame,
@@ -179,9 +179,9 @@ def _within(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str
 
 def _summed(
     points: Floats, labels: Integers, owned: Mapping[str, Any], n_classes: int
-) -> MomentsReply:
+) -> PointMomentsReply:
     parts = [class_moments(points[rows], labels[rows], n_classes) for rows in owned.values()]
-    return MomentsReply(
+    return PointMomentsReply(
         np.sum([part.counts for part in parts], axis=0),
         np.sum([part.sums for part in parts], axis=0),
         np.sum([part.products for part in parts], axis=0),

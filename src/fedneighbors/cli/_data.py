@@ -37,13 +37,15 @@ def list_sets() -> None:
     """List the data sets that can be read here."""
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets import available
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
     rows = tuple(
         (entry.name, entry.n_rows, entry.n_features, entry.n_classes, entry.source)
         for entry in available()
     )
-    print_grid(Table("sets", "Data sets", ("name", "rows", "features", "classes", "source"), rows))
+    print_grid(
+        ResultTable("sets", "Data sets", ("name", "rows", "features", "classes", "source"), rows)
+    )
 
 
 @data.command(epilog="Example: [bold]fedneighbors data describe digits[/bold]")
@@ -59,7 +61,7 @@ def describe(
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets import Dataset
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
     found: Dataset = read_data(name, label=label, party_column=party_column)
     say(f"{found.name}: {found.n_rows} rows, {found.n_features} features", "bold")
@@ -69,7 +71,7 @@ def describe(
         (str(label), int(count), float(count / found.n_rows))
         for label, count in zip(labels.tolist(), counts, strict=True)
     )
-    print_grid(Table("classes", "Classes", ("class", "rows", "share"), rows))
+    print_grid(ResultTable("classes", "Classes", ("class", "rows", "share"), rows))
 
 
 @data.command(
@@ -100,7 +102,7 @@ def partition(
 
 def _print_split(manifest: "Manifest") -> None:
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
     shown = manifest.classes if len(manifest.classes) <= _MOST_CLASSES else ()
     rows: tuple[tuple[str | int, ...], ...] = tuple(
@@ -110,4 +112,6 @@ def _print_split(manifest: "Manifest") -> None:
         )
     )
     columns = ("party", "rows", "classes", *(str(label) for label in shown))
-    print_grid(Table("split", "Rows of each party: in all, then of each class", columns, rows))
+    print_grid(
+        ResultTable("split", "Rows of each party: in all, then of each class", columns, rows)
+    )

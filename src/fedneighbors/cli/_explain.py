@@ -73,7 +73,7 @@ def explain(
 def _print_plan(plan: "Plan", label: str) -> None:
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
     from fedneighbors.reports._formatting import printable
 
     columns = ("algorithm", "exchanges", "asked", "local_s", "link_s", "broker_s", "total_s")
@@ -83,4 +83,4 @@ def _print_plan(plan: "Plan", label: str) -> None:
     )
     title, caption = f"The {plan.k} nearest to {label}", "Seconds that each is expected to take."
     say(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
-    print_grid(Table("plan", title, columns, rows, caption=caption))
+    print_grid(ResultTable("plan", title, columns, rows, caption=caption))

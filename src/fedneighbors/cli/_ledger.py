@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from fedneighbors.privacy._guarantees import Guarantee
-    from fedneighbors.privacy.ledger._books import BudgetState, Entry
+    from fedneighbors.privacy.ledger._books import BudgetState, LedgerEntry
 
 
 _BAR = 10  # cells
@@ -35,7 +35,7 @@ ledger = typer.Typer(
 LedgerArgument = Annotated[Path, typer.Argument(help="The ledger, a file of one party.")]
 
 
-class Form(StrEnum):
+class ExportFormat(StrEnum):
     """Forms of an export."""
 
     JSONL = "jsonl"
@@ -119,7 +119,7 @@ def export(
         Path | None, typer.Option(help="Where to write; standard output if left out.")
     ] = None,
     form: Annotated[
-        Form | None, typer.Option(help="jsonl or csv; by the ending of --out if left out.")
+        ExportFormat | None, typer.Option(help="jsonl or csv; by the ending of --out if left out.")
     ] = None,
 ) -> None:
     """Write every entry as JSON lines or CSV.
@@ -131,8 +131,10 @@ def export(
 
     with Ledger(path) as opened:
         rows = [_row(entry) for entry in opened.entries()]
-    by_name = Form.CSV if out is not None and out.suffix.lower() == ".csv" else Form.JSONL
-    text = _as_csv(rows) if (form or by_name) is Form.CSV else _as_json_lines(rows)
+    by_name = (
+        ExportFormat.CSV if out is not None and out.suffix.lower() == ".csv" else ExportFormat.JSONL
+    )
+    text = _as_csv(rows) if (form or by_name) is ExportFormat.CSV else _as_json_lines(rows)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -152,7 +154,7 @@ def _guarantee(epsilon: str | None, delta: str | None, rho: str | None) -> "Guar
 
 def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
     rows = tuple(
         (
@@ -165,12 +167,12 @@ def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
         for state in budgets
     )
     columns = ("data set", "user", "budget", "used", "left")
-    print_grid(Table("budgets", "Budgets", columns, rows))
+    print_grid(ResultTable("budgets", "Budgets", columns, rows))
 
 
-def _print_history(entries: tuple["Entry", ...], last: int) -> None:
+def _print_history(entries: tuple["LedgerEntry", ...], last: int) -> None:
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
     rows = _history(entries)
     shown = tuple(
@@ -187,15 +189,17 @@ def _print_history(entries: tuple["Entry", ...], last: int) -> None:
     columns = ("UTC", "what", "data set", "user", "how much", "query and purpose")
     n_before = len(rows) - len(shown)
     caption = f"{n_before} earlier lines: raise --last, or export." if n_before else ""
-    print_grid(Table("history", "Budgets set and releases, newest last", columns, shown, caption))
+    print_grid(
+        ResultTable("history", "Budgets set and releases, newest last", columns, shown, caption)
+    )
 
 
-def _history(entries: tuple["Entry", ...]) -> list["Entry"]:
+def _history(entries: tuple["LedgerEntry", ...]) -> list["LedgerEntry"]:
     """Return the last entry of each budget and release.
 
     It states how the release ended.
     """
-    rows: list[Entry] = []
+    rows: list[LedgerEntry] = []
     place: dict[str, int] = {}
     for entry in entries:
         if entry.kind in ("released", "voided"):
@@ -223,7 +227,7 @@ def _bar(share: float) -> str:
     return "█" * full + "░" * (_BAR - full) + f" {share:4.0%}"
 
 
-def _row(entry: "Entry") -> dict[str, str | int]:
+def _row(entry: "LedgerEntry") -> dict[str, str | int]:
     from fedneighbors.privacy.ledger._books import to_columns
 
     notion, first, second = to_columns(entry.guarantee)

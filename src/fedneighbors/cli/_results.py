@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table as Printed
+from rich.table import Table as PrintedTable
 from rich.text import Text
 
 from fedneighbors.cli._console import complain, say
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.records import RunRecord, Table, replace_file, write_record
+from fedneighbors.records import ResultTable, RunRecord, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
 from fedneighbors.reports._formatting import printable
 from fedneighbors.reports._html import grid
@@ -43,10 +43,10 @@ def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
         say(f"\N{BULLET} {printable(note, _LONGEST_SENTENCE)}")
 
 
-def print_grid(table: Table) -> None:
+def print_grid(table: ResultTable) -> None:
     """Print one table with its title above and its caption below."""
     shown = grid(table, most=_MOST_ROWS)
-    printed = Printed(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
+    printed = PrintedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
     for place, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
         longest = max((len(row[place]) for row in shown.rows), default=0)
         printed.add_column(

@@ -36,7 +36,7 @@ from fedneighbors.cli._search_options import (
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
-    from fedneighbors.records import Table
+    from fedneighbors.records import ResultTable
 
 
 _MOST_QUERIES = 10
@@ -105,7 +105,7 @@ def fedknn(
     keep(record, out, name="record")
 
 
-def _print_neighbors(table: "Table") -> None:
+def _print_neighbors(table: "ResultTable") -> None:
     """Print a table of the first queries' neighbors."""
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid

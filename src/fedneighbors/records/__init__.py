@@ -4,10 +4,10 @@ from fedneighbors.records._encoding import decode_pixels, encode_pixels
 from fedneighbors.records._schema import (
     FIGURE_KINDS,
     Figure,
+    ResultTable,
     Round,
     RunRecord,
     Scalar,
-    Table,
     environment,
 )
 from fedneighbors.records._storage import read_record, replace_file, write_record
@@ -18,7 +18,7 @@ __all__ = [
     "Round",
     "RunRecord",
     "Scalar",
-    "Table",
+    "ResultTable",
     "decode_pixels",
     "encode_pixels",
     "environment",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from fedneighbors.errors import RecordError
-from fedneighbors.records._schema import Figure, Round, Scalar, Table
+from fedneighbors.records._schema import Figure, ResultTable, Round, Scalar
 
 SCHEMA = "fedneighbors.run"
 VERSION = 1
@@ -154,9 +154,9 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
 OPTIONAL: Mapping[str, frozenset[str]] = {"round": frozenset({"busy_s"})}
 """Fields that a line may leave out, as lines of before do; they are empty then."""
 
-PARTS: Mapping[str, Callable[..., Round | Table | Figure | str]] = {
+PARTS: Mapping[str, Callable[..., Round | ResultTable | Figure | str]] = {
     "round": Round,
-    "table": Table,
+    "table": ResultTable,
     "figure": Figure,
     "note": lambda text: str(text),
 }

@@ -47,7 +47,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A named table of results.
 
     Parameters
@@ -153,7 +153,7 @@ class RunRecord:
     name: str
     parameters: Mapping[str, Scalar | list[Scalar]]
     rounds: tuple[Round, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ResultTable, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     started: str = ""

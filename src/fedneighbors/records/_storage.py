@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fedneighbors.errors import RecordError
 from fedneighbors.records._encoding import FIELDS, OPTIONAL, PARTS, SCHEMA, VERSION, encode, take
-from fedneighbors.records._schema import FIGURE_KINDS, Figure, Round, RunRecord, Table
+from fedneighbors.records._schema import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -157,7 +157,7 @@ def _assemble(
         name=header["name"],
         parameters=header["parameters"],
         rounds=tuple(part for part in parts if isinstance(part, Round)),
-        tables=tuple(part for part in parts if isinstance(part, Table)),
+        tables=tuple(part for part in parts if isinstance(part, ResultTable)),
         figures=tuple(part for part in parts if isinstance(part, Figure)),
         notes=tuple(part for part in parts if isinstance(part, str)),
         started=header["started"],
@@ -243,7 +243,7 @@ def _names(what: str, names: list[str]) -> Iterator[str]:
         yield f"{what} {name!r}: expected one of this name, found {names.count(name)}"
 
 
-def _table_problems(table: Table) -> Iterator[str]:
+def _table_problems(table: ResultTable) -> Iterator[str]:
     if len(set(table.columns)) < len(table.columns):
         yield f"table {table.name!r}: expected columns of different names"
     for number, row in enumerate(table.rows):
@@ -254,7 +254,7 @@ def _table_problems(table: Table) -> Iterator[str]:
             )
 
 
-def _figure_problems(figure: Figure, tables: dict[str, Table]) -> Iterator[str]:
+def _figure_problems(figure: Figure, tables: dict[str, ResultTable]) -> Iterator[str]:
     where = f"figure {figure.name!r}"
     if figure.kind not in FIGURE_KINDS:
         yield f"{where}: expected a kind among {', '.join(FIGURE_KINDS)}, found {figure.kind!r}"
@@ -292,7 +292,7 @@ def _lines(record: RunRecord) -> Iterator[bytes]:
         yield _line("note", {"text": note})
 
 
-def _as_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
+def _as_mapping(part: Round | ResultTable | Figure, optional: frozenset[str]) -> dict[str, Any]:
     content = {field.name: getattr(part, field.name) for field in fields(part)}
     return {name: value for name, value in content.items() if value or name not in optional}
 

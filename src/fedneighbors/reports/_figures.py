@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from fedneighbors._typing import Floats
-from fedneighbors.records import Figure, Table
+from fedneighbors.records import Figure, ResultTable
 from fedneighbors.reports._charts import (
     draw_bars,
     draw_lines,
@@ -45,7 +45,7 @@ _MOST_END_LABELS = 8
 _LETTER = 0.08  # inches of a letter of a name at the end of a line
 
 
-def picture(figure: Figure, table: Table, form: str, *, titled: bool = False) -> bytes:
+def picture(figure: Figure, table: ResultTable, form: str, *, titled: bool = False) -> bytes:
     """Return the content of a picture file.
 
     The same data gives the same bytes.
@@ -84,7 +84,7 @@ def picture(figure: Figure, table: Table, form: str, *, titled: bool = False) ->
     return content.getvalue()
 
 
-def _draw(figure: Figure, table: Table) -> Picture:
+def _draw(figure: Figure, table: ResultTable) -> Picture:
     if not table.rows:
         return _draw_nothing()
     if figure.kind == "images":
@@ -98,7 +98,7 @@ def _draw(figure: Figure, table: Table) -> Picture:
     return drawn
 
 
-def draw_panels(figure: Figure, table: Table) -> Picture:
+def draw_panels(figure: Figure, table: ResultTable) -> Picture:
     """Draw a figure with axes, one panel per facet."""
     data = chart(figure, table, categorical=figure.kind in _BARS)
     n_columns = _columns(len(data.panels))

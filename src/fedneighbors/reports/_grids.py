@@ -11,7 +11,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from fedneighbors._typing import Floats
-from fedneighbors.records import Figure, Scalar, Table, decode_pixels
+from fedneighbors.records import Figure, ResultTable, Scalar, decode_pixels
 from fedneighbors.reports._formatting import cells, printable
 from fedneighbors.reports._series import column, floats, labels
 from fedneighbors.reports._style import FRAME, INK, QUIET, colors, darker, dress, name_positions
@@ -37,13 +37,13 @@ class _Line:
     rows: tuple[int, ...]
 
 
-def sheet_size(figure: Figure, table: Table) -> tuple[float, float]:
+def sheet_size(figure: Figure, table: ResultTable) -> tuple[float, float]:
     """Return the size of a sheet of images in inches."""
     lines = _lines(figure, table)
     return _INCHES * _PITCH_X * _width(lines), _INCHES * _PITCH_Y * len(lines)
 
 
-def draw_images(axes: Axes, figure: Figure, table: Table) -> None:
+def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
     """Draw one captioned thumbnail per row of the table.
 
     Raises
@@ -71,7 +71,7 @@ def draw_images(axes: Axes, figure: Figure, table: Table) -> None:
         axes.text(0, _PITCH_Y * len(lines), said, va="top", fontsize=8, color=QUIET)
 
 
-def _lines(figure: Figure, table: Table) -> list[_Line]:
+def _lines(figure: Figure, table: ResultTable) -> list[_Line]:
     """Arrange images in lines; each facet starts a new line."""
     facets = labels(figure.facet, table)[:_MOST_IMAGES]
     lines = []
@@ -121,13 +121,13 @@ def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
     )
 
 
-def heatmap_size(figure: Figure, table: Table) -> tuple[float, float]:
+def heatmap_size(figure: Figure, table: ResultTable) -> tuple[float, float]:
     """Return the size of a heat map in inches."""
     n_rows, n_columns = len(set(labels(figure.y, table))), len(set(labels(figure.x, table)))
     return min(2.4 + 0.5 * n_columns, 8.0), min(1.4 + 0.34 * n_rows, 9.0)
 
 
-def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
+def draw_heatmap(drawn: Picture, figure: Figure, table: ResultTable) -> None:
     """Draw a coloured cell per pair of x and y.
 
     The column ``hue`` gives the colour.
@@ -162,7 +162,7 @@ def draw_heatmap(drawn: Picture, figure: Figure, table: Table) -> None:
     dress(bar.ax.yaxis, value_column)
 
 
-def _places(name: str, table: Table) -> dict[str, int]:
+def _places(name: str, table: ResultTable) -> dict[str, int]:
     """Return the distinct names of a column with their positions.
 
     In order of appearance.

@@ -8,17 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedneighbors.errors import MissingExtraError
-from fedneighbors.records import Figure, Round, RunRecord, Scalar, Table, replace_file
+from fedneighbors.records import Figure, ResultTable, Round, RunRecord, Scalar, replace_file
 from fedneighbors.reports._formatting import cells, heading, number, size, span
 
 _MOST_ROWS = 200
 _SHORT_TABLE = 8
 _LONG_TABLE = 40
-Draw = Callable[[Figure, Table, str], bytes]
+Draw = Callable[[Figure, ResultTable, str], bytes]
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table as text: headings, which columns are numbers, rows, how many rows are not shown."""
 
     headings: tuple[str, ...]
@@ -44,7 +44,7 @@ class Section:
     title: str
     caption: str
     drawings: tuple[Drawing, ...]
-    grid: Grid
+    grid: TextTable
     folded: bool
 
 
@@ -59,7 +59,7 @@ class Chapter:
     notes: tuple[str, ...]
     sections: tuple[Section, ...]
     privacy: tuple[tuple[str, str], ...]
-    rounds: Grid
+    rounds: TextTable
     parameters: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
 
@@ -204,13 +204,13 @@ def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def grid(table: Table, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -> Grid:
+def grid(table: ResultTable, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -> TextTable:
     """Return a table as text cells, except the columns in ``without``."""
     kept = [place for place, name in enumerate(table.columns) if name not in without]
     values = [[row[place] for row in table.rows[:most]] for place in kept]
     names = [table.columns[place] for place in kept]
     texts = [cells(name, column) for name, column in zip(names, values, strict=True)]
-    return Grid(
+    return TextTable(
         headings=tuple(heading(name) for name in names),
         numeric=tuple(_is_numeric(column) for column in values),
         rows=tuple(zip(*texts, strict=True)),
@@ -218,7 +218,7 @@ def grid(table: Table, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -
     )
 
 
-def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
+def _section(table: ResultTable, record: RunRecord, draw: Draw) -> Section:
     figures = [figure for figure in record.figures if figure.table == table.name]
     pixels = [figure.y for figure in figures if figure.kind == "images"]
     title = table.title or heading(table.name)
@@ -231,7 +231,7 @@ def _section(table: Table, record: RunRecord, draw: Draw) -> Section:
     )
 
 
-def _drawing(figure: Figure, table: Table, draw: Draw, *, title: str) -> Drawing:
+def _drawing(figure: Figure, table: ResultTable, draw: Draw, *, title: str) -> Drawing:
     """Return a picture, without a title that repeats the section's."""
     content = base64.b64encode(draw(figure, table, "svg")).decode("ascii")
     return Drawing(
@@ -242,7 +242,7 @@ def _drawing(figure: Figure, table: Table, draw: Draw, *, title: str) -> Drawing
     )
 
 
-def _rounds(rounds: Sequence[Round]) -> Grid:
+def _rounds(rounds: Sequence[Round]) -> TextTable:
     columns = ("round", "request", "replies", "parties", "sent_bytes", "received_bytes", "took_s")
     rows = tuple(
         (
@@ -258,7 +258,7 @@ def _rounds(rounds: Sequence[Round]) -> Grid:
         for entry in rounds
     )
     without = [] if any(entry.missing for entry in rounds) else ["missing"]
-    return grid(Table("rounds", "", (*columns, "missing"), rows), without=without)
+    return grid(ResultTable("rounds", "", (*columns, "missing"), rows), without=without)
 
 
 def _entries(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 from fedneighbors.reports._formatting import cells, printable
 
 _MOST_PANELS = 24
@@ -60,7 +60,7 @@ class Chart:
     left_out: tuple[str, ...] = ()
 
 
-def chart(figure: Figure, table: Table, *, categorical: bool = False) -> Chart:
+def chart(figure: Figure, table: ResultTable, *, categorical: bool = False) -> Chart:
     """Take the data of a figure from its table.
 
     Parameters
@@ -92,7 +92,7 @@ def chart(figure: Figure, table: Table, *, categorical: bool = False) -> Chart:
     )
 
 
-def column(name: str, table: Table) -> Sequence[Scalar]:
+def column(name: str, table: ResultTable) -> Sequence[Scalar]:
     """Return a column's values; None in every row without a name."""
     if not name:
         return (None,) * len(table.rows)
@@ -100,7 +100,7 @@ def column(name: str, table: Table) -> Sequence[Scalar]:
     return [row[index] for row in table.rows]
 
 
-def labels(name: str, table: Table) -> list[str]:
+def labels(name: str, table: ResultTable) -> list[str]:
     """Return a column's values as text; empty text without a name."""
     values = column(name, table)
     return [printable(text) for text in cells(name, values)] if name else [""] * len(values)
@@ -110,7 +110,7 @@ class _Points:
     """Rows of a table as arrays, to be split by panel and colour."""
 
     def __init__(
-        self, hue: Integers, facet: Integers, x: Floats, figure: Figure, table: Table
+        self, hue: Integers, facet: Integers, x: Floats, figure: Figure, table: ResultTable
     ) -> None:
         self.hue = hue
         self.facet = facet
@@ -128,7 +128,7 @@ class _Points:
         return tuple(found)
 
 
-def _codes(name: str, table: Table) -> tuple[tuple[str, ...], Integers]:
+def _codes(name: str, table: ResultTable) -> tuple[tuple[str, ...], Integers]:
     """Return a column's distinct labels and each row's label position.
 
     In order of appearance.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
-from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
 
 _MOST_QUERIES_DRAWN = 6
 _MOST_BARS = 16
@@ -94,7 +94,7 @@ def search_and_record(
     )
 
 
-def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> Table:
+def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> ResultTable:
     owners = about.owners.tolist()
     rows = [
         (name, rank, _short(about.labels[place]), place + 1, float(distance), owners[place])
@@ -102,7 +102,7 @@ def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) 
         for rank, (distance, place) in enumerate(zip(far, places.tolist(), strict=True), start=1)
     ]
     columns = ("query", "rank", "object", "row", "distance", "party")
-    return Table("neighbors", "Nearest objects", columns, tuple(rows))
+    return ResultTable("neighbors", "Nearest objects", columns, tuple(rows))
 
 
 def _names(labels: Sequence[str]) -> list[str]:
@@ -120,7 +120,7 @@ def _short(label: str) -> str:
     )
 
 
-def _cost(records: Sequence[QueryRecord]) -> Table:
+def _cost(records: Sequence[QueryRecord]) -> ResultTable:
     rows = [
         (
             number,
@@ -136,7 +136,7 @@ def _cost(records: Sequence[QueryRecord]) -> Table:
         for number, record in enumerate(records, start=1)
     ]
     columns = ("query", "algorithm", "answer", "asked", "verified", "rounds")
-    return Table(
+    return ResultTable(
         "cost",
         "What it cost",
         (*columns, "upload_bytes", "download_bytes", "seconds"),
@@ -153,7 +153,7 @@ def _promise(record: QueryRecord) -> str:
     return "partial" if record.missing else "not certain"
 
 
-def _providers(about: Searched, records: Sequence[QueryRecord]) -> Table:
+def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     names, counts = np.unique(about.owners, return_counts=True)
     held = dict(zip(names.tolist(), counts.tolist(), strict=True))
     rows = [
@@ -166,7 +166,7 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> Table:
         )
         for name in sorted(held, key=_by_number)
     ]
-    return Table(
+    return ResultTable(
         "providers",
         "What each party was asked",
         ("party", "holds", "asked", "verified", "busy_s"),
@@ -183,13 +183,13 @@ def _by_number(name: str) -> tuple[str, int, str]:
     return word, int(digits) if digits.isascii() and digits else 0, name
 
 
-def _phases(records: Sequence[QueryRecord]) -> Table:
+def _phases(records: Sequence[QueryRecord]) -> ResultTable:
     rows = [
         (number, phase, seconds)
         for number, record in enumerate(records, start=1)
         for phase, seconds in record.phase_seconds.items()
     ]
-    return Table(
+    return ResultTable(
         "phases",
         "Where the time went",
         ("query", "phase", "seconds"),

@@ -15,7 +15,7 @@ from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
-from fedneighbors.records import Figure, RunRecord, Table, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
     held_out_rows,
     holdings,
@@ -140,7 +140,9 @@ def _baseline_shares(
     return shares
 
 
-def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels) -> Table:
+def _summary(
+    shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels
+) -> ResultTable:
     rows: list[tuple[Any, ...]] = []
     for method, table in shares.items():
         guess = classes[table.argmax(axis=1)]
@@ -154,7 +156,7 @@ def _summary(shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: La
         )
     usual = np.full(len(truth), most_frequent(y))
     rows.append(("most frequent class", accuracy(truth, usual), 1 / len(np.unique(y)), 0.5))
-    return Table(
+    return ResultTable(
         name="summary",
         title="On held-out rows",
         columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
@@ -183,14 +185,14 @@ def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
     return float(roc_auc_score(truth, table, multi_class="ovr", labels=classes))
 
 
-def _columns(model: FedPNNClassifier) -> tuple[Table, ...]:
+def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
     """Return the selected columns, best first; empty if all."""
     if model.support_.all():
         return ()
     names, found = model.feature_names_in_[model.support_], model.t_statistics_
     order = np.argsort(np.where(np.isnan(found), 1.0, -found), kind="stable")
     return (
-        Table(
+        ResultTable(
             name="columns",
             title="Columns that were kept",
             columns=("column", "t"),
@@ -204,8 +206,8 @@ def _columns(model: FedPNNClassifier) -> tuple[Table, ...]:
     )
 
 
-def _exposures(exposures: Mapping[str, Exposure]) -> Table:
-    return Table(
+def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
+    return ResultTable(
         name="exposure",
         title="What centers tell of single records",
         columns=(

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from sklearn.model_selection import train_test_split
 
 from fedneighbors.metrics import reliability
-from fedneighbors.records import Figure, Round, Table
+from fedneighbors.records import Figure, ResultTable, Round
 
-Chapter = tuple[Table, Figure]
+Chapter = tuple[ResultTable, Figure]
 _IN_WORDS = {
     "SchemaRequest": "columns and labels",
     "SelectionRequest": "sums of each class",
@@ -66,7 +66,7 @@ def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
         labels, counts = np.unique(y[parties == party], return_counts=True)
         held = dict(zip(labels.tolist(), counts.tolist(), strict=True))
         cells += [(str(party), str(label), held.get(label, 0)) for label in np.unique(y).tolist()]
-    table = Table(
+    table = ResultTable(
         name="holdings",
         title="Who holds what",
         columns=("party", "class", "rows"),
@@ -92,7 +92,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
         label = f"{entry.index + 1}. {_worded(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
-    table = Table(
+    table = ResultTable(
         name="traffic",
         title="Bytes per party and round",
         columns=("round", "direction", "bytes"),
@@ -134,7 +134,7 @@ def reliability_curves(
             )
             if count
         ]
-    table = Table(
+    table = ResultTable(
         name="reliability",
         title="Calibration on the test rows",
         columns=("method", "predicted probability", "observed frequency", "half-width", "rows"),

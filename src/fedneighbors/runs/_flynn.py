@@ -19,7 +19,7 @@ from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score
 from fedneighbors.partition import dirichlet
-from fedneighbors.records import Figure, RunRecord, Table, encode_pixels, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
     held_out_rows,
     holdings,
@@ -131,7 +131,7 @@ def _summary(
     baselines: Mapping[str, Any],
     x_test: npt.NDArray[Any],
     y_test: Labels,
-) -> Table:
+) -> ResultTable:
     record = federated.run_record_
     per_party = record.upload_bytes / len(alone)
     rows: list[tuple[Any, ...]] = []
@@ -149,7 +149,7 @@ def _summary(
         rows.append((method, score, "pooled rows", None, None, None))
     mean = float(np.mean(list(alone.values())))
     rows.append(("one party alone (mean)", mean, "own rows", 0, 0, None))
-    return Table(
+    return ResultTable(
         name="summary",
         title="Accuracy on rows that no method has seen",
         columns=("method", "accuracy", "needs", "sent_bytes", "rounds", "train_s"),
@@ -170,8 +170,8 @@ def _accuracy_figure(caption: str) -> Figure:
     )
 
 
-def _alone_chapter(alone: Mapping[str, float]) -> tuple[Table, Figure]:
-    table = Table(
+def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
+    table = ResultTable(
         name="alone",
         title="What each party reaches alone",
         columns=("party", "accuracy"),
@@ -191,7 +191,7 @@ def _alone_chapter(alone: Mapping[str, float]) -> tuple[Table, Figure]:
 
 def _images(
     model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
-) -> tuple[Table, Figure]:
+) -> tuple[ResultTable, Figure]:
     """Return the test digits of which the model is least sure."""
     proba = model.predict_proba(x)
     doubtful = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
@@ -203,7 +203,9 @@ def _images(
         )
         for i in doubtful
     )
-    table = Table("images", "The test rows of least certainty", ("prediction", "pixels"), rows)
+    table = ResultTable(
+        "images", "The test rows of least certainty", ("prediction", "pixels"), rows
+    )
     figure = Figure(
         name="images",
         kind="images",
@@ -332,7 +334,7 @@ def _run_summary(
     x: npt.NDArray[Any],
     y: Labels,
     held_out: Labels,
-) -> Table:
+) -> ResultTable:
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
     guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
@@ -342,7 +344,7 @@ def _run_summary(
         (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, theirs))
         for method, guess in guesses.items()
     )
-    return Table(
+    return ResultTable(
         name="summary",
         title="On held-out rows",
         columns=("method", "accuracy", "balanced accuracy", "agreement with kNN"),

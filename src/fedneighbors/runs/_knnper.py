@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.algorithm import local_prior, mixed
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
-from fedneighbors.records import Figure, RunRecord, Table, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import holdings, reliability_curves, traffic
 
 Labels = npt.NDArray[Any]
@@ -200,9 +200,9 @@ def _right(
     }
 
 
-def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
+def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
     names = list(next(iter(right.values())))
-    return Table(
+    return ResultTable(
         name="summary",
         title="On rows that each client held out",
         columns=("method", "accuracy", "bottom decile"),
@@ -214,8 +214,10 @@ def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
     )
 
 
-def _clients(model: KNNPerClassifier, right: Mapping[str, Mapping[str, tuple[int, int]]]) -> Table:
-    return Table(
+def _clients(
+    model: KNNPerClassifier, right: Mapping[str, Mapping[str, tuple[int, int]]]
+) -> ResultTable:
+    return ResultTable(
         name="clients",
         title="Clients",
         columns=("client", "rows in memory", "lambda", "held-out rows", "accuracy", "FedAvg"),

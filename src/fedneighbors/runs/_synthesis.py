@@ -123,9 +123,7 @@ def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: i
     """
     x, y = _drawn(synthesizer, n_rows, seed)
     if y is not None and label in x.columns:
-        raise ValueError(
-            f"the model already has a column {label!r}; give the labels another name"
-        )
+        raise ValueError(f"the model already has a column {label!r}; give the labels another name")
     return _joined(x, y, label)
 
 

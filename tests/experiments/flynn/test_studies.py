@@ -12,7 +12,7 @@ from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
 from fedneighbors.datasets import load
 from fedneighbors.methods.flynn._candidates import Candidate
-from fedneighbors.records import Table, read_record, write_record
+from fedneighbors.records import ResultTable, read_record, write_record
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_a_study_s_record_can_be_written_and_read_again(compared, tmp_path):
 
 
 def test_findings_without_figures_make_a_record_too():
-    table = Table("t", "T", ("a",), ((1,),))
+    table = ResultTable("t", "T", ("a",), ((1,),))
     study = Study("flynn.test", "t", "d", lambda **_: Findings({}, (table,)))
 
     assert study.run().tables == (table,)

@@ -19,8 +19,8 @@ from fedneighbors.methods.fedknn.algorithm import (
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import (
     BoundReply,
-    CountReply,
     NearestReply,
+    RangeCountReply,
     Roll,
     baseline,
     dann,
@@ -158,10 +158,10 @@ def test_a_distance_may_equal_its_bound_and_lies_never_below():
 
 
 COUNTS = {
-    "one less": lambda r, _: CountReply(max(r.count - 1, 0)),
-    "one more": lambda r, _: CountReply(r.count + 1),
-    "negative": lambda r, _: CountReply(-1),
-    "fewer within more": lambda r, q: CountReply(0 if (q.radius or 99) > 2.9 else r.count),
+    "one less": lambda r, _: RangeCountReply(max(r.count - 1, 0)),
+    "one more": lambda r, _: RangeCountReply(r.count + 1),
+    "negative": lambda r, _: RangeCountReply(-1),
+    "fewer within more": lambda r, q: RangeCountReply(0 if (q.radius or 99) > 2.9 else r.count),
 }
 
 
@@ -169,12 +169,12 @@ COUNTS = {
 @pytest.mark.parametrize("lie", COUNTS)
 def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
-        asked(ALL[algorithm], CountReply, COUNTS[lie])
+        asked(ALL[algorithm], RangeCountReply, COUNTS[lie])
 
 
 def test_a_provider_that_counts_fewer_objects_than_it_has_bounds_of_is_refused():
     with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in all"):
-        asked(hufu_plus, CountReply, lambda r, _: CountReply(0), k=8)
+        asked(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
 
 # Bounds that mislead: p0 is asked for one object at first, and for more in the second round.

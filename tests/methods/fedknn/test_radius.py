@@ -11,7 +11,7 @@ from fedneighbors import FederatedNeighbors
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._radius import halfway, hufu, hufu_plus, next_radius, within
-from fedneighbors.methods.fedknn.protocol import CountReply, CountRequest, baseline
+from fedneighbors.methods.fedknn.protocol import RangeCountReply, RangeCountRequest, baseline
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 
@@ -124,7 +124,7 @@ def radii_of(algorithm, federation, **options):
             replies = yield ask
 
     federation.ask(watched, **options)
-    return [r.radius for r in asked if isinstance(r, CountRequest) and r.radius is not None]
+    return [r.radius for r in asked if isinstance(r, RangeCountRequest) and r.radius is not None]
 
 
 @pytest.mark.parametrize("looseness", [0.0, 0.3, 0.9])
@@ -175,7 +175,7 @@ def test_a_provider_that_returns_less_than_it_counted_is_named():
 
         def answer(self, request):
             reply = self.inner.answer(request)
-            return CountReply(reply.count + 1) if isinstance(reply, CountReply) else reply
+            return RangeCountReply(reply.count + 1) if isinstance(reply, RangeCountReply) else reply
 
     (honest,) = Federation({"p0": [1.0, 2.0]}, 0.0, 1, BoundedLine(0.0, 1)).providers()
 

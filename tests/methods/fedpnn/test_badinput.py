@@ -16,7 +16,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refuse, serve
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
-from fedneighbors.methods.fedpnn._scaling import ConstantsReply, ConstantsRequest, MomentsRequest
+from fedneighbors.methods.fedpnn._scaling import PointMomentsRequest, ScalingReply, ScalingRequest
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 
 X, Y = load_wine(return_X_y=True)
@@ -149,14 +149,14 @@ def gap(reply):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
-        (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
-        (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
-        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "no table's size"),
-        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "no table's size"),
-        (ConstantsReply, gap, "gaps between"),
-        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for every column"),
-        (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
+        (ScalingReply, lambda r: {"knots": -r.knots}, "do not ascend"),
+        (ScalingReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
+        (ScalingReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
+        (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "no table's size"),
+        (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "no table's size"),
+        (ScalingReply, gap, "gaps between"),
+        (ScalingReply, lambda r: {"told": r.told[1:]}, "for every column"),
+        (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
         (CentersReply, lambda r: {"centers": r.centers * 1e200}, "not a point within 1e\\+150"),
         (CentersReply, lambda r: {"centers": r.centers * np.inf}, "not a point within"),
         (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "no table's size"),
@@ -191,9 +191,9 @@ class Forged:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ConstantsRequest(9, 5, np.array([3, 2])),
-        lambda: ConstantsRequest(9, 5, np.array([2, 2])),
-        lambda: MomentsRequest(None, (0, 1), 5, np.array([-1])),
+        lambda: ScalingRequest(9, 5, np.array([3, 2])),
+        lambda: ScalingRequest(9, 5, np.array([2, 2])),
+        lambda: PointMomentsRequest(None, (0, 1), 5, np.array([-1])),
         lambda: CentersRequest(
             None, "minmax", 9, np.full((2, 2), np.inf), (0,), None, 2.0, True, 5, "gaussian", True
         ),
@@ -206,7 +206,7 @@ def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
 
 def test_a_party_refuses_columns_that_its_table_does_not_have():
     with pytest.raises(Refuse, match="does not have"):
-        FedPNNParty("p0", X, Y).answer(ConstantsRequest(9, 5, np.array([12, 13])))
+        FedPNNParty("p0", X, Y).answer(ScalingRequest(9, 5, np.array([12, 13])))
 
 
 @settings(max_examples=40, deadline=None)
@@ -225,6 +225,6 @@ def test_tables_of_strange_values_give_a_model_or_an_error_with_a_name(seed, mod
 
 
 def test_a_party_answers_frames_of_its_requests_with_frames():
-    reply = serve(FedPNNParty("p0", X, Y), encode(ConstantsRequest(9, 5, np.array([0, 5]))))
+    reply = serve(FedPNNParty("p0", X, Y), encode(ScalingRequest(9, 5, np.array([0, 5]))))
 
-    assert decode(reply, (ConstantsReply,)).knots.shape == (2, 9)
+    assert decode(reply, (ScalingReply,)).knots.shape == (2, 9)

@@ -15,9 +15,9 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedpnn._model import release_centers
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
-    ConstantsReply,
-    MomentsReply,
-    MomentsRequest,
+    PointMomentsReply,
+    PointMomentsRequest,
+    ScalingReply,
     class_moments,
     column_constants,
     make_frame,
@@ -266,7 +266,7 @@ def test_no_number_that_leaves_tells_of_few_missing_or_few_known_cells(
     gone = np.where(known < min_count, rows[:, None], told_gone * (rows > 0)[:, None])
     kept = slice(None) if model.selection is None else model.selection.columns
 
-    sums, constants, moments = map(odd.only, (SelectionReply, ConstantsReply, MomentsReply))
+    sums, constants, moments = map(odd.only, (SelectionReply, ScalingReply, PointMomentsReply))
     assert many(sums.counts)
     assert many(rows[:, None] - sums.counts)
     assert many(constants.sizes)
@@ -299,7 +299,9 @@ def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, 
     frame = make_frame("quantile", [constants], min_count=min_count)
 
     replies = [
-        FedPNNParty("p", table, y, min_count=2).answer(MomentsRequest(frame, (0, 1), min_count))
+        FedPNNParty("p", table, y, min_count=2).answer(
+            PointMomentsRequest(frame, (0, 1), min_count)
+        )
         for table in (x, other)
     ]
 
@@ -442,7 +444,7 @@ def test_every_reply_of_the_protocol_is_looked_at_here():
     sent = {request.reply.__name__ for request in FedPNNParty.accepts}
 
     assert sent == {
-        "Schema", "SelectionReply", "ConstantsReply", "MomentsReply", "CentersReply", "Receipt",
+        "Schema", "SelectionReply", "ScalingReply", "PointMomentsReply", "CentersReply", "Receipt",
     }  # fmt: skip
     assert [field.name for field in fields(Schema)] == [
         "feature_names", "kinds", "label_name", "label_kind", "labels",

@@ -14,10 +14,10 @@ from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
-    ConstantsReply,
-    ConstantsRequest,
-    Frame,
-    MomentsRequest,
+    PointMomentsRequest,
+    Scaling,
+    ScalingReply,
+    ScalingRequest,
     column_constants,
     make_frame,
 )
@@ -84,9 +84,9 @@ def test_exchanges_are_those_that_were_declared():
         for kind in (KINDS[0], KINDS[1], KINDS[2])
     }
 
-    assert counted[KINDS[2]] == ["SchemaRequest", "CentersRequest", "ModelRelease"]
-    assert counted[KINDS[1]][1:-1] == ["ConstantsRequest", "CentersRequest"]
-    assert counted[KINDS[0]][1:-1] == ["ConstantsRequest", "MomentsRequest", "CentersRequest"]
+    assert counted[KINDS[2]] == ["FedPNNSchemaRequest", "CentersRequest", "FedPNNModelRelease"]
+    assert counted[KINDS[1]][1:-1] == ["ScalingRequest", "CentersRequest"]
+    assert counted[KINDS[0]][1:-1] == ["ScalingRequest", "PointMomentsRequest", "CentersRequest"]
 
 
 class Wire:
@@ -117,7 +117,7 @@ def test_nothing_that_leaves_stands_for_fewer_records_than_it_must(seed, kind, m
 
     model = run(coordinate(kind), [rare, other]).result
 
-    (constants,) = (reply for reply in rare.sent if isinstance(reply, ConstantsReply))
+    (constants,) = (reply for reply in rare.sent if isinstance(reply, ScalingReply))
     (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
     held = np.bincount(y, minlength=10)[list(model.classes)]
     told = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
@@ -143,8 +143,8 @@ def test_rows_of_a_rare_class_enter_nothing_that_leaves():
     usual, with_one = FedPNNParty("a", x, y), FedPNNParty("a", lonely, np.append(y, 2))
 
     for request in (
-        MomentsRequest(frame, (0, 1, 2), 5),
-        ConstantsRequest(20, 5),
+        PointMomentsRequest(frame, (0, 1, 2), 5),
+        ScalingRequest(20, 5),
         CentersRequest(
             frame, "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
             "gaussian", True,
@@ -196,7 +196,7 @@ def test_columns_of_other_names_and_infinite_values_are_named():
 
 
 def constants(knots, sizes):
-    return ConstantsReply(knots, sizes, np.zeros(2, np.int64), np.zeros(2, bool))
+    return ScalingReply(knots, sizes, np.zeros(2, np.int64), np.zeros(2, bool))
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,9 @@ def test_constants_that_are_none_cannot_be_made(change):
         "told": np.array([False]),
     }
 
-    ConstantsRequest(1, 5).check("p0", ConstantsReply(**usual))
+    ScalingRequest(1, 5).check("p0", ScalingReply(**usual))
     with pytest.raises(ValueError, match=r"knot|missing"):
-        ConstantsReply(**(usual | change))
+        ScalingReply(**(usual | change))
 
 
 def test_moments_of_another_table_are_refused():
@@ -277,7 +277,7 @@ def test_frames_come_back_from_their_bytes():
     for kind in ("quantile", "minmax", "none"):
         frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
-        again = decode(encode(frame), (Frame,))
+        again = decode(encode(frame), (Scaling,))
 
         assert (again.apply(x) == frame.apply(x)).all()
         assert again.n_coordinates == 8
@@ -302,9 +302,9 @@ def test_parties_of_one_class_each_get_a_smoothing_that_is_no_extreme():
 @pytest.mark.parametrize("n_knots", [0, -1, 10_001])
 def test_numbers_of_groups_out_of_range_are_no_request(n_knots):
     with pytest.raises(ValueError, match="1 to 10000 knots"):
-        ConstantsRequest(n_knots, 5)
+        ScalingRequest(n_knots, 5)
     with pytest.raises(ValueError, match="of 1 or more values"):
-        ConstantsRequest(5, 0)
+        ScalingRequest(5, 0)
 
 
 def test_a_party_does_not_go_below_its_own_least_count():

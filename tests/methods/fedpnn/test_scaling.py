@@ -10,8 +10,8 @@ from scipy.special import ndtri
 
 from fedneighbors.methods.fedpnn._scaling import (
     FARTHEST,
-    ConstantsReply,
-    MomentsReply,
+    PointMomentsReply,
+    ScalingReply,
     class_moments,
     column_constants,
     make_frame,
@@ -97,7 +97,7 @@ def test_constant_and_empty_columns_are_points_too(kind):
 
 def test_a_column_that_no_party_may_tell_of_says_nothing():
     nothing = np.zeros((1, 4), np.int64)
-    few = ConstantsReply(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
+    few = ScalingReply(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
 
     frame = make_frame("quantile", [few], min_count=5)
 
@@ -111,7 +111,7 @@ def test_columns_of_which_a_class_lacks_few_cells_share_one_coordinate():
     x[:9, 1] = np.nan  # none of the other class
     x[:9, 2], x[20:22, 2] = np.nan, np.nan  # few of the other class
     x[10:19, 3], x[39:, 3] = np.nan, np.nan
-    other = ConstantsReply(
+    other = ScalingReply(
         np.full((4, 20), np.nan),
         np.zeros((4, 20), np.int64),
         np.zeros(4, np.int64),
@@ -217,5 +217,5 @@ def test_one_class_and_constant_coordinates_have_a_metric():
 
     metric = supervised_metric(one, ridge=0.03, boost=3.0)
 
-    assert isinstance(one, MomentsReply)
+    assert isinstance(one, PointMomentsReply)
     assert np.isfinite(metric).all()

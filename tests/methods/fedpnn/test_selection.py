@@ -157,7 +157,7 @@ def test_columns_that_are_kept_do_not_depend_on_who_owns_which_rows():
     assert (alone.support_ == apart.support_).all()
     assert alone.t_statistics_.tolist() == apart.t_statistics_.tolist()
     assert [r.request for r in apart.run_record_.rounds][:2] == [
-        "SchemaRequest",
+        "FedPNNSchemaRequest",
         "SelectionRequest",
     ]
     assert apart.run_record_.rounds[1].reduce == "sum"
@@ -263,7 +263,7 @@ def test_eleven_thousand_columns_are_told_apart_before_any_product_is_formed():
     assert found.support_[telling].all()
     assert found.score(x, y) > 0.95
     assert max(rounds["SelectionRequest"].upload_bytes.values()) < 320 * 2 * 10_936 + 1000
-    assert max(rounds["MomentsRequest"].upload_bytes.values()) < 20_000
+    assert max(rounds["PointMomentsRequest"].upload_bytes.values()) < 20_000
     assert FedPNNModel.from_bytes(found.model_.to_bytes()).n_features == 10_936
 
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import (
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.flynn._candidates import Candidate, Grid, draw_candidates
+from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid, draw_candidates
 from fedneighbors.methods.flynn._features import n_expanded
 from fedneighbors.methods.flynn._search import SearchParty, coordinate_search
 
@@ -229,7 +229,7 @@ class Liar(SearchParty):
 )
 def test_a_party_whose_numbers_do_not_add_up_is_found_out_in_a_search(wanted, change):
     candidate = Candidate("feature", None, 60, 2)
-    grid = Grid((4, 9), (0.4,), (True,))
+    grid = ScoringGrid((4, 9), (0.4,), (True,))
 
     with pytest.raises(ProtocolError):
         run(coordinate_search([candidate], grid, n_folds=3, seed=0), [Liar(wanted, change)])
@@ -401,7 +401,7 @@ def test_the_same_seed_draws_the_same_candidates():
 
 
 def test_a_grid_pairs_every_decay_with_every_exponent():
-    grid = Grid((4,), (float("inf"), 0.0), (True, False), (0.25,))
+    grid = ScoringGrid((4,), (float("inf"), 0.0), (True, False), (0.25,))
     plan = FlyNNClassifier(n_units=50, n_active=4).fit(*table()).model_.plan
 
     settings = grid.settings(plan, n_rows=48, n_classes=3)

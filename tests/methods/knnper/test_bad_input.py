@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.memory._rows import View
-from fedneighbors.methods.knnper.protocol import SchemaRequest
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
 from tests.methods.knnper.altering import altered
 from tests.methods.knnper.federations import members, network, training
 
@@ -416,4 +416,4 @@ def test_a_node_asks_for_the_plan_first(tmp_path):
     party.answer(release)
 
     assert (tmp_path / "m").exists()
-    assert not isinstance(party.answer(OpeningRequest()), SchemaRequest)
+    assert not isinstance(party.answer(OpeningRequest()), ClientSchemaRequest)

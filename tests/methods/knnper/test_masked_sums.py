@@ -30,7 +30,7 @@ def test_masked_sums_give_the_bits_of_plain_ones(combine):
     asked = {record.request for record in masked.run_record_.rounds if record.reduce == "masked"}
     kinds = {request.partition(":")[0] for request in asked}
     pool = {"ScatterRequest", "PoolRequest"} if combine == "pool" else set()
-    assert kinds == {"MomentsRequest", "CountsRequest", "TrainRequest"} | pool
+    assert kinds == {"ClientMomentsRequest", "CountsRequest", "TrainRequest"} | pool
 
 
 def test_those_who_take_part_in_a_round_are_those_of_its_masked_sum():

@@ -11,7 +11,7 @@ from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._training import Cohort
-from fedneighbors.methods.knnper.protocol import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
 from tests.methods.knnper.federations import DIGITS, ROWS, Overheard, members, network, training
@@ -66,8 +66,8 @@ def test_weights_are_formed_from_sums_alone():
     asks = asked(training(parties), parties)
 
     kinds = {type(each) for requests, how in asks if how != "sum" for each in requests.values()}
-    assert {kind.__name__ for kind in kinds} == {"SchemaRequest", "ReleaseRequest"}
-    for reply in (SchemaRequest.reply, TrainRequest.reply):
+    assert {kind.__name__ for kind in kinds} == {"ClientSchemaRequest", "ReleaseRequest"}
+    for reply in (ClientSchemaRequest.reply, TrainRequest.reply):
         assert "personal" not in reply.__dataclass_fields__
 
 

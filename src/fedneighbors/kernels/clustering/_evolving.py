@@ -22,9 +22,9 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
-    Frame,
+    NarrowFrame,
+    PassParameters,
     State,
-    Terms,
     enter,
     nearest_rows,
     span,
@@ -140,7 +140,9 @@ def evolve(
         state = _state_of(centers, radii, frame, room=_ROOM)
         while row < len(rows):
             last = min(len(rows), row + block)
-            terms = Terms(float(limit), original, max_centers or _UNLIMITED, calm and n > 0)
+            terms = PassParameters(
+                float(limit), original, max_centers or _UNLIMITED, calm and n > 0
+            )
             if terms.ahead:
                 among = n, state, frame, *out
                 threads.share(partial(_nearest_part, rows, among), row, last)
@@ -246,7 +248,7 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
+def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> NarrowFrame:
     """Return a frame in which all rows and centers are small.
 
     Without such a frame nothing is ruled out.
@@ -275,12 +277,12 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
     with np.errstate(over="ignore"):
         half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
     if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
-        return Frame(np.zeros(n), 0.0, 0.0, error)
+        return NarrowFrame(np.zeros(n), 0.0, 0.0, error)
     scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
-    return Frame(shift, scale, n * scale * scale, error)
+    return NarrowFrame(shift, scale, n * scale * scale, error)
 
 
-def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
+def _state_of(centers: Floats, radii: Floats, frame: NarrowFrame, room: int) -> State:
     """Copy centers to an array with room for more.
 
     Widths are whole tiles.

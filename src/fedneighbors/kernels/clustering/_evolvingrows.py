@@ -28,7 +28,7 @@ _UNDERFLOW = 2.0**-100  # for float32: below 2**-146 for each of 2**18 features
 _WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
 
 
-class Frame(NamedTuple):
+class NarrowFrame(NamedTuple):
     """From rows to narrow numbers: ``(x - shift) * scale``, all within [-1, 1]."""
 
     shift: Any
@@ -49,7 +49,7 @@ class State(NamedTuple):
     table: Any
 
 
-class Terms(NamedTuple):
+class PassParameters(NamedTuple):
     """Parameters of a clustering pass."""
 
     limit: float

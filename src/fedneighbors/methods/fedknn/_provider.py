@@ -33,12 +33,12 @@ from fedneighbors.methods.fedknn.private._padding import (
 from fedneighbors.methods.fedknn.protocol import (
     BoundReply,
     BoundRequest,
-    CountReply,
-    CountRequest,
     Finished,
     FinishRequest,
     NearestReply,
     NearestRequest,
+    RangeCountReply,
+    RangeCountRequest,
 )
 
 MOST_OPEN = 1000
@@ -72,7 +72,7 @@ class Provider:
     accepts: tuple[type[Any], ...] = (
         BoundRequest,
         NearestRequest,
-        CountRequest,
+        RangeCountRequest,
         PaddedBoundRequest,
         PaddedNearestRequest,
         FinishRequest,
@@ -122,10 +122,10 @@ class Provider:
                 with on_grid(request.grid_s):
                     count = int(request.count[0])
                     return pad_nearest(self._nearest(request, count), request.k)
-            case CountRequest():
+            case RangeCountRequest():
                 if request.radius is None:  # which takes no search
-                    return CountReply(self._index.n_objects)
-                return CountReply(self._session(request).count(request.radius))
+                    return RangeCountReply(self._index.n_objects)
+                return RangeCountReply(self._session(request).count(request.radius))
             case FinishRequest():
                 for name in request.names:
                     self._open.pop(name, None)

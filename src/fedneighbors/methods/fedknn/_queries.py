@@ -282,7 +282,7 @@ class OpenQueries:
 _PHASES = {
     "BoundRequest": "bounds",
     "PaddedBoundRequest": "bounds",
-    "CountRequest": "counts",
+    "RangeCountRequest": "counts",
     "NearestRequest": "objects",
     "PaddedNearestRequest": "objects",
 }

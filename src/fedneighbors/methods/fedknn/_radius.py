@@ -18,8 +18,8 @@ from fedneighbors.methods.fedknn.algorithm import (
 )
 from fedneighbors.methods.fedknn.protocol import (
     Answer,
-    CountRequest,
     NearestRequest,
+    RangeCountRequest,
     Returned,
     Roll,
     answer_of,
@@ -146,7 +146,7 @@ class _Tally:
     def within(self, radius: float) -> Coordinator[int]:
         """Count the objects of all that are present within a radius."""
         sent = radius if radius < math.inf else None
-        replies = yield self.roll.ask(CountRequest(self.name, self.query, sent))
+        replies = yield self.roll.ask(RangeCountRequest(self.name, self.query, sent))
         each = self.roll.read(replies, "the counts")
         self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
         for provider, count in self._counts[radius].items():

@@ -128,17 +128,17 @@ class NearestRequest:
 
 
 @message
-class CountReply:
+class RangeCountReply:
     """Number of objects within a radius."""
 
     count: int
 
 
 @message
-class CountRequest:
+class RangeCountRequest:
     """Ask how many objects lie within ``radius`` of a query; None for how many there are."""
 
-    reply: ClassVar[type] = CountReply
+    reply: ClassVar[type] = RangeCountReply
     name: str
     query: bytes
     radius: float | None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._kerneldensity import log_sums
-from fedneighbors.methods.fedpnn._scaling import Booleans, Frame
+from fedneighbors.methods.fedpnn._scaling import Booleans, Scaling
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
@@ -61,7 +61,7 @@ class FedPNNModel(ModelFile):
 
     magic: ClassVar[bytes] = b"FNPNNET3"
 
-    frame: Frame
+    frame: Scaling
     metric: Floats
     classes: tuple[Label, ...]
     centers: Floats

@@ -22,11 +22,11 @@ from fedneighbors.methods.fedpnn._model import (
 from fedneighbors.methods.fedpnn._scaling import (
     MOST_ROWS,
     Booleans,
-    ConstantsReply,
-    ConstantsRequest,
-    Frame,
-    MomentsReply,
-    MomentsRequest,
+    PointMomentsReply,
+    PointMomentsRequest,
+    Scaling,
+    ScalingReply,
+    ScalingRequest,
     class_moments,
     column_constants,
     in_usual_classes,
@@ -48,7 +48,7 @@ FARTHEST_CENTER = 1e150
 
 
 @message
-class SchemaRequest:
+class FedPNNSchemaRequest:
     """Ask what the table looks like; labels of fewer than ``min_count`` rows are not announced."""
 
     reply: ClassVar[type] = Schema
@@ -70,7 +70,7 @@ class CentersReply:
     counts: Integers
     silent: Booleans
     choice: int
-    constants: ConstantsReply | None
+    constants: ScalingReply | None
 
     def __post_init__(self) -> None:
         if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
@@ -92,7 +92,7 @@ class CentersRequest:
     """
 
     reply: ClassVar[type] = CentersReply
-    frame: Frame | None
+    frame: Scaling | None
     own_frame: str
     n_knots: int
     metric: Floats
@@ -106,7 +106,7 @@ class CentersRequest:
     columns: Integers | None = None
 
     def __post_init__(self) -> None:
-        ConstantsRequest(self.n_knots, self.min_count, self.columns)
+        ScalingRequest(self.n_knots, self.min_count, self.columns)
         if self.metric.ndim != 2 or not np.isfinite(self.metric).all():
             raise ValueError("a metric is no matrix of finite numbers")
 
@@ -121,12 +121,12 @@ class CentersRequest:
         if (reply.constants is None) != (self.frame is not None):
             raise ValueError("expected constants exactly where a party uses a frame of its own")
         if reply.constants is not None:
-            asked = ConstantsRequest(self.n_knots, self.min_count, self.columns)
+            asked = ScalingRequest(self.n_knots, self.min_count, self.columns)
             asked.check(party, reply.constants)
 
 
 @message
-class ModelRelease:
+class FedPNNModelRelease:
     """Send the finished model."""
 
     reply: ClassVar[type] = Receipt
@@ -159,12 +159,12 @@ class FedPNNParty(TableParty):
 
     allows_missing = True
     accepts: tuple[type[Any], ...] = (
-        SchemaRequest,
+        FedPNNSchemaRequest,
         SelectionRequest,
-        ConstantsRequest,
-        MomentsRequest,
+        ScalingRequest,
+        PointMomentsRequest,
         CentersRequest,
-        ModelRelease,
+        FedPNNModelRelease,
     )
 
     def __init__(
@@ -185,22 +185,22 @@ class FedPNNParty(TableParty):
         if getattr(request, "min_count", self._min_count) < self._min_count:
             raise Refuse("fewer records for a number are asked for than this party allows")
         match request:
-            case SchemaRequest():
+            case FedPNNSchemaRequest():
                 return self._schema(request)
             case SelectionRequest():
                 return self._sums(request)
-            case ConstantsRequest():
+            case ScalingRequest():
                 return self._constants(request)
-            case MomentsRequest():
+            case PointMomentsRequest():
                 return self._moments(request)
             case CentersRequest():
                 return self._centers(request)
-            case ModelRelease():
+            case FedPNNModelRelease():
                 self._keep(request.model)
                 return Receipt()
         raise Refuse("unknown request")
 
-    def _schema(self, request: SchemaRequest) -> Schema:
+    def _schema(self, request: FedPNNSchemaRequest) -> Schema:
         """Return what the table looks like, without labels of few rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(
@@ -231,7 +231,7 @@ class FedPNNParty(TableParty):
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
+    def _constants(self, request: ScalingRequest | CentersRequest) -> ScalingReply:
         x, y = self._told(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
@@ -242,14 +242,14 @@ class FedPNNParty(TableParty):
         )
 
     def _points(
-        self, request: MomentsRequest | CentersRequest, frame: Frame
+        self, request: PointMomentsRequest | CentersRequest, frame: Scaling
     ) -> tuple[Floats, Floats, Integers]:
         """Return the releasable rows, their points and their classes."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_points_of(x, labels, frame, min_count=request.min_count), labels
 
-    def _moments(self, request: MomentsRequest) -> MomentsReply:
+    def _moments(self, request: PointMomentsRequest) -> PointMomentsReply:
         frame = request.frame
         x, points, labels = self._points(request, frame)
         moments = class_moments(points, labels, len(request.classes))
@@ -336,7 +336,7 @@ class FedPNNParty(TableParty):
 
 
 def _points_of(
-    x: Floats, groups: Integers, frame: Frame, *, min_count: int
+    x: Floats, groups: Integers, frame: Scaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
     """Return rows without rare cells, and their points.
 

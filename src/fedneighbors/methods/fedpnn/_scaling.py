@@ -71,7 +71,7 @@ def check_columns(columns: Integers | None, n_features: int | None = None) -> No
 
 
 @message
-class ConstantsReply:
+class ScalingReply:
     """Means of groups of neighboring values of each column, and what is missing.
 
     Parameters
@@ -112,13 +112,13 @@ class ConstantsReply:
 
 
 @message
-class ConstantsRequest:
+class ScalingRequest:
     """Ask for the constants of the columns, in groups of at least ``min_count`` values.
 
     Of all columns where ``columns`` is None.
     """
 
-    reply: ClassVar[type] = ConstantsReply
+    reply: ClassVar[type] = ScalingReply
     n_knots: int
     min_count: int
     columns: Integers | None = None
@@ -128,7 +128,7 @@ class ConstantsRequest:
             raise ValueError(f"expected 1 to {MOST_KNOTS} knots of 1 or more values")
         check_columns(self.columns)
 
-    def check(self, party: str, reply: ConstantsReply) -> None:  # noqa: ARG002 - runtimes name it
+    def check(self, party: str, reply: ScalingReply) -> None:  # noqa: ARG002 - runtimes name it
         """Refuse groups that are too small, and those of another number."""
         if reply.knots.shape[1] != self.n_knots:
             raise ValueError(f"expected {self.n_knots} knots for each column")
@@ -183,7 +183,7 @@ def without_few_told(told: Floats, labels: Integers, *, min_count: int) -> Float
 
 def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
-) -> ConstantsReply:
+) -> ScalingReply:
     """Return the constants of a table.
 
     Cells of a column count as missing in a class in which fewer than ``min_count`` rows have them.
@@ -211,7 +211,7 @@ def column_constants(
         sizes[j, : len(groups)] = [len(group) for group in groups]
     n_missing, n_few = _missing(x, groups_of, min_count=min_count)
     sizes[:, 0] += np.where(sizes[:, 0] > 0, n_few, 0)
-    return ConstantsReply(knots, sizes, n_missing, n_few == 0)
+    return ScalingReply(knots, sizes, n_missing, n_few == 0)
 
 
 def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
@@ -228,7 +228,7 @@ def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, 
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Scaling:
     """Transformation of rows to points, the same at every party.
 
     Parameters
@@ -274,7 +274,7 @@ class Frame:
         """Return the number of coordinates of a point."""
         return len(self.fill) + len(self.indicators) + (len(self.pooled) > 0)
 
-    def without_indicators(self) -> "Frame":
+    def without_indicators(self) -> "Scaling":
         """Return the frame in which missing cells are filled and no more."""
         return replace(self, indicators=self.indicators[:0], pooled=self.pooled[:0])
 
@@ -315,14 +315,14 @@ class Frame:
         return scores
 
 
-def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) -> Frame:
+def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> Scaling:
     """Return the frame of all parties' constants, in whatever order they came.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
         What is wanted.
-    parts : sequence of ConstantsReply
+    parts : sequence of ScalingReply
         One of each party.
     min_count : int
         Missing cells of a column are told where a party has so many of them: by a coordinate of
@@ -338,14 +338,14 @@ def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) ->
     pooled = np.flatnonzero((n_missing >= min_count) & ~own)
     if kind == "minmax":
         ends = np.array([(values[0], values[-1]) for values, _ in columns]).reshape(-1, 2)
-        return Frame(kind, ends, np.zeros((len(ends), 0)), fill, indicators, pooled)
+        return Scaling(kind, ends, np.zeros((len(ends), 0)), fill, indicators, pooled)
     if kind == "none":
         nothing = np.zeros((len(columns), 0))
-        return Frame(kind, nothing, nothing, fill, indicators, pooled)
+        return Scaling(kind, nothing, nothing, fill, indicators, pooled)
     longest = max((len(values) for values, _ in columns), default=1)
     values = np.array([np.pad(v, (0, longest - len(v)), mode="edge") for v, _ in columns])
     ranks = np.array([np.pad(r, (0, longest - len(r)), mode="edge") for _, r in columns])
-    return Frame(kind, values, ranks, fill, indicators, pooled)
+    return Scaling(kind, values, ranks, fill, indicators, pooled)
 
 
 def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
@@ -361,7 +361,7 @@ def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
 
 
 @message
-class MomentsReply:
+class PointMomentsReply:
     """Sums over rows, in units of 2**-16 and 2**-32, which parties add up.
 
     Classes with fewer than ``min_count`` rows at the party are left out of all three.
@@ -382,11 +382,11 @@ class MomentsReply:
 
 
 @message
-class MomentsRequest:
+class PointMomentsRequest:
     """Ask for the moments of the rows in the agreed frame."""
 
-    reply: ClassVar[type] = MomentsReply
-    frame: Frame
+    reply: ClassVar[type] = PointMomentsReply
+    frame: Scaling
     classes: tuple[str | int | float | bool, ...]
     min_count: int
     columns: Integers | None = None
@@ -395,7 +395,7 @@ class MomentsRequest:
         check_columns(self.columns)
 
 
-def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsReply:
+def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
     """Return the moments of points."""
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
@@ -407,7 +407,7 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsRe
             sums[label] += (
                 block[labels[start : start + _ROWS] == label].sum(axis=0).astype(np.int64)
             )
-    return MomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
+    return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
 
 
 def _quanta(points: Floats) -> Floats:
@@ -416,14 +416,14 @@ def _quanta(points: Floats) -> Floats:
 
 
 def without_few_pairs(
-    moments: MomentsReply,
+    moments: PointMomentsReply,
     points: Floats,
     base: Floats,
     known: Booleans,
     *,
     n_columns: int,
     min_count: int,
-) -> MomentsReply:
+) -> PointMomentsReply:
     """Return moments whose products tell of few rows nowhere.
 
     Where two coordinates say something of the same row for fewer than ``min_count`` rows, those
@@ -432,7 +432,7 @@ def without_few_pairs(
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Of these points.
     points : float64 array of shape (n_rows, n_coordinates)
         Rows in the frame.

@@ -21,13 +21,17 @@ from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._party import CentersRequest, ModelRelease, SchemaRequest
+from fedneighbors.methods.fedpnn._party import (
+    CentersRequest,
+    FedPNNModelRelease,
+    FedPNNSchemaRequest,
+)
 from fedneighbors.methods.fedpnn._scaling import (
     QUANTA,
-    ConstantsRequest,
-    Frame,
-    MomentsReply,
-    MomentsRequest,
+    PointMomentsReply,
+    PointMomentsRequest,
+    Scaling,
+    ScalingRequest,
     make_frame,
 )
 from fedneighbors.methods.fedpnn._selection import (
@@ -202,7 +206,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     ProtocolError
         If a reply is not what a table can give.
     """
-    replies = yield gather(SchemaRequest(settings.min_count))
+    replies = yield gather(FedPNNSchemaRequest(settings.min_count))
     schema = _agreed(replies.complete("the schema").each, settings)
     chosen = None
     if settings.n_features_to_select is not None:
@@ -221,7 +225,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         constants = {name: reply.constants for name, reply in each.items()}
         frame = plan.frame(constants).without_indicators()
     model = plan.model(each, frame, metric)
-    replies = yield gather(ModelRelease(model))
+    replies = yield gather(FedPNNModelRelease(model))
     replies.complete("the model")
     return model
 
@@ -276,10 +280,10 @@ class _Plan:
         """Return the positions of the selected columns; None for all."""
         return None if self.chosen is None else self.chosen.columns
 
-    def constants(self) -> ConstantsRequest:
-        return ConstantsRequest(self.settings.n_knots, self.settings.min_count, self.columns)
+    def constants(self) -> ScalingRequest:
+        return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def frame(self, each: Mapping[str, Any]) -> Frame:
+    def frame(self, each: Mapping[str, Any]) -> Scaling:
         """Return the frame of all parties' constants."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
@@ -288,7 +292,7 @@ class _Plan:
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
-    def moments(self, frame: Frame) -> MomentsRequest:
+    def moments(self, frame: Scaling) -> PointMomentsRequest:
         n = frame.n_coordinates
         if n > MOST_COORDINATES:
             raise DataError(
@@ -296,13 +300,15 @@ class _Plan:
                 f"each party; it takes up to {MOST_COORDINATES}. Keep fewer columns by "
                 "n_features_to_select, or use metric=None"
             )
-        return MomentsRequest(frame, self.schema.classes, self.settings.min_count, self.columns)
+        return PointMomentsRequest(
+            frame, self.schema.classes, self.settings.min_count, self.columns
+        )
 
-    def metric(self, reply: Message, frame: Frame) -> Floats:
+    def metric(self, reply: Message, frame: Scaling) -> Floats:
         _check_moments(reply, frame, self.schema)
         return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers(self, frame: Frame | None, metric: Floats) -> CentersRequest:
+    def centers(self, frame: Scaling | None, metric: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
             frame=frame,
@@ -319,7 +325,7 @@ class _Plan:
             columns=self.columns,
         )
 
-    def model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
+    def model(self, each: Mapping[str, Any], frame: Scaling, metric: Floats) -> FedPNNModel:
         """Return the model of all parties' centers."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
@@ -373,12 +379,12 @@ class _Plan:
         return merged
 
 
-def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
+def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
     """Compute the non-empty classes' means and the within-class covariance.
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Of at least one row.
 
     Returns
@@ -396,7 +402,7 @@ def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
     return means, (within + within.T) / 2
 
 
-def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
+def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:
     """Return a linear map after which Euclidean distance tells classes apart.
 
     Coordinates are whitened by the covariance within classes; the directions between the means of
@@ -404,7 +410,7 @@ def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> F
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Of all parties.
     ridge : float
         Added to every variance within classes, in units of the mean variance.
@@ -427,7 +433,7 @@ def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> F
     return stretched
 
 
-def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:
+def _check_moments(reply: Message, frame: Scaling, schema: Agreed) -> None:
     n, n_classes = frame.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):

@@ -48,7 +48,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ScoringGrid:
     """Settings that cost no further hashing.
 
     Parameters

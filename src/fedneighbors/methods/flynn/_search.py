@@ -19,7 +19,7 @@ from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._hash import winners
-from fedneighbors.methods.flynn._candidates import Candidate, Grid
+from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
@@ -278,7 +278,7 @@ class Scored:
 
 def coordinate_search(
     candidates: Sequence[Candidate],
-    grid: Grid,
+    grid: ScoringGrid,
     *,
     n_folds: int,
     seed: int,
@@ -342,7 +342,7 @@ def coordinate_search(
 
 
 def _plans(
-    candidate: Candidate, grid: Grid, moments: MomentsReply, schema: Agreed, seed: int
+    candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: Agreed, seed: int
 ) -> list[HashPlan]:
     """Return one wiring's plans, one for each rho within its units."""
     mean, scale = (None, None)

@@ -16,7 +16,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn._candidates import (
     Candidate,
-    Grid,
+    ScoringGrid,
     default_expansions,
     draw_candidates,
 )
@@ -176,8 +176,8 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
-    def _grid(self) -> Grid:
-        return Grid(
+    def _grid(self) -> ScoringGrid:
+        return ScoringGrid(
             n_active=tuple(sorted(set(_several("n_active", self.n_active)))),
             load=_several("load", self.load),
             class_normalized=_several("class_normalized", self.class_normalized),

@@ -28,7 +28,7 @@ class Kept:
 
 
 @message
-class Told:
+class FingerprintInputs:
     """Inputs of a training's fingerprint."""
 
     words: tuple[str, ...]
@@ -45,7 +45,7 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
     arrays : tuple of arrays
         Rows, labels, owners.
     """
-    return hashlib.sha256(encode(Told(tuple(map(repr, words)), arrays))).hexdigest()
+    return hashlib.sha256(encode(FingerprintInputs(tuple(map(repr, words)), arrays))).hexdigest()
 
 
 class Checkpoint:

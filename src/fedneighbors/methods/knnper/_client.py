@@ -24,14 +24,14 @@ from fedneighbors.methods.knnper.personal._discriminants import (
 )
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
+    ClientMomentsRequest,
+    ClientSchemaRequest,
     CountsRequest,
-    MomentsRequest,
     PoolReply,
     PoolRequest,
     ReleaseRequest,
     ScatterReply,
     ScatterRequest,
-    SchemaRequest,
     TargetsRequest,
     TrainRequest,
     UnitsRequest,
@@ -260,8 +260,8 @@ class KNNPerParty(TableParty):
         self.network = network
         self.kind = kind
         self.accepts = (
-            SchemaRequest,
-            MomentsRequest,
+            ClientSchemaRequest,
+            ClientMomentsRequest,
             TrainRequest,
             ReleaseRequest,
             PoolRequest,
@@ -281,11 +281,11 @@ class KNNPerParty(TableParty):
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
-            case SchemaRequest():
+            case ClientSchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refuse("the network is not the one of the coordinator")
                 return self.kind.described(self._table, self._y, self._feature_names)
-            case MomentsRequest():
+            case ClientMomentsRequest():
                 return column_moments(self._table)
             case CountsRequest() | TargetsRequest() | UnitsRequest():
                 return self._prepared(request)

@@ -31,12 +31,12 @@ from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.methods.knnper.protocol import (
+    ClientMomentsRequest,
+    ClientSchemaRequest,
     CountsRequest,
-    MomentsRequest,
     PoolRequest,
     ReleaseRequest,
     ScatterRequest,
-    SchemaRequest,
     Shared,
     TrainRequest,
     coordinate,
@@ -82,7 +82,7 @@ MAGIC = b"FNKNODE2"
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class RepeatedRequests:
     """Requests that a node repeats to the client that it builds for each message."""
 
     plan: PlanRequest
@@ -91,7 +91,7 @@ class Told:
 
     def before(self, request: Message) -> list[Message]:
         """Return the requests that must precede another in a training."""
-        if isinstance(request, MomentsRequest | CountsRequest):
+        if isinstance(request, ClientMomentsRequest | CountsRequest):
             return []
         trains = isinstance(request, TrainRequest | ScatterRequest)
         needed = [self.counts] if trains else [self.counts, self.release]
@@ -128,7 +128,7 @@ class NodeParty(TableParty):
     accepts: tuple[type[Any], ...] = (
         OpeningRequest,
         PlanRequest,
-        MomentsRequest,
+        ClientMomentsRequest,
         CountsRequest,
         TrainRequest,
         ScatterRequest,
@@ -154,12 +154,12 @@ class NodeParty(TableParty):
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
             return self._described(self._y)
-        told = Told(request) if isinstance(request, PlanRequest) else self._told()
+        told = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._told()
         with one_thread():
             member = self._member(told.plan)
             if isinstance(request, PlanRequest):
                 self._remember(told)
-                return member.answer(SchemaRequest(request.layout))
+                return member.answer(ClientSchemaRequest(request.layout))
             for earlier in told.before(request):
                 member.answer(earlier)
             reply = member.answer(request)
@@ -194,15 +194,17 @@ class NodeParty(TableParty):
             raise Refuse("a key is not set in the configuration of the node", "model")
         return plan.blueprint.network(self._own())
 
-    def _told(self) -> Told:
+    def _told(self) -> RepeatedRequests:
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
-        return open_model(MAGIC, read_model_file(self._pending), Told, source="what was told")
+        return open_model(
+            MAGIC, read_model_file(self._pending), RepeatedRequests, source="what was told"
+        )
 
-    def _remember(self, told: Told) -> None:
+    def _remember(self, told: RepeatedRequests) -> None:
         replace_file(self._pending, sealed_model(MAGIC, told))
 
-    def _finish(self, told: Told, member: KNNPerParty, final: ReleaseRequest) -> None:
+    def _finish(self, told: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's own part, and delete the requests."""
         plan, counts = told.plan, told.counts
         assert counts is not None  # no model without classes

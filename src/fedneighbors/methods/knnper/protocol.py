@@ -49,7 +49,7 @@ FIXED_POINT = 32
 
 
 @message
-class SchemaRequest:
+class ClientSchemaRequest:
     """Asks what the client's rows look like."""
 
     layout: str
@@ -58,7 +58,7 @@ class SchemaRequest:
 
 
 @message
-class MomentsRequest:
+class ClientMomentsRequest:
     """Asks for the sums from which all clients' columns are standardized alike."""
 
     reply: ClassVar[type] = MomentsReply
@@ -292,7 +292,7 @@ def coordinate(
     checkpoint : Checkpoint, optional
         Keeps every stage that is reached, and may hold that of an interrupted training.
     opening : message, optional
-        Request for the schema, if not a :class:`SchemaRequest`.
+        Request for the schema, if not a :class:`ClientSchemaRequest`.
 
     Yields
     ------
@@ -315,7 +315,7 @@ def coordinate(
         If the clients hold no rows or fewer than two classes together.
     """
     resumed = None if checkpoint is None else checkpoint.resumed()
-    replies = yield gather(opening or SchemaRequest(network.digest))
+    replies = yield gather(opening or ClientSchemaRequest(network.digest))
     agreed = kind.agreed(replies.complete("the schema").each, reserved)
     averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
@@ -345,7 +345,7 @@ def coordinate(
 
 def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
     """Compute column centers, scales and the random-feature rate from exact sums."""
-    replies = yield total(MomentsRequest())
+    replies = yield total(ClientMomentsRequest())
     found = replies.summed("the sums of columns")
     if found.n_rows < 1:
         raise DataError("the clients hold no rows to train on; give them rows")

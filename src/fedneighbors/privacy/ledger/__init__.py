@@ -4,10 +4,10 @@ from fedneighbors._lazy import lazy_names
 
 _HOMES = {
     "BudgetState": "fedneighbors.privacy.ledger._books",
-    "Entry": "fedneighbors.privacy.ledger._books",
+    "LedgerEntry": "fedneighbors.privacy.ledger._books",
     "Ledger": "fedneighbors.privacy.ledger._ledger",
     "MAX_ANSWER_BYTES": "fedneighbors.privacy.ledger._ledger",
-    "Terms": "fedneighbors.privacy.ledger._books",
+    "ChargeTerms": "fedneighbors.privacy.ledger._books",
 }
 
 __all__ = [*_HOMES]

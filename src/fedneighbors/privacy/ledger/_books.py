@@ -29,7 +29,7 @@ _TOO_LARGE = 10**_LONGEST_NUMBER
 
 
 @dataclass(frozen=True)
-class Terms:
+class ChargeTerms:
     """Under which terms an answer is asked for; a repeated id must repeat them.
 
     Parameters
@@ -68,7 +68,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of a ledger; lines are only ever added.
 
     Parameters
@@ -223,7 +223,7 @@ class Books:
     def __init__(self, file: LedgerFile) -> None:
         self._file = file
 
-    def look_up(self, terms: Terms) -> tuple[bool, bytes | None]:
+    def look_up(self, terms: ChargeTerms) -> tuple[bool, bytes | None]:
         """Return whether the id was charged, and its answer.
 
         Raises
@@ -260,7 +260,7 @@ class Books:
         rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
         return dict(rows)
 
-    def require_room(self, terms: Terms) -> None:
+    def require_room(self, terms: ChargeTerms) -> None:
         """Raise unless a charge fits the budgets of data set and user.
 
         Raises
@@ -277,7 +277,7 @@ class Books:
                     terms.dataset, terms.user, str(terms.cost), "nothing, no budget was set"
                 )
 
-    def _require_fit(self, terms: Terms, user: str, budget: Guarantee) -> None:
+    def _require_fit(self, terms: ChargeTerms, user: str, budget: Guarantee) -> None:
         costs = self.costs(terms.dataset, user)
         costs[terms.cost] += 1
         try:
@@ -288,7 +288,7 @@ class Books:
             left = f"{self.left(terms.dataset, user)}{reason}"
             raise BudgetExceeded(terms.dataset, terms.user, str(terms.cost), left)
 
-    def add_charge(self, terms: Terms) -> None:
+    def add_charge(self, terms: ChargeTerms) -> None:
         """Charge for a release."""
         self._file.write(
             "INSERT INTO charge VALUES (?, ?, ?, ?, ?, ?)",
@@ -296,12 +296,12 @@ class Books:
         )
         self._add_release("reserved", terms)
 
-    def drop_charge(self, terms: Terms) -> None:
+    def drop_charge(self, terms: ChargeTerms) -> None:
         """Take back a charge that has no answer."""
         self._file.write("DELETE FROM charge WHERE query = ?", (terms.query,))
         self._add_release("voided", terms)
 
-    def add_answer(self, terms: Terms, answer: bytes) -> None:
+    def add_answer(self, terms: ChargeTerms, answer: bytes) -> None:
         """Store the answer of a release that was charged."""
         digest = hashlib.sha256(answer).hexdigest()
         self._file.write("INSERT INTO answer VALUES (?, ?, ?)", (terms.query, digest, answer))
@@ -362,14 +362,14 @@ class Books:
         spent = spent_by_counts(self.costs(dataset, user), budget)
         return BudgetState(dataset, user, budget, spent, difference(budget, spent), note)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all that happened, oldest first."""
         rows = self._file.rows(
             "SELECT number, at, kind, dataset, user, notion, first, second, query, note, sha256, "
             "size FROM entry ORDER BY number"
         )
         return tuple(
-            Entry(number, at, kind, dataset, user, from_columns(*row[:3]), *row[3:])
+            LedgerEntry(number, at, kind, dataset, user, from_columns(*row[:3]), *row[3:])
             for number, at, kind, dataset, user, *row in rows
         )
 
@@ -387,7 +387,9 @@ class Books:
             raise ValueError(f"expected a data set with a budget, got {dataset!r}; set a budget")
         return budget
 
-    def _add_release(self, kind: EntryKind, terms: Terms, sha256: str = "", size: int = 0) -> None:
+    def _add_release(
+        self, kind: EntryKind, terms: ChargeTerms, sha256: str = "", size: int = 0
+    ) -> None:
         self._add(
             kind,
             terms.dataset,

@@ -12,8 +12,8 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._books import (
     Books,
     BudgetState,
-    Entry,
-    Terms,
+    ChargeTerms,
+    LedgerEntry,
     check_name,
     check_text,
     now,
@@ -73,7 +73,7 @@ class Ledger:
             check_name(party, "party")
         self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
         self._books = Books(self._file)
-        self._to_void: dict[str, Terms] = {}
+        self._to_void: dict[str, ChargeTerms] = {}
 
     @property
     def party(self) -> str:
@@ -177,11 +177,13 @@ class Ledger:
         LedgerError
             If the ledger cannot be read or written; nothing was released.
         """
-        terms = Terms(query_id, dataset, user, cost, purpose)
+        terms = ChargeTerms(query_id, dataset, user, cost, purpose)
         return self.release_all([terms], lambda _: [draw()])[0]
 
     def release_all(
-        self, terms: Sequence[Terms], draw: Callable[[tuple[Terms, ...]], Sequence[bytes]]
+        self,
+        terms: Sequence[ChargeTerms],
+        draw: Callable[[tuple[ChargeTerms, ...]], Sequence[bytes]],
     ) -> list[bytes]:
         """Return the noisy answers of several ids.
 
@@ -261,14 +263,14 @@ class Ledger:
         """Return the budgets in force, by data set, then user."""
         return self._books.budgets()
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first.
 
         Answers are represented by their digest.
         """
         return self._books.entries()
 
-    def _reserve(self, terms: Sequence[Terms]) -> dict[str, bytes]:
+    def _reserve(self, terms: Sequence[ChargeTerms]) -> dict[str, bytes]:
         """Return the stored answers by id; charge ids without one.
 
         An id that is already charged is not charged again.
@@ -287,7 +289,7 @@ class Ledger:
                     self._books.add_charge(each)
         return _answers(terms, known)
 
-    def _store(self, terms: Sequence[Terms], drawn: Sequence[bytes]) -> dict[str, bytes]:
+    def _store(self, terms: Sequence[ChargeTerms], drawn: Sequence[bytes]) -> dict[str, bytes]:
         """Store answers; return the valid one for each charged id."""
         try:
             with self._file.transaction():
@@ -301,7 +303,7 @@ class Ledger:
             raise
         return _answers(terms, known)
 
-    def _void(self, terms: Terms) -> None:
+    def _void(self, terms: ChargeTerms) -> None:
         """Take a charge back unless an answer is stored.
 
         A stored answer may have been released.
@@ -314,7 +316,7 @@ class Ledger:
             if charged and answer is None:
                 self._books.drop_charge(terms)
 
-    def _void_later_if_not_now(self, terms: Sequence[Terms]) -> None:
+    def _void_later_if_not_now(self, terms: Sequence[ChargeTerms]) -> None:
         self._to_void |= {each.query: each for each in terms}
         self._void_the_rest()
 
@@ -337,7 +339,7 @@ class Ledger:
 
 
 def _answers(
-    terms: Sequence[Terms], known: Sequence[tuple[bool, bytes | None]]
+    terms: Sequence[ChargeTerms], known: Sequence[tuple[bool, bytes | None]]
 ) -> dict[str, bytes]:
     return {
         each.query: answer

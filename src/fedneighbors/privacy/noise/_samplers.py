@@ -272,7 +272,7 @@ CHUNK = 1 << 16
 _GUIDE_BITS = (8, 16)
 
 
-class Table(NamedTuple):
+class ThresholdTable(NamedTuple):
     """Thresholds of a law, rounded to integers of ``n_bits`` bits; see ``kernels.inversion``."""
 
     limits: npt.NDArray[np.uint64]
@@ -282,7 +282,7 @@ class Table(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def table(law: Law, n_bits: int = WORD_BITS) -> Table:
+def table(law: Law, n_bits: int = WORD_BITS) -> ThresholdTable:
     """Build the cached table of a law.
 
     The same law always gives the same table.
@@ -298,7 +298,7 @@ def table(law: Law, n_bits: int = WORD_BITS) -> Table:
     guide_bits = min(max(_GUIDE_BITS[0], len(limits).bit_length() + 1), _GUIDE_BITS[1], n_bits)
     starts = np.arange(1 << guide_bits, dtype=np.uint64) << np.uint64(n_bits - guide_bits)
     guide = np.searchsorted(limits, starts).astype(np.int32)
-    return Table(limits, guide, n_bits, law.symmetric)
+    return ThresholdTable(limits, guide, n_bits, law.symmetric)
 
 
 def _limits(law: Law, n_bits: int) -> list[int]:
@@ -385,7 +385,9 @@ def warmup() -> None:
     sample(LaplaceLaw(Fraction(1)), 1)
 
 
-def _invert(known: Table, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]) -> int:
+def _invert(
+    known: ThresholdTable, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]
+) -> int:
     return invert_words(
         words,
         known.limits,

@@ -10,8 +10,8 @@ from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._party import ModelRelease, SchemaRequest
-from fedneighbors.methods.fedpnn._scaling import ConstantsRequest, Frame
+from fedneighbors.methods.fedpnn._party import FedPNNModelRelease, FedPNNSchemaRequest
+from fedneighbors.methods.fedpnn._scaling import Scaling, ScalingRequest
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._release import (
     class_sums,
@@ -64,7 +64,7 @@ COST = {
 
 
 MODEL = FedPNNModel(
-    frame=Frame("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
+    frame=Scaling("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
     metric=np.eye(1),
     classes=(0,),
     centers=np.zeros((1, 1)),
@@ -85,7 +85,7 @@ def spent(member):
 
 @pytest.mark.parametrize(
     "request_",
-    [SchemaRequest(5), ConstantsRequest(5, 5), ModelRelease(MODEL)],
+    [FedPNNSchemaRequest(5), ScalingRequest(5, 5), FedPNNModelRelease(MODEL)],
     ids=lambda request: type(request).__name__,
 )
 def test_requests_of_the_exact_protocol_get_no_answer(request_):

@@ -202,7 +202,7 @@ def test_what_is_asked_for_in_masked_sums_is_asked_for_in_shares_of_noise():
         "MaskedOriginRequest",
         "MaskedClassSumsRequest",
         "MaskedCellsRequest",
-        "PrivateModelRelease",
+        "PrivateFedPNNRelease",
     }
 
 
@@ -214,7 +214,7 @@ def test_one_party_alone_noises_by_itself_under_central():
         "OriginRequest",
         "ClassSumsRequest",
         "CellsRequest",
-        "PrivateModelRelease",
+        "PrivateFedPNNRelease",
     ]
 
 

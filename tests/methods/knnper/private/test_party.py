@@ -18,9 +18,9 @@ from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,
-    PublicSchemaRequest,
+    PublicClientSchemaRequest,
 )
-from fedneighbors.methods.knnper.protocol import SchemaRequest, TrainRequest
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
 from fedneighbors.neural._dp_sgd import ORDERS, accountant
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -197,8 +197,8 @@ def test_a_client_killed_within_a_round_has_paid_and_goes_on_at_no_further_cost(
         (replace(BEGIN, bound=0.0), "announced steps make no sense"),
         (replace(COUNTS, privacy={}), "privacy asked for is not the one that was agreed"),
         (replace(COUNTS, classes=(0, 1)), "a class that was agreed or is public is missing"),
-        (PublicSchemaRequest("other", False), "the network is not the one"),
-        (SchemaRequest("x"), "unknown request"),
+        (PublicClientSchemaRequest("other", False), "the network is not the one"),
+        (ClientSchemaRequest("x"), "unknown request"),
     ],
 )
 def test_other_requests_than_those_agreed_are_refused(request_, words):
@@ -216,9 +216,9 @@ def test_labels_that_are_not_public_are_not_told():
     layout = party.network.digest
 
     with pytest.raises(Refuse, match="labels were not declared public"):
-        party.answer(PublicSchemaRequest(layout, True))
+        party.answer(PublicClientSchemaRequest(layout, True))
 
-    assert party.answer(PublicSchemaRequest(layout, False)).labels == ()
+    assert party.answer(PublicClientSchemaRequest(layout, False)).labels == ()
 
 
 @pytest.mark.parametrize(("number", "run_name"), [(2, "a"), (0, "b")])
@@ -233,7 +233,7 @@ def test_it_takes_no_request_of_the_exact_protocol_but_the_release():
     party = client()
 
     assert TrainRequest not in party.accepts
-    assert SchemaRequest not in party.accepts
+    assert ClientSchemaRequest not in party.accepts
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])

@@ -38,7 +38,7 @@ def test_nothing_is_asked_for_but_what_was_declared_or_is_paid():
     requests = [record.request for record in train(clients(3)).rounds]
 
     assert requests == [
-        "PublicSchemaRequest",
+        "PublicClientSchemaRequest",
         "NoisedCountsRequest",
         "BeginRequest",
         "PrivateTrainRequest",

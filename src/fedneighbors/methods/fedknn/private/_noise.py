@@ -26,7 +26,7 @@ from fedneighbors.privacy._guarantees import (
     Sensitivity,
     exact,
 )
-from fedneighbors.privacy.ledger._books import Terms
+from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 
@@ -347,7 +347,7 @@ def charged_noise(
         does not allow it; nothing was charged then.
     """
 
-    def drawn(lacking: tuple[Terms, ...]) -> list[bytes]:
+    def drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
         return [_PAIR.pack(*pair) for pair in law.draws(len(lacking), bits=bits)]
 
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
@@ -356,7 +356,9 @@ def charged_noise(
         while True:
             users = ledger.users_of(ids.values())
             terms = [
-                Terms(ids[name], name, users.get(ids[name], user), law.cost, "counts of one search")
+                ChargeTerms(
+                    ids[name], name, users.get(ids[name], user), law.cost, "counts of one search"
+                )
                 for name in providers
             ]
             try:
@@ -372,9 +374,9 @@ def charged_noise(
 
 def _released(
     ledger: Ledger,
-    terms: list[Terms],
+    terms: list[ChargeTerms],
     user: str,
-    drawn: Callable[[tuple[Terms, ...]], list[bytes]],
+    drawn: Callable[[tuple[ChargeTerms, ...]], list[bytes]],
 ) -> list[bytes]:
     """Return the answers to a user.
 
@@ -388,7 +390,7 @@ def _released(
     ]
     first = {mine.query: each for mine, each in zip(own, terms, strict=True)}
 
-    def of_others_or_drawn(lacking: tuple[Terms, ...]) -> list[bytes]:
+    def of_others_or_drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
         asked = [first[each.query] for each in lacking]
         others = [each for each in asked if each.user != user]
         new = tuple(each for each in asked if each.user == user)
@@ -399,7 +401,7 @@ def _released(
     return ledger.release_all(own, of_others_or_drawn)
 
 
-def _id_of(terms: Terms, user: str) -> str:
+def _id_of(terms: ChargeTerms, user: str) -> str:
     return _release_id(terms.query.encode(), user.encode())
 
 

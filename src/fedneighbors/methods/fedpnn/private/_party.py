@@ -29,7 +29,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     MaskedOriginRequest,
     NoisyReply,
     OriginRequest,
-    PrivateModelRelease,
+    PrivateFedPNNRelease,
 )
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
@@ -76,7 +76,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         MaskedClassSumsRequest,
         CellsRequest,
         MaskedCellsRequest,
-        PrivateModelRelease,
+        PrivateFedPNNRelease,
     )
 
     def __init__(
@@ -96,7 +96,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         match request:
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
-            case PrivateModelRelease():
+            case PrivateFedPNNRelease():
                 self._keep(request.model)
                 return Receipt()
             case OriginRequest() | ClassSumsRequest() | CellsRequest():

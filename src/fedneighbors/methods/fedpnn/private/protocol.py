@@ -111,7 +111,7 @@ def _check_place(place: Floats) -> None:
 
 
 @message
-class PrivateModelRelease:
+class PrivateFedPNNRelease:
     """Send the finished model to every party."""
 
     reply: ClassVar[type] = Receipt
@@ -154,7 +154,7 @@ def coordinate_private(
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
     check_payable(privacy)
-    training = yield from _Training.begin(privacy, run)
+    training = yield from _FedPNNTraining.begin(privacy, run)
     schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
     place = yield from training.origin()
@@ -168,7 +168,7 @@ def coordinate_private(
         guarantee=training.guarantee,
         feature_names=schema.feature_names,
     )
-    replies = yield gather(PrivateModelRelease(model))
+    replies = yield gather(PrivateFedPNNRelease(model))
     replies.complete("the model")
     return model
 
@@ -193,7 +193,7 @@ def check_payable(privacy: Privacy) -> None:
     privacy.require_classes()
 
 
-class _Training(PrivateTraining):
+class _FedPNNTraining(PrivateTraining):
     """One training under way; its generators are the coordinator's rounds."""
 
     def origin(self) -> Coordinator[Floats]:

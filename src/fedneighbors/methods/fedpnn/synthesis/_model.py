@@ -17,7 +17,7 @@ from fedneighbors.methods.fedpnn.synthesis._encoding import (
     TableTransform,
 )
 from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, TrainedGenerator
-from fedneighbors.methods.fedpnn.synthesis._tabular import Form
+from fedneighbors.methods.fedpnn.synthesis._tabular import InputFormat
 from fedneighbors.partition._assignment import apportioned
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
@@ -103,7 +103,7 @@ class SynthesisModel(ModelFile):
 
     magic: ClassVar[bytes] = b"FNSYNTH2"
 
-    form: Form
+    form: InputFormat
     classes: tuple[Label, ...]
     counts: tuple[int, ...]
     parts: tuple[TablePart, ...] = field(repr=False)

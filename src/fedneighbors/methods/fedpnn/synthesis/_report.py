@@ -20,7 +20,7 @@ from fedneighbors.methods.fedpnn.synthesis._quality import (
     tables,
     utility,
 )
-from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
 
 _MOST_DRAWN = 6  # columns whose distributions are drawn
 _MOST_PAIRED = 14  # columns in the pictures of correlations
@@ -129,7 +129,7 @@ def _summary(
     pairs: Correlations,
     near: NearestRecords,
     worth: Utility | None,
-) -> Table:
+) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = [
         ("KS complement, mean", _mean(scores), "1 is best: equal distributions (Eq 6)"),
         ("correlation similarity, mean", pairs.mean, "1 is best: equal correlations (Eq 7)"),
@@ -145,14 +145,14 @@ def _summary(
             ("separability gap", worth.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
         ]
     defined = tuple(row for row in rows if row[1] == row[1])
-    return Table("summary", "Summary", ("measure", "value", "meaning"), defined)
+    return ResultTable("summary", "Summary", ("measure", "value", "meaning"), defined)
 
 
 def _mean(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
+def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTable]:
     """Return both similarities for each class's rows, if labelled."""
     if y is None or y_made is None:
         return []
@@ -166,12 +166,12 @@ def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
         similar = correlation_similarity(a, b).mean
         rows.append((str(label), a.n_rows, b.n_rows, _mean(ks_complement(a, b)), similar))
     columns = ("class", "real_rows", "synthetic_rows", "ks_complement", "correlation_similarity")
-    return [Table("classes", "Class by class", columns, tuple(rows))]
+    return [ResultTable("classes", "Class by class", columns, tuple(rows))]
 
 
 def _columns(
     known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
-) -> Table:
+) -> ResultTable:
     alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
     rows = []
     for name in sorted(known.names, key=alike.__getitem__):
@@ -180,7 +180,7 @@ def _columns(
         )
         rows.append((name, "KS" if name in scores else "coverage", alike[name], *sides))
     heads = ("column", "measure", "score", "missing_real", "missing_synthetic")
-    return Table(
+    return ResultTable(
         "columns",
         "Column by column, the least alike first",
         heads,
@@ -190,7 +190,7 @@ def _columns(
     )
 
 
-def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
+def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> ResultTable:
     """Return the distributions of the worst columns.
 
     Shares of synthetic rows at quantiles of real ones.
@@ -208,7 +208,7 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
             rows.append(
                 (name, float(share), float(np.searchsorted(own, point, "right") / len(own)))
             )
-    return Table(
+    return ResultTable(
         "shares",
         "Distributions of the columns that are least alike",
         ("column", "share_of_real", "share_of_synthetic"),
@@ -216,7 +216,7 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
     )
 
 
-def _pairs(pairs: Correlations) -> Table:
+def _pairs(pairs: Correlations) -> ResultTable:
     """Return the correlations of the least similar columns.
 
     Real ones where the other comes first.
@@ -229,7 +229,7 @@ def _pairs(pairs: Correlations) -> Table:
         for a in worst
     )
     title = f"Correlations of the {len(worst)} columns where they are least alike"
-    return Table("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
+    return ResultTable("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
 
 
 def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
@@ -237,17 +237,17 @@ def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
     return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
 
 
-def _distances(near: NearestRecords) -> Table:
+def _distances(near: NearestRecords) -> ResultTable:
     rows = [
         (what, float(distance), float(share))
         for what, distances in (("real", near.real), ("synthetic", near.synthetic))
         for share, distance in zip(_STEPS, np.quantile(distances, _STEPS), strict=True)
     ]
     heads = ("rows", "distance", "share_of_rows")
-    return Table("distances", "Distances to real rows", heads, tuple(rows))
+    return ResultTable("distances", "Distances to real rows", heads, tuple(rows))
 
 
-def _worth(worth: Utility) -> Table:
+def _worth(worth: Utility) -> ResultTable:
     rows = tuple(
         (what, score.balanced_accuracy, score.roc_auc)
         for what, score in (
@@ -257,7 +257,7 @@ def _worth(worth: Utility) -> Table:
         )
     )
     heads = ("trained_and_tested_on", "balanced_accuracy", "ROC-AUC")
-    return Table("worth", "Train on synthetic rows, test on real ones", heads, rows)
+    return ResultTable("worth", "Train on synthetic rows, test on real ones", heads, rows)
 
 
 def _notes(near: NearestRecords, worth: Utility | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Names = Sequence[str | int]
 
 
 @dataclass(frozen=True)
-class Form:
+class InputFormat:
     """Input format of the rows, in which synthetic rows are returned.
 
     Parameters
@@ -63,7 +63,7 @@ class Form:
         return np.stack([column.astype(dtype) for column in columns.values()], axis=1)
 
 
-def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
+def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputFormat]:
     """Read rows as a table.
 
     Parameters
@@ -98,7 +98,7 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
         else column
         for name, column in table.columns.items()
     }
-    return Table(columns, table.source), Form(kind, coded)
+    return Table(columns, table.source), InputFormat(kind, coded)
 
 
 def _from_array(X: Any) -> tuple[Table, Kind]:

@@ -20,7 +20,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     NoisedCountsReply,
     NoisedCountsRequest,
     PrivateTrainRequest,
-    PublicSchemaRequest,
+    PublicClientSchemaRequest,
 )
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
@@ -38,7 +38,7 @@ ROW_COUNTS = Sensitivity(unit="row", neighbors="add_remove", l1=1, l2_squared=1,
 """How far one row moves the class counts."""
 
 _REQUESTS = (
-    PublicSchemaRequest,
+    PublicClientSchemaRequest,
     NoisedCountsRequest,
     BeginRequest,
     PrivateTrainRequest,
@@ -131,7 +131,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
-            case PublicSchemaRequest():
+            case PublicClientSchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refuse("the network is not the one of the coordinator")
                 return self._schema(with_labels=request.with_labels)

@@ -27,7 +27,7 @@ from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 
 @message
-class PublicSchemaRequest:
+class PublicClientSchemaRequest:
     """Asks what rows look like; for labels only where they were declared public."""
 
     layout: str
@@ -216,7 +216,7 @@ def coordinate_private(
     """
     privacy, rounds = training.privacy, training.rounds
     name = secrets.token_hex(16) if run is None else run
-    replies = yield gather(PublicSchemaRequest(network.digest, privacy.classes is None))
+    replies = yield gather(PublicClientSchemaRequest(network.digest, privacy.classes is None))
     schemas = replies.complete("the schema").each
     agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
     replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
