@@ -14,30 +14,17 @@ BANNED = re.compile(r"\b(anew|whom|beside|comes of|came of|tells of)\b", re.IGNO
 LONGEST = 12
 VERBS = frozenset(
     """
-    accept audit be become equalize fix flush go kill bring certify continue double emit fetch halve lay list maximize minimize mark
-    move predict put rank repair set settle shorten widen accept add adjust advance agree aggregate allocate answer append apply approximate arrange ask
-    assemble assert assign average balance begin bind block bound bring broadcast build cache calibrate
-    call cancel carry cast center charge check choose clamp clear clip close cluster collect combine
-    compare compile complete compose compress compute concatenate configure connect construct contribute
-    convert copy correct count cover create cut deal decide declare decode decompose decrypt define
-    delete deliver derive describe deserialize detect determine divide download drain draw drive drop
-    embed emulate enclose encode encrypt end enrol ensure enter enumerate estimate evaluate exchange
-    exclude execute exit expand export extend extract fill filter find finish fit fold forget form
-    format forward gather generate get give group guarantee guess hand handle hash hold identify
-    ignore implement import include index infer initialize insert install intersect invert iterate join
-    keep label learn leave let lift limit link list listen load locate lock log look lower make map
-    mark mask match measure memorize merge mix move multiply name narrow normalize note number observe
-    open order pack pad parse partition pass permute pick place plan plot pool pop prepare present print
-    probe process produce project propose prove prune publish pull push quantize query quote raise rank
-    read rebuild recall receive recompute reconstruct record reduce refer refine refuse register reject
-    release remember remove rename render reorder repeat replace replay reply report request require
-    rescale reserve reset resolve respond restart restore restrict resume retrain retrieve retry return
-    reuse reverse reweight rotate round route run sample save scale scan score seal search seek select
-    send separate serialize serve set shard share shift show shrink shuffle sign simulate skip solve
-    sort split spread square stack standardize start state step stop store stream stretch subtract
-    suggest sum summarize suppress swap synchronize take tell terminate test throw tie time total trace
-    track train transform translate transpose traverse treat try tune turn unite unmask unpack unseal
-    update upload use validate verify visit vote wait walk warm warn weigh whiten wrap write yield
+    accept add allocate append apply arrange ask assign audit begin bound build call carry
+    certify charge check choose clip close cluster collect compare compile compute connect
+    continue convert copy count create decide decode delete describe divide double download
+    draw drive emit enclose encode encrypt end equalize estimate extend fetch fill find fit fix
+    flush forget format generate give go group halve hash hold import insert iterate join keep
+    kill label lay learn leave let limit list load lower make map mark mask match maximize
+    measure merge mix move multiply name number open parse pass permute pick predict print
+    process project put raise rank read recompute reconstruct refuse remove repair reply report
+    request restore return reweight round run sample save scale scan score search select send
+    serialize serve set settle share shift shorten show sort split stop store subtract sum take
+    train tune turn verify wait warn widen wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each word
 )
 
