@@ -262,10 +262,7 @@ class Reader:
 
 
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
-    """Bound an array's size, ignoring sides of zero.
-
-    NumPy has limits of its own.
-    """
+    """Bound an array's size, ignoring sides of zero, within NumPy's limits."""
     if math.prod(side for side in shape if side) * itemsize > MAX_FRAME_BYTES:
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
 
@@ -327,9 +324,7 @@ def _check(hint: Any, *, where: str) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a declared type.
-
-    NumPy's scalars count as Python's.
+    """Return whether a value has a declared type; NumPy's scalars count as Python's.
 
     Examples
     --------
@@ -402,9 +397,7 @@ T = TypeVar("T")
 
 @typing.dataclass_transform(frozen_default=True, eq_default=False)
 def message(cls: type[T]) -> type[T]:
-    """Make a class a message: a frozen dataclass with canonical equality.
-
-    Messages are equal if their bytes are.
+    """Make a class a message: a frozen dataclass, equal if its bytes are.
 
     A ``__post_init__`` may refuse values with ``ValueError`` or ``TypeError``; it must not change
     them.

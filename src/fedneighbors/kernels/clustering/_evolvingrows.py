@@ -20,7 +20,7 @@ from fedneighbors.kernels.vectors._dottiles import (
     multiply_one,
 )
 
-USES = {"emission": "ea0f1a462cc765c8", "vectors/dottiles": "3b37c304fd4da83d"}
+USES = {"emission": "253ba17dee7fffe5", "vectors/dottiles": "b879cdb6779c0498"}
 
 NEVER = np.float32(-3e38)  # dot product of a place without a center
 _MAX_CHANGED = 16  # changes after which rows are measured ahead again

@@ -14,7 +14,7 @@ from numba import njit, uint64
 from fedneighbors.kernels.edit._bands import admit
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "3ccfd2e17cbd6974", "edit/bands": "94504f849b3ea154"}
+USES = {"edit/lanes": "2d6df801cce6d628", "edit/bands": "55fdb9c14498667b"}
 """Digests of kernel files whose compiled code is used here: the cache sees no edit there."""
 
 _BLOCK = 64  # rows whose letter masks and differences stay in the second-level cache

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedneighbors.kernels._emission import lowest_bit
 from fedneighbors.kernels.flyhash._lanes import LEVELS, hash_rows
 
-USES = {"emission": "ea0f1a462cc765c8"}
+USES = {"emission": "253ba17dee7fffe5"}
 
 _WORD = uint64(0xFFFFFFFF)
 _MULTIPLIER_0, _MULTIPLIER_1 = uint64(0xD2511F53), uint64(0xCD9E8D57)

@@ -17,7 +17,7 @@ from numba.core import cgutils
 
 from fedneighbors.kernels._emission import intrinsic, locate, lowest_bit
 
-USES = {"emission": "ea0f1a462cc765c8"}
+USES = {"emission": "253ba17dee7fffe5"}
 
 LEVELS = 63  # largest quantized value: four of them add up within a byte
 _LANES = 64  # rows that are hashed together, one byte each

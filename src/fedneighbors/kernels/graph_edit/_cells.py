@@ -7,7 +7,7 @@ from numba import njit
 
 from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
 
-USES = {"graph_edit/paths": "016b33aebd87cd8f"}
+USES = {"graph_edit/paths": "2467cb0e3b866fbf"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]

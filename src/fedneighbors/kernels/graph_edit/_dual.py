@@ -33,7 +33,7 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "016b33aebd87cd8f", "graph_edit/cells": "bf240eba7d15baac"}
+USES = {"graph_edit/paths": "2467cb0e3b866fbf", "graph_edit/cells": "80da5e72f203301d"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]

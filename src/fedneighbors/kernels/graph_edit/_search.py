@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "78b407088216c9cb", "graph_edit/dual": "c8b952011b7c843d"}
+USES = {"graph_edit/tree": "ebafa389c3c2c403", "graph_edit/dual": "c55570e86ceb2628"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]

@@ -21,7 +21,7 @@ from fedneighbors.kernels.graph_edit._paths import (
     relax,
 )
 
-USES = {"graph_edit/paths": "016b33aebd87cd8f"}
+USES = {"graph_edit/paths": "2467cb0e3b866fbf"}
 
 # Without counting the references to the arrays of a tuple, 32 microseconds instead of 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]

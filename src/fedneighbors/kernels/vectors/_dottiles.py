@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 from fedneighbors.kernels._emission import intrinsic, locate
 
-USES = {"emission": "ea0f1a462cc765c8"}
+USES = {"emission": "253ba17dee7fffe5"}
 
 TILE = 32  # columns that are summed side by side
 GROUP = 4  # rows that share the loads of a column: 0.16 us a row against 0.27 for 224 x 29
