@@ -1,4 +1,4 @@
-"""Milliseconds of the oblivious merge beside ``heapq.merge`` and a full sort, in one run.
+"""Milliseconds of the oblivious merge against ``heapq.merge`` and a full sort, in one run.
 
 Prints the median CPU milliseconds to merge sorted lists to the k nearest at the shapes that a
 broker meets, of the compare-exchanges alone and of the whole call, with the ratio to the peers. The
@@ -15,7 +15,7 @@ import numpy as np
 from fedneighbors.kernels._bitonic import Entries, _exchange, _padded, _table, merge_sorted, trace
 
 REPEATS = 51
-TARGET_MS = 0.1  # of 1,024 entries
+TARGET_MS = 0.1  # per 1,024 entries
 SHAPES = [(8, 128), (16, 256), (4, 16), (16, 64)]
 
 

@@ -31,7 +31,10 @@ REGIME = Regime()
 
 
 def clients(n_columns, seed=0):
-    """Return a table of 80 clients of 10 to 120 rows, and where each of them ends."""
+    """Return a table of 80 clients of 10 to 120 rows.
+
+    Also returns the end of each client's rows.
+    """
     rng = np.random.default_rng(seed)
     ends = np.concatenate([[0], np.cumsum(rng.integers(10, 121, size=N_CLIENTS))])
     x = torch.tensor(rng.normal(size=(ends[-1], n_columns)), dtype=torch.float32)
@@ -39,7 +42,7 @@ def clients(n_columns, seed=0):
 
 
 def apart(network, x, y, ends):
-    """Train every client with a model, an optimizer and a loader of its own."""
+    """Train every client with separate model, optimizer and loader."""
     for first, last in pairwise(ends):
         model = copy.deepcopy(network.module)
         steps = torch.optim.SGD(
@@ -63,7 +66,7 @@ def seconds(work):
 
 
 def measured(n_columns, hidden, n_rounds):
-    """Return the rows, and the median seconds of every way to train them."""
+    """Return the rows and the median seconds of each way."""
     x, y, ends = clients(n_columns)
     network = perceptron(n_columns, 10, hidden=hidden)
     start = state_of(network.module)

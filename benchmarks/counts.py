@@ -74,7 +74,10 @@ def main():
 
 
 def choose(objects, metric, given):
-    """Return queries, and the gaps learned on others; all end within the limit."""
+    """Return queries and the gaps learned on others.
+
+    All searches end within the limit.
+    """
     index = metric.index(objects, ranks=np.arange(len(objects)))
     chosen, gaps, tried, limited = [], [], 0, metric.name == "graph_edit"
     index.open(objects[0]).next(1)  # compile
@@ -96,7 +99,7 @@ def choose(objects, metric, given):
 
 
 def nearest(session, limit_s):
-    """Return positions and distances of the k nearest, None if that takes more CPU seconds."""
+    """Return the k nearest; None beyond the CPU limit."""
     positions, distances, start = [], [], time.process_time()
     while len(positions) < K:
         if time.process_time() - start > limit_s:
@@ -108,7 +111,7 @@ def nearest(session, limit_s):
 
 
 def gaps_of(bounds, found):
-    """Return how far distances lie above their bounds, and whether that is all or a part."""
+    """Return the gaps of distances to bounds, and their completeness."""
     positions, reached = found
     farthest = reached[-1]
     near = np.flatnonzero(bounds <= farthest)
@@ -116,12 +119,12 @@ def gaps_of(bounds, found):
     distances = np.full(len(bounds), np.inf)
     distances[positions] = reached
     gaps = np.where(seen, distances[near] - bounds[near], farthest - bounds[near])
-    # of those not found, some may lie at the farthest distance: nothing is known of the last step
+    # objects not found may lie at the farthest distance: nothing is known of the last step
     return np.where(seen, gaps, np.nextafter(gaps, -1.0)), seen
 
 
 def survival(gaps, seen):
-    """Return gaps, ascending, and the share of objects whose gap is at most each."""
+    """Return ascending gaps with the share of objects up to each."""
     values = np.unique(gaps[seen])
     left, shares = 1.0, []
     for value in values:
@@ -131,7 +134,7 @@ def survival(gaps, seen):
 
 
 def calibrated_counts(bounds, k, *, gaps, surplus):
-    """Return counts by the expected number of objects within the distance that holds k."""
+    """Return counts by expected objects within the k-th distance."""
     values, shares = gaps
     steps = np.concatenate([[0.0], shares])
 
@@ -193,7 +196,7 @@ def show(title, objects, metric, factor, chosen, ways):
 
 
 def cost(query, providers, way):
-    """Return the ratios of objects asked, objects verified, and CPU seconds of one search."""
+    """Return ratios of objects asked, verified, and CPU seconds."""
     asked = {}
 
     def counted(bounds, k):

@@ -1,4 +1,4 @@
-"""CPU seconds of nearest neighbors by edit distance beside rapidfuzz's ``process.extract``.
+"""CPU seconds of nearest neighbors by edit distance against rapidfuzz's ``process.extract``.
 
 Prints, for titles, words and windows of 1,000 bases, the median over queries of the ratio to
 rapidfuzz in the same run, the lowest ratio of a single query, and whether all distances agree.
@@ -54,7 +54,7 @@ def text(path, opener):
 
 
 def queries(strings, n_queries):
-    """Return queries near to the table, and some that resemble none of it."""
+    """Return queries near the table, and some unlike it."""
     rng = random.Random(0)
     near = rng.sample(strings, n_queries)
     for i in range(0, n_queries, 2):

@@ -1,4 +1,4 @@
-"""CPU seconds of evolving clusters beside a plain compiled loop and MiniBatchKMeans.
+"""CPU seconds of evolving clusters against a plain compiled loop and MiniBatchKMeans.
 
 Prints, for a made table and for resampled card payments (both 400,000 rows of 29 columns, about 200
 centers), the medians of rounds in which the candidates take turns in one process, and the ratios.
@@ -68,7 +68,7 @@ def plain_loop(**flags):
 
 
 def groups(n_rows):
-    """Return rows around places in the unit cube, and a threshold that finds about as many."""
+    """Return clustered rows and a threshold that finds the clusters."""
     rng = np.random.default_rng(0)
     places = rng.random((N_GROUPS, N_COLUMNS))
     noise = rng.normal(scale=0.05, size=(n_rows, N_COLUMNS))
@@ -76,7 +76,7 @@ def groups(n_rows):
 
 
 def payments(n_rows):
-    """Return card payments between 0 and 1, drawn again and again with a little noise."""
+    """Return card payments in [0, 1], resampled with noise."""
     path = Path(os.environ.get("FEDNEIGHBORS_DATA", "data")) / CARDS
     table = np.genfromtxt(path, delimiter=",", skip_header=1)[:, :N_COLUMNS]
     low, high = table.min(axis=0), table.max(axis=0)
@@ -97,7 +97,7 @@ def threshold_for(x, n_centers):
 
 
 def take_turns(tasks, n_rounds, clock):
-    """Return the median seconds of each task; every round runs all of them once."""
+    """Return each task's median seconds; every round runs all."""
     spent = {name: [] for name in tasks}
     for _ in range(n_rounds):
         for name, task in tasks.items():
@@ -108,7 +108,7 @@ def take_turns(tasks, n_rounds, clock):
 
 
 def verdict(ratio, target):
-    """Say whether a target is met."""
+    """Return whether a target is met, in words."""
     return f"{ratio:5.2f}x (target {target}x: {'met' if ratio >= target else 'MISSED'})"
 
 

@@ -58,21 +58,21 @@ def rows_of(name, n_rows):
 
 
 def cpu_seconds(task):
-    """Time a task by the CPU."""
+    """Measure the CPU seconds of a task."""
     start = time.process_time()
     task()
     return time.process_time() - start
 
 
 def wall_seconds(task):
-    """Time a task by the clock."""
+    """Measure the wall-clock seconds of a task."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start
 
 
 def take_turns(tasks, n_rounds, clock=cpu_seconds):
-    """Return the median seconds of each task; every round runs all of them once."""
+    """Return each task's median seconds; every round runs all."""
     rounds = [{name: clock(task) for name, task in tasks.items()} for _ in range(n_rounds)]
     return {name: median(seconds[name] for seconds in rounds) for name in tasks}
 
@@ -117,7 +117,7 @@ def sparse_parts(units, n_features, dtype, size=2_048):
 
 
 def against_pipeline(name, target, quick):
-    """Compare a fit with the pipeline at its best: 128 rows at a time."""
+    """Compare a fit with the fastest pipeline: 128 rows at once."""
     n_units, n_inputs, n_active = SETTINGS[name]
     n_rows, n_peer_rows = (1_024, 128) if quick else (4_096, 128)
     x = rows_of(name, n_rows)
@@ -139,7 +139,7 @@ def against_pipeline(name, target, quick):
 
 
 def as_floats(quick):
-    """Hash the same rows as bytes and as standardized floats, all other things equal."""
+    """Hash rows as bytes and as standardized floats."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
     scaled = (x - x.mean()) / x.std()
@@ -159,7 +159,7 @@ def as_floats(quick):
 
 
 def per_row(name, target, quick):
-    """Time hashing alone."""
+    """Measure hashing alone."""
     n_units, n_inputs, n_active = SETTINGS[name]
     x = rows_of(name, 1_024 if quick else 4_096)
     units = wiring(x.shape[1], n_units, n_inputs, 0)
@@ -188,7 +188,10 @@ def prediction(quick):
 
 
 def threads(quick):
-    """Compare one thread with two; the clock tells only where both cores are free."""
+    """Compare one thread with two.
+
+    The clock is meaningful only with two free cores.
+    """
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 2_048 if quick else 4_096)
     units = wiring(784, n_units, n_inputs, 0)
@@ -201,7 +204,7 @@ def threads(quick):
 
 
 def drawing():
-    """Time the drawing of the wiring."""
+    """Measure the drawing of the wiring."""
     wiring(784, 10, 19, 0)
     seconds = take_turns({"wiring": lambda: wiring(784, 170_000, 19, 0)}, 7)["wiring"]
     yield "wiring of 170,000 units, CPU s", 0.1, seconds, "<="
@@ -215,7 +218,7 @@ def memory(quick):
 
 
 def fit_and_print_peak(n_rows):
-    """Be that process."""
+    """Fit in this process and print its peak memory."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     fit(
         rows_of("MNIST", n_rows),
@@ -233,14 +236,14 @@ def ratio(seconds, numerator, denominator):
 
 @njit
 def sum_all(lines, wiring, n_inputs, thresholds, hits, masks):
-    """Take the quantized sums of all units for 64 rows, and look at none."""
+    """Compute the quantized sums of all units for 64 rows."""
     nothing_stored = np.empty(0, np.uint16)
     for start in range(0, wiring.size // n_inputs, hits.size):
         lanes._pass(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
 
 
 def breakdown(quick):
-    """Tell what of the time of hashing goes into the quantized sums."""
+    """Print the share of quantized sums in the hashing time."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 64)
     units = wiring(784, n_units, n_inputs, 0)
@@ -259,7 +262,7 @@ def breakdown(quick):
 
 
 def report(lines):
-    """Print each figure with its target as it comes; return how many were missed."""
+    """Print each figure with its target; return the misses."""
     print(f"{'figure':55} {'target':>9} {'measured':>9}", flush=True)
     missed = 0
     for name, target, measured, sense in lines:

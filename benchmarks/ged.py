@@ -1,4 +1,4 @@
-"""Graph edit distance: bounds, searches of 41,127 molecules, and verifications beside a peer's.
+"""Graph edit distance: bounds, searches of 41,127 molecules, and verifications against a peer's.
 
     python benchmarks/ged.py [--peer PATH/ged.py] [--queries 40] [--deadline 60] [--tasks 4000]
 
@@ -28,7 +28,7 @@ K = 8
 BOUNDS_TARGET_MS = 5.0
 RATIO_TARGET = 3.0
 PEER_LIMIT_S = 60
-PEER_MOST_NODES, PEER_MOST_DEGREE = 128, 12  # what the peer's arrays hold
+PEER_MOST_NODES, PEER_MOST_DEGREE = 128, 12  # capacity of the peer's arrays
 UNKNOWN = 1 << 30
 
 
@@ -118,7 +118,7 @@ def fits_peer(graph):
 
 
 def show_tasks(graphs, tasks, path):
-    """Print the CPU seconds of both on the same tasks, and how many answers differ."""
+    """Print both CPU seconds on equal tasks and differing answers."""
     print(f"{len(tasks)} tasks of {len({q for q, _, _ in tasks})} queries", flush=True)
     ours, spent = run_ours(graphs, tasks)
     theirs, peer_spent = run_peer(graphs, tasks, path)
@@ -140,7 +140,7 @@ def show_tasks(graphs, tasks, path):
 
 
 def repeated(call):
-    """Return the median CPU seconds of three calls, of one if it takes long."""
+    """Return the median CPU seconds of three calls, or one."""
     spent = []
     while len(spent) < 3 and sum(spent) < 0.1:
         start = time.process_time()
@@ -156,7 +156,7 @@ def nothing(*arguments):
 
 
 def passing(*arguments):
-    """Return the CPU seconds that numba takes to unpack arguments, of 100 calls the median."""
+    """Return the median CPU seconds of unpacking arguments, of 100 calls."""
     nothing(*arguments)
     return sorted(repeated(lambda: nothing(*arguments)) for _ in range(100))[50]
 
@@ -185,7 +185,7 @@ def run_ours(graphs, tasks):
 
 
 def run_peer(graphs, tasks, path):
-    """Return answers and seconds of the peer; seconds are NaN where it took too long."""
+    """Return the peer's answers and seconds; NaN after a time-out."""
     answer, overhead = peer_of(graphs, tasks, path)
     answers, spent = np.zeros(len(tasks), np.int64), np.full(len(tasks), np.nan)
     place = 0
@@ -213,7 +213,7 @@ def send_answers(answer, tasks, place, pipe):
 
 
 def peer_of(graphs, tasks, path):
-    """Return the peer's verification of (query, graph, threshold), and what passing these costs."""
+    """Return the peer's verification of (query, graph, threshold), and its overhead."""
     spec = importlib.util.spec_from_file_location("peer", path)
     peer = importlib.util.module_from_spec(spec)
     sys.modules["peer"] = peer

@@ -1,7 +1,7 @@
 """Exact integer noise: cells per core-second, ours and OpenDP's in the same run.
 
 Prints CPU seconds (the machine may be shared) of the median of several rounds; tables are built and
-code is compiled before the clock starts. The build of each table is printed beside.
+code is compiled before the clock starts. The build of each table is printed too.
 
 Run with ``python benchmarks/noise.py``.
 """
@@ -36,7 +36,7 @@ N_ROUNDS = 5
 
 
 def cells_per_second(draw: Callable[[int], object], n_cells: int) -> tuple[float, float]:
-    """Return the median of the rates of several rounds, and their relative range."""
+    """Return the median rate of several rounds and its range."""
     draw(1_000)
     rates = []
     for _ in range(N_ROUNDS):
@@ -48,7 +48,7 @@ def cells_per_second(draw: Callable[[int], object], n_cells: int) -> tuple[float
 
 
 def build_seconds(law: Law) -> float:
-    """CPU seconds that a new table of a law takes."""
+    """Return the CPU seconds of building a law's table."""
     started = time.process_time()
     table.__wrapped__(law)
     return time.process_time() - started
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def print_picks() -> None:
-    """Print the CPU seconds of 600 picks from 200,000 cells, of few and of many counts."""
+    """Print the CPU seconds of 600 picks from 200,000 cells."""
     one_row = Sensitivity(unit="row", neighbors="add_remove", l1=32, l2_squared=32, linf=1)
     rng = np.random.default_rng(0)
     for name, counts in (

@@ -1,4 +1,4 @@
-"""CPU seconds of nearest places on the Earth beside scikit-learn's BallTree and scipy's cKDTree.
+"""CPU seconds of nearest places on the Earth against scikit-learn's BallTree and scipy's cKDTree.
 
 Prints the median over queries of our milliseconds and of each peer's in the same run, one query at
 a time as a provider is asked, the ratio, and whether all distances agree to a millimetre. The
@@ -20,7 +20,7 @@ from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 REPEATS = 5
 N_QUERIES = 100
 K_VALUES = (1, 10, 128, 1000)
-TARGET = 1.0  # of the faster peer
+TARGET = 1.0  # relative to the faster peer
 
 
 def cpu_ms(task):

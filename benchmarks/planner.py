@@ -1,4 +1,4 @@
-"""How often the planner's choice is within 10 % of the fastest algorithm, cell by cell.
+"""Share of cells in which the planner's choice is within 10 % of the fastest algorithm.
 
     python benchmarks/planner.py [--quick] [--samples 7] [--tests 7] [--no-graphs]
 
@@ -66,7 +66,7 @@ class Ran:
     rest_s: float
 
     def seconds(self, delay_s):
-        """Return the latency over a link, each provider on a machine of its own."""
+        """Return the latency over a link, one machine per provider."""
         return self.rest_s + sum(
             max(
                 delay_s
@@ -186,7 +186,7 @@ def over(costs, delay_s):
 
 
 def show_federation(collection, split, m, given):
-    """Plan and run the cells of one federation; print a line for each k."""
+    """Plan and run a federation's cells; print a line per k."""
     samples = collection.queries[: given.samples]
     tests = collection.queries[given.samples :]
     cells = []
@@ -221,14 +221,19 @@ def median_runs(ran):
 
 
 def run_all(federation, algorithms, queries, k):
-    """Return the runs of each algorithm, taken in turn; the first query is asked once before."""
+    """Run all algorithms in turn.
+
+    The first query runs once beforehand.
+    """
     ran = {name: [] for name in algorithms}
     for number, query in enumerate([queries[0], *queries]):
         for name, algorithm in algorithms.items():
             started = time.perf_counter()
             called = f"{name} {k} {number}"
             outcome = federation.run(algorithm(query, k, name=called))
-            rest_s = time.perf_counter() - started  # of this thread; providers have their own
+            rest_s = (
+                time.perf_counter() - started
+            )  # CPU time of this thread; providers have their own
             federation.run(farewell([called]))
             if number:
                 ran[name].append(Ran(outcome.rounds, rest_s))

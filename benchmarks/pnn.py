@@ -1,4 +1,4 @@
-"""CPU seconds of the probabilistic network beside numpy, row by row and as one product.
+"""CPU seconds of the probabilistic network against numpy, row by row and as one product.
 
 Prints, for 230 patterns of 29 columns in two classes and several smoothings of each kernel, the
 medians of rounds in which the candidates take turns in one process, the ratios, and how many of the
@@ -71,7 +71,7 @@ def by_product(x, groups, sigma, activation):
 
 
 def take_turns(tasks, n_rounds):
-    """Return the median CPU seconds of each task, and what it returned last."""
+    """Return each task's median CPU seconds and last result."""
     spent, results = {name: [] for name in tasks}, {}
     for _ in range(n_rounds):
         for name, task in tasks.items():

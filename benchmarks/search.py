@@ -1,4 +1,4 @@
-"""CPU seconds of FlyNN's free cross-validation beside scikit-learn's, on the same settings.
+"""CPU seconds of FlyNN's free cross-validation against scikit-learn's, on the same settings.
 
 Prints the seconds of a search with 60 wirings and 10 folds on 1,000 x 50 rows, and the ratio to
 scikit-learn's ``cross_val_score`` of a sample of the same settings, in the same run.

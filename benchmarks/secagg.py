@@ -1,4 +1,4 @@
-"""What masking costs: seconds and bytes of a masked sum beside the plain sum of the same counts.
+"""Seconds and bytes of a masked sum against the plain sum of the same counts.
 
 Eight parties hold the counts of the MNIST model (170,128 units, 10 classes). Prints, for counts of
 16 bits (what the model sends) and of 32, the CPU seconds of one party and of the coordinator and
@@ -85,7 +85,7 @@ def ask():
 
 
 def measure(counts, *, masked, gone=()):
-    """Return seconds per party, seconds of the coordinator, bytes per party, and the sum."""
+    """Return seconds of party and coordinator, bytes, and sum."""
     parties = [Ready(name, part) for name, part in counts.items()]
     sums = None
     if masked:

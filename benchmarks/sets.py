@@ -1,4 +1,4 @@
-"""CPU seconds of nearest word sets beside a plain loop and a sparse matrix product.
+"""CPU seconds of nearest word sets against a plain loop and a sparse matrix product.
 
 The sets are the words of paper titles. Prints the median over queries of our milliseconds and of
 each peer's in the same run, one query at a time as a provider is asked, the ratios, and whether all
@@ -66,7 +66,7 @@ class Sparse:
 
 
 def queries(sets):
-    """Return sets of the table, every second one without a word, and one that resembles none."""
+    """Return queries: table sets, every second shortened, and a foreign one."""
     rng = np.random.default_rng(0)
     chosen = [sorted(sets[place]) for place in rng.choice(len(sets), N_QUERIES - 1, replace=False)]
     return [frozenset(words[place % 2 :]) for place, words in enumerate(chosen)] + [

@@ -34,7 +34,7 @@ MOST_SECONDS, MOST_CODING_SECONDS = 30.0, 2.0
 
 
 def majority():
-    """Return the rows of companies that lived on, missing cells filled by medians."""
+    """Return the surviving companies' rows, with medians for missing cells."""
     data = load("polish-bankruptcy-1year")
     return data.x[data.y == 0]
 
@@ -47,7 +47,7 @@ def cpu_seconds(task):
 
 
 def coding(x, n_columns):
-    """Return CPU seconds of fitting and applying the codings of all columns: ours, the peer's."""
+    """Return CPU seconds of encoding all columns: ours, the peer's."""
 
     def ours():
         table, _ = as_table(x)

@@ -1,4 +1,4 @@
-"""CPU seconds of nearest neighbors of vectors beside scikit-learn's trees and brute force.
+"""CPU seconds of nearest neighbors of vectors against scikit-learn's trees and brute force.
 
 Prints, for real tables of few and of many columns, the median over queries of our milliseconds and
 of each peer's in the same run, one query at a time as a provider is asked, the ratio to the faster
@@ -59,7 +59,7 @@ def queries(rows):
 
 
 def row_of(name, rows, metric, k, indexes):
-    """Print one line of the table and return whether its target is met."""
+    """Print one line and return whether its target is met."""
     index, peers = indexes
     ours, theirs, n_right = [], {peer: [] for peer in peers}, 0
     for query in queries(rows):

@@ -39,7 +39,7 @@ def experiment(
         ),
     ] = None,
 ) -> None:
-    """Repeat the experiment NAME of the paper; its numbers stand beside ours."""
+    """Repeat the experiment NAME of a paper and compare the figures."""
     if list_all:
         for known in EXPERIMENTS:
             entry = find_study(known)
@@ -62,7 +62,7 @@ def experiment(
 
 
 def _of_the_same_method(name: str) -> list[str]:
-    """Return the experiments whose names begin with the same method, all if none does."""
+    """Return the experiments of the same method, or all if none."""
     method = name.partition(".")[0] + "."
     return [known for known in EXPERIMENTS if known.startswith(method)] or list(EXPERIMENTS)
 

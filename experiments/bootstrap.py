@@ -1,4 +1,4 @@
-"""How sure an accuracy or a difference is: what it was measured on is drawn again."""
+"""Bootstrap intervals of accuracies and differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ ENDS = ("lower end", "upper end")
 def accuracy_interval(
     each: Sequence[Right], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Return the accuracy of a method over all rows of some clients, with an interval.
+    """Return a method's accuracy over all clients' rows, with an interval.
 
     Within each repetition as many clients are drawn with replacement as there are; accuracies are
     averaged over the repetitions.
@@ -47,7 +47,7 @@ def accuracy_interval(
 def paired_difference(
     pairs: Sequence[tuple[Right, Right]], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Return how much more rows the first of two methods gets right, with an interval.
+    """Return the accuracy difference of two methods, with an interval.
 
     Clients are drawn as in :func:`accuracy_interval`, the same ones for both methods.
 
@@ -83,7 +83,7 @@ def paired_difference(
 def clustered_interval(
     values: Mapping[str, Sequence[float]], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Return the mean of values of which some belong to one client, with an interval.
+    """Return the mean of values clustered by client, with an interval.
 
     Clients are drawn as in :func:`accuracy_interval`, each with all its values.
 
@@ -102,7 +102,7 @@ def clustered_interval(
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
-    """Return the mean of a few values, with the interval by Student's t.
+    """Return the mean of a few values with a Student's t interval.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _counted(right: Right, other: Right) -> tuple[Floats, Floats]:
 
 
 def _drawn_anew(counted: Sequence[tuple[Floats, Floats]], confidence: float, seed: int) -> Interval:
-    """Return the ratio of two sums over clients, in the mean over repetitions."""
+    """Return the mean ratio of two sums over resampled clients."""
     rng, means, draws = np.random.default_rng(seed), [], []
     for gains, rows in counted:
         if not len(rows):

@@ -20,7 +20,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environ
 
 @dataclass(frozen=True)
 class Findings:
-    """What an experiment found out.
+    """Results of an experiment.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Journal:
         self._path = path
 
     def mend(self) -> None:
-        """Make the file ready for lines: there, and without the torn one of an interrupted run."""
+        """Create the file or remove a torn last line."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ class Journal:
             yield from found
 
     def add(self, job: Sequence[Scalar], outcome: Any) -> None:
-        """Write down the outcome of a job, in a form that JSON holds."""
+        """Append a job's result as JSON."""
         if self._path is None:
             return
         line = json.dumps({"job": list(job), "outcome": outcome}) + "\n"
@@ -184,7 +184,7 @@ class Journal:
         encode: Callable[[Outcome], Any],
         decode: Callable[[Any], Outcome],
     ) -> Outcome:
-        """Return the first outcome of a job in the file; else measure it, and write it down."""
+        """Return a job's first result from the file, or run it."""
         for outcome in self.outcomes(job, decode=decode):
             return outcome
         found = measure()
@@ -238,7 +238,9 @@ def run_with_sequels(
     progress: Progress,
     label: Callable[..., str],
 ) -> list[list[Any]]:
-    """Return for every job its result and those of its sequels, which wait for no other job.
+    """Return each job's result and its sequels'.
+
+    A sequel waits for its own job alone.
 
     Parameters
     ----------
@@ -282,7 +284,7 @@ def _in_turn(
     progress: Progress,
     label: Callable[..., str],
 ) -> list[list[Any]]:
-    """Do every job, and its sequels after it, in this process."""
+    """Run every job and then its sequels in this process."""
     chains = []
     n_done, n_known = 0, len(jobs)
     for job in jobs:

@@ -16,7 +16,7 @@ from fedneighbors.methods.flynn.algorithm import HashPlan
 
 
 def rebuild(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
-    """Return what a class's counts say of the features of the rows behind them.
+    """Reconstruct the features of rows from a class's counts.
 
     A unit is active where its inputs are large. So a feature that the active units sum more often
     than units do in the mean was large.
@@ -53,7 +53,10 @@ def rebuild(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
 
 
 def _input_share(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
-    """Return how often active units sum each input, over how often units do in the mean, less 1."""
+    """Return each input's relative excess among active units.
+
+    The share of active units that sum it, over the mean of all units, less 1.
+    """
     width = plan.features.n_outputs
     sums = np.zeros((plan.n_units, width))
     np.put_along_axis(sums, plan.wiring.astype(np.int64), 1.0, axis=1)
@@ -94,7 +97,7 @@ def _unit_length(rows: Floats) -> Floats:
 
 
 def record_evidence(per_unit: Floats, active: npt.NDArray[np.integer[Any]]) -> Floats:
-    """Return the evidence that rows were counted: the sum over their active units.
+    """Sum the evidence of rows' active units that they were counted.
 
     Parameters
     ----------
@@ -112,7 +115,7 @@ def record_evidence(per_unit: Floats, active: npt.NDArray[np.integer[Any]]) -> F
 
 
 def sum_evidence(counts: npt.NDArray[Any], n_rows: int, usual: Floats) -> Floats:
-    """Return the evidence of an exact sum over rows that the attacker does not know.
+    """Return the evidence of an exact sum over unknown rows.
 
     With a row among ``n_rows``, a count of c has the probability of c - 1 in the others: c / (n q)
     times that of c without it, for a unit that is active with probability q.

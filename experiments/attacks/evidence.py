@@ -1,4 +1,4 @@
-"""What one released cell says on whether a record added its step to it, by the law of its noise.
+"""Evidence in one released cell that a record added its step to it, by the law of the noise.
 
 All evidence is a log-likelihood ratio in nats of "a step more" against "none". Cells are noised
 independently, so that a record's evidence is the sum over the cells that it would have raised; no
@@ -16,7 +16,9 @@ Cells = npt.NDArray[Any]
 
 
 def exact_evidence(excess: Cells) -> Floats:
-    """Return the evidence of cells without noise, where a cell that lacks its one excludes.
+    """Return the evidence of cells without noise.
+
+    A cell without its one excludes the record.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How well any attack whatever can do against a release with a given guarantee.
+"""Limits for any attack on a release with a given guarantee.
 
 An attack that does better, beyond chance, proves that the release does not keep its guarantee.
 """
@@ -55,7 +55,9 @@ def largest_auc(guarantee: Guarantee) -> float:
 
 
 def largest_hit_rate(guarantee: Guarantee, n_candidates: int) -> float:
-    """Return the largest chance to name the record that was used, among equally likely ones.
+    """Return the largest chance to identify the used record.
+
+    All records are equally likely.
 
     Parameters
     ----------
@@ -160,7 +162,7 @@ def _share_of_one(epsilon: float) -> float:
 
 
 def _divergence(p: float, q: float) -> float:
-    """Return the Kullback-Leibler divergence of a coin of chance p from one of q, in nats."""
+    """Return the Kullback-Leibler divergence of Bernoulli(p) from Bernoulli(q), in nats."""
     terms = ((p, q), (1 - p, 1 - q))
     if any(a > 0 and b == 0 for a, b in terms):
         return math.inf
@@ -168,7 +170,7 @@ def _divergence(p: float, q: float) -> float:
 
 
 def _largest(allowed: Callable[[float], bool], low: float) -> float:
-    """Return where an interval of allowed values that begins at ``low`` ends, rounded upward."""
+    """Return the upper end of an interval from ``low``, rounded upward."""
     high = 1.0
     for _ in range(60):
         middle = (low + high) / 2

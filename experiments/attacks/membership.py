@@ -1,4 +1,4 @@
-"""Was a row trained on? What a model's answers to it say, in the plain and beside other models.
+"""Membership inference from a model's answers, alone or compared with other models.
 
 All scores are higher for rows that look like members; :mod:`~experiments.attacks.scores`
 says how well they tell them apart.
@@ -18,7 +18,7 @@ LEAST_SHARE = 1e-12
 
 
 def loss_scores(shares: Floats, labels: Integers) -> Floats:
-    """Return the log-likelihood of each row's label: rows of small loss are taken for members [1]_.
+    """Return each row's log-likelihood; low loss suggests membership [1]_.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def loss_scores(shares: Floats, labels: Integers) -> Floats:
 
 
 def log_odds(shares: Floats, labels: Integers) -> Floats:
-    """Return the log-odds of each row's label, whose laws are near to normal ones [1]_.
+    """Return each label's log-odds, which are nearly normal [1]_.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def log_odds(shares: Floats, labels: Integers) -> Floats:
 
 
 def likelihood_scores(odds: Floats, others: Floats, absent: npt.NDArray[np.bool_]) -> Floats:
-    """Return how far a model's odds lie above those of models that were trained without the row.
+    """Compare a model's odds with those of models without the row.
 
     The offline likelihood-ratio attack [1]_. Deviations of all rows are pooled, as a few models
     per row do not give their own.
@@ -91,7 +91,7 @@ def likelihood_scores(odds: Floats, others: Floats, absent: npt.NDArray[np.bool_
 
 
 def hit_rate_at(members: Floats, outsiders: Floats, false_alarms: float = 0.01) -> float:
-    """Return the share of members found by a threshold with no more than so many false alarms.
+    """Return the share of members found at a false-alarm rate.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How well an attack did, and how far chance may have helped it or stood in its way."""
+"""Scores of attacks and their statistical uncertainty."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ Scores = npt.NDArray[np.floating[Any]]
 
 
 def auc(members: Scores, outsiders: Scores) -> float:
-    """Return the chance that a member's score exceeds an outsider's, a tie counted half.
+    """Return the chance that a member outscores an outsider, ties half.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def auc_margin(n_members: int, n_outsiders: int, confidence: float = 0.999) -> f
 
 
 def hit_rate_limit(n_hits: int, n_trials: int, confidence: float = 0.999) -> float:
-    """Return the upper end of the exact binomial interval (Clopper and Pearson 1934), one-sided.
+    """Return the one-sided upper Clopper-Pearson limit of a rate.
 
     Parameters
     ----------

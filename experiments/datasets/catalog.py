@@ -70,7 +70,7 @@ CLIENT_SETS: Mapping[str, ClientSet] = MappingProxyType(
 
 
 def load(name: str) -> Dataset:
-    """Return the data set of that name, from the data folder or from scikit-learn.
+    """Return a named data set from the data folder or scikit-learn.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def load(name: str) -> Dataset:
 
 
 def available() -> tuple[Entry, ...]:
-    """List the data sets that :func:`load` can read here, those of :data:`CLIENT_SETS` last.
+    """List the data sets available here, :data:`CLIENT_SETS` last.
 
     Raises
     ------

@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class _Form:
-    """What a record holds: one byte for each kind of label, then red, green and blue.
+    """Layout of a record: one byte per kind of label, then red, green and blue.
 
     ``limits`` says how many labels there are of each kind; the last kind is the one to predict.
     """
@@ -41,7 +41,7 @@ _FORMS = {
 
 
 def load_cifar(name: Name, folder: Path) -> Dataset:
-    """Return all images, each as one row of its red, then green, then blue pixels.
+    """Return all images, one row of red, green and blue pixels each.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def cifar_labels(name: Name, folder: Path) -> npt.NDArray[np.int64]:
 
 
 def coarse_labels(folder: Path) -> npt.NDArray[np.int64]:
-    """Return the coarse label of each image of CIFAR-100, in the order of :func:`load_cifar`.
+    """Return CIFAR-100's coarse labels in the order of :func:`load_cifar`.
 
     Pachinko allocation splits images by them.
 
@@ -124,7 +124,7 @@ def _parts(name: Name, folder: Path) -> list[Bytes]:
 
 
 def _records(path: Path, limits: tuple[int, ...]) -> Bytes:
-    """Return a file as uint8 array of shape (n_records, n_labels + 3072), not read before it is."""
+    """Map a file as uint8 array of shape (n_records, n_labels + 3072)."""
     width = len(limits) + N_VALUES
     try:
         size = path.stat().st_size

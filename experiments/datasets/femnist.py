@@ -24,7 +24,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def load_femnist(folder: Path) -> Dataset:
-    """Return all characters, one flattened image of 28 x 28 pixels a row.
+    """Return all characters as flattened images of 28 x 28 pixels.
 
     Reads what the scripts of LEAF [1]_ leave: JSON files with ``users`` and ``user_data``, either
     in ``images/femnist/train`` and ``images/femnist/test``, or in ``images/femnist/all_data``.
@@ -85,7 +85,7 @@ def femnist_size(folder: Path) -> int:
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:
-    """Return all files, those of training rows first, and how many these are."""
+    """Return all files, training files first, and their number."""
     inside = folder / FEMNIST_FOLDER
     train, test = (sorted((inside / part).glob("*.json")) for part in ("train", "test"))
     if train and test:
@@ -134,7 +134,7 @@ def _rows(path: Path, user: str, held: Any) -> tuple[Images, Labels]:
 
 
 def _announced(path: Path) -> int:
-    """Return how many rows the beginning of a file speaks of; or, if it does not, how many it has.
+    """Return a file's number of rows, from its header if possible.
 
     LEAF writes the rows themselves, which are most of the file, last.
     """

@@ -144,7 +144,7 @@ class _Drawer:
         return Graph(sketch.labels, pairs, [sketch.edges[pair] for pair in pairs])
 
     def _lay(self, sketch: _Sketch, pattern: _Sketch, n_nodes: int) -> None:
-        """Put a pattern in; nodes of equal label are shared as far as room is scarce."""
+        """Insert a pattern; share nodes of equal label if space is short."""
         free = [True] * len(sketch.labels)
         place = []
         lacking = max(len(sketch.labels) + len(pattern.labels) - n_nodes, 1 if free else 0)
@@ -165,7 +165,7 @@ class _Drawer:
             sketch.join(place[0], self._below(len(free)), self._edge_label())
 
     def _fill(self, sketch: _Sketch, n_edges: int) -> None:
-        """Add edges at random until there are enough, or nearly all pairs are joined."""
+        """Add random edges until there are enough or no pairs left."""
         n_nodes = len(sketch.labels)
         for _ in range(_ATTEMPTS * n_edges):
             if len(sketch.edges) >= n_edges:
@@ -173,7 +173,12 @@ class _Drawer:
             sketch.join(self._below(n_nodes), self._below(n_nodes), self._edge_label())
 
     def _n_nodes(self, n_edges: int) -> int:
-        """Return the V for which n_edges is nearest to density V (V - 1) / 2, tree at most."""
+        """Return the node count with density nearest the given one.
+
+        V with density V (V - 1) / 2 nearest ``n_edges``, and at most a tree.
+
+        At most a tree.
+        """
         wanted = (1 + math.sqrt(1 + 8 * n_edges / self._density)) / 2
         fewest = math.ceil((1 + math.sqrt(1 + 8 * n_edges)) / 2)
         return max(min(round(wanted), n_edges + 1), fewest, 2)

@@ -14,7 +14,7 @@ from fedneighbors.errors import DataError
 OMENTUM_FEATURES = 10_936
 _N_ROWS, _N_POSITIVE, _N_TISSUES = 1_545, 77, 8
 _ROW_NUMBERS = "id_ref"  # numbers the samples; no property of them
-_LOW, _SPREAD = 7.0, 2.0  # of the level of a gene, as a logarithm
+_LOW, _SPREAD = 7.0, 2.0  # log level of a gene
 _N_PATHWAYS, _PATHWAY = 40, 0.12  # 40 x .12^2: pathways make over a third of what varies
 _NOISE = 1.0
 _TISSUE_SHARE, _TISSUE_SHIFT = 0.02, 1.5
@@ -22,7 +22,7 @@ _OWN_SHARE, _OWN_SHIFT = 0.003, 0.8
 
 
 def load_omentum() -> Dataset:
-    """Return OVA Omentum if its file is there, else generated rows of its shape.
+    """Return OVA Omentum from its file, else generated rows.
 
     The file is OpenML's set 1139, ``OVA_Omentum.arff`` or ``OVA_Omentum.arff.gz``, in any case of
     letters, in the folder ``fedpnn/`` of the one that the environment variable
@@ -80,7 +80,9 @@ def read_omentum(path: Path) -> Dataset:
 
 
 def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> Dataset:
-    """Generate rows of the shape of OVA Omentum: one tissue of nine, told by few genes.
+    """Generate rows of OVA Omentum's shape.
+
+    One tissue of nine differs in few genes.
 
     1,545 rows, 77 of them positive. A gene's logarithm has a level N(7, 2^2), varies with 40
     pathways that all rows have (loadings N(0, .12^2), activities N(0, 1)) and by noise N(0, 1). The
@@ -136,7 +138,7 @@ def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> D
 def _shift(
     n_features: int, share: float, spread: float, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Return a shift of every gene, most of them 0; of one gene at least."""
+    """Return a shift per gene, mostly 0, at least one not."""
     shift = np.zeros(n_features)
     moved = rng.permutation(n_features)[: max(1, round(share * n_features))]
     shift[moved] = rng.normal(0.0, spread, len(moved))

@@ -157,7 +157,7 @@ def roles_size(folder: Path) -> tuple[int, int, int]:
 def load_roles(
     folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = LEAST_ROWS
 ) -> Dataset:
-    """Return the windows of all roles that say enough, with the character that follows as label.
+    """Return the windows of all long roles, labelled with the next character.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ def synthetic_binary(
     n_classes: int = 5,
     n_clusters: int = 3,
 ) -> Dataset:
-    """Generate binary rows with a fixed number of ones, whose classes have several modes.
+    """Generate binary rows with fixed numbers of ones and multimodal classes.
 
     The rows of `synthetic_real` with 1 in place of the ``n_ones`` largest coordinates of each,
     ties to the lower position, and 0 elsewhere.
@@ -141,7 +141,7 @@ def synthetic_binary(
 
 
 def synthetic_private(n_rows: int, *, seed: int, n_test: int = 1000) -> Dataset:
-    """Generate the data of the experiments under differential privacy, with a test part.
+    """Generate the data of the private experiments, with a test part.
 
     Appendix D.8 of the paper: 30 features, 2 classes, 5 modes each, 10,000 or 100,000 rows for
     training and 1,000 for testing, all from one draw of `synthetic_real`.

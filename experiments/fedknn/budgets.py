@@ -16,7 +16,7 @@ EPSILONS = ("0.001", "0.01", "0.1", "0.2", "0.4", "0.8", "1", "2", "4", "8")
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """DANN* with each budget under each promise, and the bounds on both sides."""
+        """Return DANN* with each budget and promise, and the reference algorithms."""
         exact = tuple(f"dann* {epsilon}" for epsilon in self.epsilons)
         certified = tuple(f"dann* certified {epsilon}" for epsilon in self.epsilons)
         return ("baseline", "dann", *exact, *certified)
@@ -120,7 +120,7 @@ def _work(*, quick: bool, **how: Any) -> Findings:
 STUDY = Study(
     name="fedknn.epsilon",
     title="Privacy budgets (Figure 9)",
-    description="DANN* with epsilon from .001 to 8, both promises, beside DANN and the baseline.",
+    description="DANN* with epsilon from .001 to 8, both promises, with DANN and the baseline.",
     work=_work,
     keeps_journal=True,
 )

@@ -27,7 +27,7 @@ PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
 
 
 def examine(effort: Effort, how: Measuring) -> Findings:
-    """Return local and other seconds, the growth with k, and the second round's counts."""
+    """Return seconds, growth with k, and counts of the second round."""
     names = [name for name in LOCAL if name in effort.n_queries]
     tasks = [
         Task(name, Place("uniform", 8), (128,), ("baseline", "hufu", "dann"), n, effort.limit_s)

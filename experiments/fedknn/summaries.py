@@ -19,7 +19,7 @@ LATE_NOTE = (
 
 @dataclass(frozen=True)
 class Axis:
-    """What varies in an experiment.
+    """Varied parameter of an experiment.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ class Axis:
 
 
 def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | None:
-    """Return the median of a number over the trials; None if there is none."""
+    """Return the median of a number over trials; None without trials."""
     values = [what(trial) for trial in trials]
     return float(np.median(values)) if values else None
 
 
 def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> ResultTable:
-    """Return a line for each collection, split, value of the axis and algorithm."""
+    """Return a line per collection, split, axis value and algorithm."""
     rows = []
     for (collection, split, value), group in grouped(trials, axis).items():
         late = {trial.query for trial in group if trial.late}
@@ -120,7 +120,7 @@ def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
 
 
 def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
-    """Return what the pictures of an overview show, one table for each split."""
+    """Return the tables behind the pictures, one per split."""
     wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
     places = [table.columns.index(name) for name in wanted]
     split = table.columns.index("split")
@@ -161,7 +161,7 @@ Measured = list[tuple[Scalar, float | None]]
 
 @dataclass(frozen=True)
 class Claim:
-    """How much faster DANN* is in the paper, at most.
+    """Largest speed-up of DANN* in the paper.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def speedups(
     rivals: Sequence[str],
     claims: Mapping[tuple[str, str], Claim],
 ) -> ResultTable:
-    """Return how much faster the champions are than their rivals, where that is most.
+    """Return the largest speed-ups of the champions over their rivals.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ N_QUERIES = {"titles": 12, "genomes": 8, "SYN": 6, "molecules": 4, "places": 12}
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly an experiment is run.
+    """Thoroughness of an experiment.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Sweep:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """Those that DANN and DANN* are compared with."""
+        """Return the algorithms that DANN and DANN* are compared with."""
         return tuple(name for name in self.algorithms if name not in ("dann", "dann*"))
 
     @property
     def varies(self) -> bool:
-        """Whether the axis has more than one value."""
+        """Return whether the axis has several values."""
         return max(len(self.ks), len(self.parties), len(self.shares)) > 1
 
     def tasks(self, effort: Effort) -> list[Task]:

@@ -1,4 +1,4 @@
-"""How much faster DANN is than its rivals on fixed lists of queries, beside what is wanted."""
+"""Speed-ups of DANN over its rivals on fixed lists of queries, with the target values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ K = 128
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _over(rival: str) -> Callable[[Sequence[Trial]], float | None]:
 
 
 def _local_over(rival: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return what divides the local seconds of all providers, where both were in time."""
+    """Return the ratio of local seconds where both finished in time."""
 
     def factor(trials: Sequence[Trial]) -> float | None:
         ours = {t.query: t.local_sum_s for t in trials if t.algorithm == "dann" and not t.late}
@@ -105,7 +105,7 @@ def _broker_of(algorithm: str) -> Callable[[Sequence[Trial]], float | None]:
 
 
 def predicted_s(star: Trial, plain: Trial) -> float:
-    """Return the latency of DANN* that its objects predict from a search without noise.
+    """Predict DANN*'s latency from its objects and a noise-free search.
 
     Parameters
     ----------

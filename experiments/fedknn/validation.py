@@ -1,4 +1,4 @@
-"""Whether replays tell the truth: the same searches in real threads over emulated links."""
+"""Validation of replays: the same searches in real threads over emulated links."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ N_PARTIES = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def _pair(cell: Cell, row: int, k: int, algorithm: str, delay_s: float) -> Pair 
 
 
 def _run(cell: Cell, row: int, k: int, algorithm: str, *, link: Link | None) -> float:
-    """Return the seconds of a real run: by the clock over links, of the CPU without."""
+    """Return a real run's seconds: wall clock with links, else CPU."""
     with connected(cell.providers, link=link) as federation:
         question = cell.question(row, k)
         clock = time.perf_counter if link else time.process_time

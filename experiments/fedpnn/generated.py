@@ -51,7 +51,7 @@ class RealRows:
 
 
 def real_rows(name: str, seed: int) -> RealRows:
-    """Split the rows of a set; of OVA Omentum, keep the columns that tell classes apart most.
+    """Split a set's rows; keep OVA Omentum's most discriminative columns.
 
     The 500 columns of the largest t are chosen by the rows that generators see.
 
@@ -79,7 +79,7 @@ def real_rows(name: str, seed: int) -> RealRows:
 
 
 def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quick: bool) -> Labeled:
-    """Fit a generator with the paper's networks, and make as many rows as its Table 3 has.
+    """Fit the paper's generator and sample as many rows as Table 3.
 
     Negative rows are as many as the set has, positive ones make up the share of Table 3.
 
@@ -121,7 +121,10 @@ def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quic
 def _networks(
     negative: Network, positive: Network, *, per_class: bool, brief: bool
 ) -> dict[str, Any]:
-    """Arguments of the synthesizer; one generator for both classes has the negative one's."""
+    """Return the synthesizer's arguments.
+
+    One generator for both classes has the negative one's.
+    """
 
     def arguments(network: Network) -> dict[str, Any]:
         epochs = 1 if brief else network.epochs

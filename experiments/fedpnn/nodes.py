@@ -20,7 +20,7 @@ _SERVER_SHARE, _CLIENT_TEST = 0.1, 0.2
 
 @dataclass(frozen=True)
 class NodeScore:
-    """How a model does at one place.
+    """Scores of a model at one node.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class NodeScore:
 def score_nodes(
     rows: Labeled, real: Labeled, thresholds: tuple[float, float], *, seed: int
 ) -> list[NodeScore]:
-    """Run the paper's second phase on rows, and score it once more on real ones.
+    """Run the paper's second phase on rows; score real rows too.
 
     A tenth stays with the server, the rest is dealt to two clients; each keeps a fifth for its test
     (section 4.1 of the paper, step b, and 4.2, step b). All draws are by class.
@@ -93,7 +93,7 @@ def score_nodes(
 
 
 def score_model(model: FedPNNClassifier, rows: Labeled, *, node: str, stage: str) -> NodeScore:
-    """Return the scores of a model of the classes 0 and 1 on rows of both."""
+    """Return a model's scores on rows of classes 0 and 1."""
     x, y = rows
     with threadpool_limits(1):
         shares = model.predict_proba(x)

@@ -1,4 +1,4 @@
-"""What the paper prints: settings of its runs (Table 4), and what came of them (Tables 2 to 7)."""
+"""Figures that the paper prints: settings (Table 4) and results (Tables 2 to 7)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Similarity:
 
 @dataclass(frozen=True)
 class Clients:
-    """What Table 7 says of a set and a generator.
+    """Results of Table 7 for a set and a generator.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints of a set.
+    """Printed figures of a set.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Case:
     wider : float
         By how much the ranges are stretched around their middles.
     told_missing : bool
-        Whether a column of 0 and 1 beside each column says where cells are missing.
+        Whether each column has a column of 0 and 1 that marks missing cells.
     """
 
     source: str
@@ -104,7 +104,10 @@ For the ratios, -5 to 5 did worse on three fifths of the rows; nothing else was 
 
 
 def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
-    """Return rows, labels, 1 for the rarer class, and bounds of shape (n_features, 2)."""
+    """Return rows, binary labels (1: rarer class), and bounds.
+
+    Bounds have shape (n_features, 2).
+    """
     if case.source == "breast_cancer":
         loaded = load(case.source)
         x, y = loaded.x, (loaded.y == 0).astype(np.int64)
@@ -122,7 +125,9 @@ def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
 def score_private(
     name: str, seed: int, fold: int, guard: str, epsilon: str
 ) -> tuple[float, float] | None:
-    """Return balanced accuracy and ROC-AUC on one half of a set; None where nothing is released.
+    """Return balanced accuracy and ROC-AUC on half a set.
+
+    None where nothing is released.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""FedPNN trained and tested on real rows, beside every baseline on the same splits."""
+"""FedPNN trained and tested on real rows, with every baseline on the same splits."""
 
 import math
 import warnings
@@ -35,7 +35,7 @@ SCORES = ("balanced accuracy", "ROC-AUC")
 
 
 def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return rows with NaN where a cell is missing, and 1 for the rarer class."""
+    """Return rows with NaN for missing cells, 1 for the rarer class."""
     table = load_columns(SETS[name])
     y = np.asarray(table.columns["target"])
     labels, sizes = np.unique(y.astype(str), return_counts=True)
@@ -46,7 +46,10 @@ def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 @contextmanager
 def unadvised() -> Iterator[None]:
-    """Keep quiet about the paper's thresholds, some of which make every row a center."""
+    """Suppress warnings about the paper's thresholds.
+
+    Some of them make every row a center.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(client|server)_threshold", UserWarning)
         yield
@@ -61,7 +64,7 @@ def _owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None, seed:
 def score_split(
     name: str, seed: int, fold: int, n_parties: int, alpha: float | None
 ) -> dict[str, tuple[float, float]]:
-    """Return balanced accuracy and ROC-AUC of every method on one half of a set.
+    """Score every method on half of a set: balanced accuracy, ROC-AUC.
 
     Parameters
     ----------
@@ -219,12 +222,12 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
 REAL = Study(
     name="fedpnn.real",
     title="Real rows",
-    description="Trained and tested on real rows, beside all baselines, two parties.",
+    description="Trained and tested on real rows, with all baselines, two parties.",
     work=_real,
 )
 NONIID = Study(
     name="fedpnn.noniid",
     title="Label skew",
-    description="Dirichlet .3 label skew over 2 to 20 parties, beside all baselines.",
+    description="Dirichlet .3 label skew over 2 to 20 parties, with all baselines.",
     work=_noniid,
 )

@@ -1,4 +1,4 @@
-"""What the two thresholds do (Figures 7 to 14 of the paper), on synthetic and on real rows."""
+"""Effects of the two thresholds (Figures 7 to 14 of the paper), on synthetic and on real rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -63,7 +63,7 @@ Sweep = tuple[str, list[Point]]
 
 
 def steps(best: float, *, quick: bool = False) -> list[float]:
-    """Return the thresholds of a sweep: steps of .02 to both sides of the paper's, above 0.
+    """Return positive thresholds around the paper's, in steps of .02.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def steps(best: float, *, quick: bool = False) -> list[float]:
 
 
 def sweep(name: str, seed: int, quick: bool) -> Sweep:
-    """Return what rows are called, and both sweeps on one draw of a set.
+    """Return the row kind and both sweeps on one draw.
 
     Synthetic rows are those of the modified CTGAN; a tenth of them is tested on, as is the server's
     part in the paper. Real rows that are tested on are those that the generator has not seen.
@@ -118,7 +118,7 @@ def sweep(name: str, seed: int, quick: bool) -> Sweep:
 
 
 def _fitted(rows: Labeled, thresholds: tuple[float, float], seed: int) -> FedPNNClassifier:
-    """FedPNN of the paper over two clients that have the rows."""
+    """Fit the paper's FedPNN over two clients with the rows."""
     model = FedPNNClassifier.paper(*thresholds, holdout=0.0, random_state=seed)
     with unadvised():
         return model.fit(*rows)
@@ -188,7 +188,7 @@ Groups = dict[tuple[str, str, float], list[NodeScore]]
 
 
 def _groups(swept: str, found: Sequence[Sweep]) -> Groups:
-    """Scores of all draws by set, rows and threshold."""
+    """Group the scores of all draws by set, rows and threshold."""
     groups: Groups = {}
     for title, points in found:
         for point in points:

@@ -32,7 +32,7 @@ _QUICK: Mapping[str, int] = {"Breast Cancer Wisconsin": 1}
 
 
 def measure(name: str, generator: str, seed: int, quick: bool) -> Trial:
-    """Return what comes of one generator on one draw of a set.
+    """Measure one generator on one draw of a set.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def measure(name: str, generator: str, seed: int, quick: bool) -> Trial:
 
 
 def _similarity(real: Labeled, made: Labeled) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Mean KSComplement and correlation similarity of each class."""
+    """Return each class's mean KSComplement and correlation similarity."""
     shapes, pairs = [], []
     for label in (0, 1):
         own = [x[y == label] for x, y in (real, made)]
@@ -80,7 +80,7 @@ def _similarity(real: Labeled, made: Labeled) -> tuple[tuple[float, float], tupl
 
 
 def _trained_on_real(name: str, real: RealRows, seed: int) -> NodeScore:
-    """FedPNN of the paper over two parties that have the real rows themselves."""
+    """Fit the paper's FedPNN over two parties with real rows."""
     model = FedPNNClassifier.paper(*PRINTED[name].thresholds, holdout=0.0, random_state=seed)
     return score_model(model.fit(*real.train), real.test, node=REAL, stage="trained on real rows")
 

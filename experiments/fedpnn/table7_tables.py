@@ -1,4 +1,4 @@
-"""Tables and figures of ``fedpnn.table7``, the paper's figures beside ours."""
+"""Tables and figures of ``fedpnn.table7``, with the paper's figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Rows = tuple[tuple[Scalar, ...], ...]
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one generator on one draw of a set.
+    """Result of one generator on one draw of a set.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ Groups = Mapping[tuple[str, str], Sequence[Trial]]
 
 
 def tables(trials: Sequence[Trial]) -> tuple[ResultTable, ...]:
-    """Return the tables of all trials, means over the draws of a set and generator."""
+    """Return all tables, with means over the draws."""
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.name, trial.generator), []).append(trial)
@@ -167,7 +167,7 @@ def _clients(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
 
 
 def _printed(name: str, generator: str, node: NodeScore) -> tuple[Scalar, Scalar, Scalar]:
-    """Return "AUC" and centers that the paper prints for a node, None where it does not."""
+    """Return a node's AUC and centers in the paper, else None."""
     paper = PRINTED[name].clients.get(generator)
     if paper is None or node.node == REAL:
         return None, None, None
@@ -203,7 +203,7 @@ def _at(trial: Trial, node: str) -> NodeScore:
 
 
 def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str]) -> ResultTable:
-    """Scores of one classifier in a row each, and the paper's of the sets that have a name."""
+    """Return a row of scores per classifier, with the paper's."""
     rows: list[tuple[Scalar, ...]] = []
     for title, generator, other, _, kept, promised, *_ in worth:
         if other != classifier:

@@ -1,1 +1,1 @@
-"""The experiments of FlyNN's paper, one module each; the paper's numbers stand beside ours."""
+"""The experiments of FlyNN's paper, one module each, with the paper's numbers."""

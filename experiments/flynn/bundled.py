@@ -36,7 +36,7 @@ def _inner_folds(y: Array, seed: int) -> Folds:
 def score_fold(
     x: Array, y: Array, train: Array, test: Array, seed: int, effort: Effort
 ) -> dict[str, float]:
-    """Return the accuracy of each method on one outer fold; settings come from ``train`` alone."""
+    """Return each method's accuracy on an outer fold, tuned on ``train``."""
     folds = _inner_folds(y[train], seed)
     scaler = StandardScaler().fit(x[train])
     z_train, z_test = scaler.transform(x[train]), scaler.transform(x[test])
@@ -93,7 +93,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         y="accuracy",
         hue="method",
         error="standard error",
-        caption="FlyNN, tuned and with its defaults, beside nearest neighbours on pooled rows.",
+        caption="FlyNN, tuned and with its defaults, and nearest neighbours on pooled rows.",
     )
     return Findings(
         {"n_outer": n_outer, "n_repeats": n_repeats, "n_inner": N_INNER}, (table,), (figure,)
@@ -106,7 +106,7 @@ def _summary(values: Sequence[float]) -> tuple[float, float]:
 
 
 def score_imbalance(rare: float, n_rows: int, seed: int) -> Mapping[str, float]:
-    """Return the balanced accuracy of each method where one class has the share ``rare``."""
+    """Return each method's balanced accuracy with class share ``rare``."""
     x, y = make_classification(
         n_samples=n_rows + N_TEST,
         n_features=30,

@@ -41,7 +41,7 @@ FEWEST_OF_A_CLASS = 10
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on tuning.
+    """Tuning effort.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Effort:
     n_finalists : int
         Kinds of wirings that are tried again.
     densities : tuple of float
-        Shares of the hashed features that a unit sums, to try with mirrored features beside the
+        Shares of the hashed features that a unit sums, to try with mirrored features besides the
         fixed numbers (the paper's Table 6 uses .3 for digits).
     """
 
@@ -73,13 +73,13 @@ class Effort:
     densities: tuple[float, ...] = ()
 
     def units_for(self, n_rows: int) -> int:
-        """Return how many units the best kinds get for so many training rows."""
+        """Return the best kinds' units for so many training rows."""
         return min(max(self.screen_units, self.units_per_row * n_rows), self.units)
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a method reached on one split.
+    """Score of a method on one split.
 
     Parameters
     ----------
@@ -98,7 +98,10 @@ class Score:
 
 
 def part_of(data: Dataset, most_rows: int, seed: int) -> Dataset:
-    """Return at most so many rows, drawn class by class, of the classes with ten or more."""
+    """Return a stratified sample of rows.
+
+    Only classes of ten rows or more.
+    """
     kept = np.arange(data.n_rows)
     if data.n_rows > most_rows:
         enough = _frequent(data.y, kept)
@@ -220,7 +223,7 @@ def two_stage_search(
 
 
 def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
-    """Return scaling, expansion and inputs of each kind of wiring worth a try."""
+    """Return scaling, expansion and inputs of each wiring to try."""
     n_units = effort.screen_units
     shapes: list[tuple[str | None, int, int]] = [
         ("mirror", 2 * n_features, 16),
@@ -242,7 +245,7 @@ def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
 
 
 def _best_kinds(screen: FlyNNSearchCV, kinds: list[Candidate], n_units: int) -> list[Candidate]:
-    """Return the kinds with so many units, those of the best scores first."""
+    """Return the kinds with so many units, best scores first."""
     table = screen.cv_results_
     reached: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
     for params, score in zip(table["params"], table["mean_test_score"], strict=True):

@@ -60,7 +60,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -134,7 +134,10 @@ class Point:
 
 
 def wirings(case: Case, plan: Plan, n_features: int) -> list[tuple[int, float]]:
-    """Return every pair of m / d and s / d that some sweep needs."""
+    """Return every pair of unit and input ratios in a sweep.
+
+    The ratios are m / d and s / d.
+    """
     grid = [(units, density) for units in plan.units for density in FIXED_DENSITIES]
     grid += [(units, density) for units in plan.fixed_units for density in plan.densities]
     grid += [(units, density) for units in plan.fixed_units for density in FIXED_DENSITIES]
@@ -193,7 +196,7 @@ def _points(search: FlyNNSearchCV, units: int, density: float) -> Iterator[Point
 
 
 def of_sweep(points: Sequence[Point], sweep: str, plan: Plan) -> list[Point]:
-    """Return the points that belong to a sweep: all others at the paper's fixed values."""
+    """Return a sweep's points: the others at the paper's values."""
     fixed = {
         "m / d": plan.fixed_units,
         "s / d": FIXED_DENSITIES,
@@ -269,7 +272,7 @@ _CLAIMS = {
 
 
 def _effects(named: Named, plan: Plan) -> ResultTable:
-    """Return by how much accuracy changes between the ends of each sweep, beside the claim."""
+    """Compare the accuracy change of each sweep with the claim."""
     rows: list[tuple[Any, ...]] = []
     for name, points in named:
         for sweep in SWEEPS:

@@ -71,7 +71,7 @@ WORST = 0.03
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class SetResult:
         return round(float(np.mean([getattr(split[method], part) for split in self.splits])), 12)
 
     def normalized(self, method: str, part: str = "held_out") -> float:
-        """Return a method's normalized accuracy, 0 for kNN and negative where it is better."""
+        """Return a method's normalized accuracy, negative if better than kNN."""
         return normalized_accuracy(self.mean(method, part), self.mean("kNN", part))
 
     def cpu(self, method: str) -> float:

@@ -49,7 +49,7 @@ class Case:
     paper_speedups: tuple[float, ...]
 
     def plan(self, n_features: int, seed: int) -> HashPlan:
-        """Return what every party needs to hash alike: Algorithm 1, features as they are."""
+        """Return the common hash plan: Algorithm 1, unchanged features."""
         return HashPlan(
             features=FeatureMap(n_features, "none"),
             n_units=self.units_per_feature * n_features,
@@ -93,7 +93,7 @@ FASHION = Case(
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Measured:
 
     @property
     def critical_path(self) -> float:
-        """CPU seconds until the model is there, if all parties work at the same time."""
+        """Return the CPU seconds with all parties in parallel."""
         return self.slowest + self.merge
 
 
@@ -168,7 +168,7 @@ def _rows(case: Case, most_rows: int | None) -> tuple[Array, npt.NDArray[np.int6
 def _counts(
     case: Case, x: Array, labels: npt.NDArray[np.int64], n_classes: int, seed: int
 ) -> Array:
-    """Return the counts of some rows, drawing the wiring from the seed as each party does."""
+    """Count some rows with the wiring drawn from the seed."""
     plan = case.plan(x.shape[1], seed)
     active = hash_table(x, plan)
     return count_rows(active, labels, n_units=plan.n_units, n_classes=n_classes)
@@ -177,7 +177,7 @@ def _counts(
 def _train(
     case: Case, x: Array, labels: npt.NDArray[np.int64], n_parties: int, seed: int, pooled: Array
 ) -> Measured:
-    """Return what training takes when rows are dealt evenly; parties work one after the other."""
+    """Measure training over evenly split rows, one party after another."""
     n_classes = pooled.shape[1]
     seconds, sizes, total = [], [], np.zeros_like(pooled)
     merge = 0.0
@@ -290,7 +290,7 @@ def _notes(found: Found) -> tuple[str, ...]:
         "are wall times of 16 cores of one machine.",
         f"Counts that a party sends, once: {sizes}. The size does not depend on its rows.",
         "Fashion-MNIST and CIFAR are not at hand: the setting of Fashion-MNIST is run on the "
-        "images of MNIST, which have the same size, and stands beside the paper's Fashion-MNIST.",
+        "images of MNIST, which have the same size, and is compared with the paper's Fashion-MNIST.",
     )
 
 
@@ -304,7 +304,7 @@ STUDY = Study(
     title="Training time over 1 to 16 parties (Table 7, Figure 2)",
     description=(
         "The slowest party's hashing and counting plus the merge, for digits, letters and MNIST, "
-        "beside the paper's speed-ups; bytes that each party sends."
+        "with the paper's speed-ups; bytes that each party sends."
     ),
     work=_work,
 )

@@ -43,7 +43,7 @@ N_INNER = 5
 
 
 def score_spaces(name: str, fold: int, seed: int, spaces: dict[str, Effort]) -> dict[str, float]:
-    """Return the accuracy that each space reaches on one outer fold of a table."""
+    """Return each space's accuracy on one outer fold."""
     data = part_of(load(name), MOST_ROWS, seed)
     x = data.x.astype(np.float64)
     outer = StratifiedKFold(N_OUTER, shuffle=True, random_state=seed).split(x, data.y)

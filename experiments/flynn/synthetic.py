@@ -49,7 +49,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Short name, such as ``binary n=1000 d=100 b=10``."""
+        """Return a short name, such as ``binary n=1000 d=100 b=10``."""
         kind = "real" if self.n_ones is None else "binary"
         ones = "" if self.n_ones is None else f" b={self.n_ones}"
         return f"{kind} n={self.n_rows} d={self.n_features}{ones}"
@@ -81,7 +81,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -105,7 +105,10 @@ class Plan:
 
 
 def full_candidates(setting: Setting) -> list[Candidate]:
-    """Return the wirings of a full run: the denser the binary rows, the more units they need."""
+    """Return a full run's wirings.
+
+    Denser binary rows need more units.
+    """
     large = setting.n_rows > 1000
     if setting.n_ones is None:
         if large:
@@ -129,7 +132,7 @@ def quick_candidates(setting: Setting) -> list[Candidate]:
 
 
 def full_sets(setting: Setting) -> int:
-    """Return how many sets a full run draws: the paper's 30, 4 where rows are many."""
+    """Return the number of sets: the paper's 30, or 4 large ones."""
     return 30 if setting.n_rows <= 1000 else 4
 
 
@@ -177,7 +180,10 @@ class SetScores:
 
 
 def score_set(plan: Plan, setting: Setting, seed: int) -> SetScores:
-    """Return the best tuned accuracies on one set; all methods share its ten folds."""
+    """Return the best tuned accuracies on one set.
+
+    All methods share its ten folds.
+    """
     data = setting.draw(seed)
     x = data.x.astype(np.float64)
     dealt = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed).split(x, data.y)
@@ -250,13 +256,13 @@ def _normalized(sets: list[SetScores], method: str) -> npt.NDArray[np.float64]:
 
 
 def _mean_and_error(values: npt.NDArray[np.float64]) -> Number:
-    """Return the mean and its standard error; that of a single value is 0."""
+    """Return mean and standard error; 0 for a single value."""
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     return float(values.mean()), spread / len(values) ** 0.5
 
 
 def _summary(found: Found) -> ResultTable:
-    """Return the paper's layout: one line for each setting, its number beside ours."""
+    """Return the paper's layout with the measured figures."""
     shown = [method for method in METHODS if method != "kNN"]
     columns = ["setting", "sets", "kNN accuracy"]
     for method in shown:
@@ -277,7 +283,7 @@ def _summary(found: Found) -> ResultTable:
         rows=tuple(rows),
         caption=(
             "1 - a / a_kNN of the best tuned 10-fold accuracies: kNN is 0, below 0 is better than "
-            "kNN. Tables 1 and 3 of the paper stand beside ours."
+            "kNN. Tables 1 and 3 of the paper are shown too."
         ),
     )
 

@@ -1,4 +1,4 @@
-"""What FlyNN is compared with: classifiers tuned by cross-validation on the training rows alone."""
+"""Rivals of FlyNN: classifiers tuned by cross-validation on the training rows alone."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,9 @@ def neighbor_scores(
     *,
     most: int = MOST_NEIGHBORS,
 ) -> Floats:
-    """Return the accuracy of nearest neighbours for every k at the price of the largest.
+    """Return the nearest-neighbour accuracy for every k.
+
+    All k cost as much as the largest.
 
     The neighbours of a row are found once and sorted; the votes of the first k are a running sum.
 
@@ -106,14 +108,19 @@ def tune_neighbors(
     *,
     most: int = MOST_NEIGHBORS,
 ) -> Tuned:
-    """Return nearest neighbours with the best k in 1..``most``; ties go to the lower k."""
+    """Fit nearest neighbours with the best k in 1..``most``.
+
+    Ties go to the lower k.
+    """
     mean = neighbor_scores(x, y, splits, most=most).mean(axis=0)
     best = int(np.argmax(mean))
     return Tuned(float(mean[best]), KNeighborsClassifier(best + 1))
 
 
 def bit_choices(n_features: int, *, most: int = MOST_BITS) -> tuple[int, ...]:
-    """Return numbers of bits that project down, [1, d], and up, [d, 2048 d], at most ``most``.
+    """Return numbers of bits that project down and up.
+
+    Within [1, d] and [d, 2048 d], at most ``most``.
 
     Examples
     --------
@@ -134,7 +141,7 @@ def simhash_scores(
     decays: Sequence[float],
     seed: int = 0,
 ) -> Floats:
-    """Return the accuracy of SBFC for every number of bits and decay from one hash pass.
+    """Score SBFC for all bits and decays from one hash pass.
 
     Returns
     -------
@@ -159,7 +166,7 @@ def _hit_rates(
     decay: float,
     n_bits: Sequence[int],
 ) -> list[float]:
-    """Return the accuracy with the first bits alone, for every number of them."""
+    """Return the accuracy for every number of leading bits."""
     weights = np.power(decay, counts)
     return [
         float((np.argmin(shown[:, :m] @ weights[:, :m].T, axis=1) == labels).mean()) for m in n_bits
@@ -202,7 +209,7 @@ def tune_simhash(
 def tune_logistic(
     x: npt.NDArray[Any], y: npt.NDArray[Any], splits: Sequence[Split], *, seed: int = 0
 ) -> Tuned:
-    """Return logistic regression, one pass of SAG over the rows, with the best setting."""
+    """Tune logistic regression, one pass of SAG over the rows."""
     model = LogisticRegression(solver="sag", max_iter=1, random_state=seed)
     return _tune(model, LOGISTIC_GRID, x, y, splits)
 
@@ -210,13 +217,16 @@ def tune_logistic(
 def tune_network(
     x: npt.NDArray[Any], y: npt.NDArray[Any], splits: Sequence[Split], *, seed: int = 0
 ) -> Tuned:
-    """Return a network of one hidden layer, one pass of Adam over the rows, at its best."""
+    """Tune a one-hidden-layer network, one pass of Adam over the rows."""
     model = MLPClassifier(max_iter=1, random_state=seed)
     return _tune(model, NETWORK_GRID, x, y, splits)
 
 
 def fit_quietly(model: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
-    """Return the fitted model; that a single pass has not converged is no news."""
+    """Fit a model without convergence warnings.
+
+    A single pass rarely converges.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(x, y)
@@ -229,7 +239,7 @@ def _tune(
     y: npt.NDArray[Any],
     splits: Sequence[Split],
 ) -> Tuned:
-    """Return the setting of the best mean accuracy; ties go to the one tried first."""
+    """Return the setting of best mean accuracy, the first if tied."""
     tried = [clone(model).set_params(**setting) for setting in ParameterGrid(dict(grid))]
     scores = []
     for candidate in tried:

@@ -43,7 +43,7 @@ SPREADS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def _at_share(here: Scene, name: str, share: float) -> Floats:
-    """Answer by a memory of the first rows of a client."""
+    """Answer with a memory of a client's first rows."""
     known, asked = here.split(name)
     known = known[: max(1, round(share * len(known)))]
     found = nearest(here.keys(known), here.keys(asked), 10)
@@ -52,7 +52,7 @@ def _at_share(here: Scene, name: str, share: float) -> Floats:
 
 
 def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
-    """Return a crowd whose clients have only the first rows of those that are not for a test.
+    """Return clients with only their first training rows.
 
     Without ``seen`` those who train keep all of theirs.
     """
@@ -70,7 +70,7 @@ def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
 
 
 def _retrained(scope: Scope, alpha: float, seed: int) -> list[Point]:
-    """Return accuracy where the network, too, is trained on a share of the rows."""
+    """Return the accuracy with the network trained on fewer rows."""
     people = crowd("label skew", scope, seed, alpha=alpha)
     points = []
     for share in TRAINED_SHARES:
@@ -81,7 +81,7 @@ def _retrained(scope: Scope, alpha: float, seed: int) -> list[Point]:
 
 
 def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float], Right]:
-    """Return what methods make of unseen clients with fewer and fewer rows (Figure 10)."""
+    """Score all methods on unseen clients with fewer rows (Figure 10)."""
     people = crowd("label skew", scope, seed, alpha=alpha)
     settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
     untuned: dict[str, Any] = {method: {} for method in METHODS}
@@ -176,7 +176,7 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
 
 
 def _capable(here: Scene, seed: int, spread: float) -> Right:
-    """Return what unseen clients get right, every other of which has a weak device."""
+    """Score unseen clients when every other device is weak."""
     right = {}
     settings = MemorySettings(seed=seed)
     overall = np.full(here.scores.shape[1], 1 / here.scores.shape[1])

@@ -31,7 +31,7 @@ Right = dict[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method gets right.
+    """Accuracy of a method.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def entrants(
     methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
     rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Any], Chosen]:
-    """Return methods that are fitted on the clients that train, and what was chosen for them.
+    """Return methods fitted on training clients, and their chosen settings.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def entrants(
 
 
 def scored(method: str, entrant: Any, people: Crowd) -> Scores:
-    """Return what a fitted method gets right; unseen clients come with the rows they have here.
+    """Score a fitted method; unseen clients join with their rows.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _training(people: Crowd) -> tuple[Any, Any, Any]:
 def _entrant(
     method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
 ) -> Any:
-    """Return a baseline that is fitted; what is chosen for it is noted in ``found``."""
+    """Return a fitted baseline; store its settings in ``found``."""
     baseline = getattr(baselines, baselines.TITLES[method])(**common)
     if method in STARTED:
         baseline.set_params(start=pool)
@@ -150,7 +150,7 @@ def _entrant(
         try:
             tuned = clone(baseline).set_params(**found[method])
             return tuned.fit(table[0], table[1], parties=table[2])
-        except PartyRefused:  # what was chosen elsewhere diverges here: it is chosen again
+        except PartyRefused:  # a setting chosen elsewhere diverges here: choose again
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
     tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)
@@ -179,7 +179,7 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
 
 
 def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
-    """Ask all clients by the paper's mixture, which shares network and memories with the pool."""
+    """Predict with the paper's mixture on the pool's network and memories."""
     view, logs = model._view(people.x)
     found = Scores({}, {})
     for name in people.names:

@@ -64,7 +64,7 @@ def _prototypes(n_projected: int, share: float) -> Build:
 
 
 def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
-    """Return every kind of memory at its sizes, which were fixed before any row was tested."""
+    """Return every kind of memory at its preset sizes."""
     kinds: dict[tuple[str, str], Build] = {
         ("8-bit", "a byte a cell"): lambda width, classes: CodedDatastore(
             width, n_classes=classes, codec=EightBitCodec(width)
@@ -86,7 +86,7 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
 
 
 def _answered(here: Scene, name: str, memory: Memory | PrototypeMemory, share: float) -> Floats:
-    """Return the mixture's shares for a client's held-out rows; its memory is filled."""
+    """Fill a client's memory; return its held-out mixture shares."""
     known, asked = here.split(name)
     known = known[: max(1, round(share * len(known)))]
     memory.add(here.keys(known), here.bank.labels[known])
@@ -96,7 +96,7 @@ def _answered(here: Scene, name: str, memory: Memory | PrototypeMemory, share: f
 
 
 def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float, Right]]:
-    """Return share of the bytes and what is right, for seen and for unseen clients."""
+    """Return byte share and accuracy of seen and unseen clients."""
     right: dict[str, tuple[int, int]] = {}
     n_bytes: dict[str, tuple[int, int]] = {}
     width, n_classes = here.bank.embeddings.shape[1], here.scores.shape[1]
@@ -169,7 +169,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
 
 
 def _table(scope: Scope, who: str, each: list[Outcome]) -> ResultTable:
-    """Return means over the seeds, and how far a memory is above the exact one of the same seed."""
+    """Return means over seeds and gains over exact memories."""
     cells: dict[tuple[str, str], list[tuple[float, Right, Right]]] = {}
     for found in each:
         own = [row for row in found if row[0] == who]

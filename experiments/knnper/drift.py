@@ -23,7 +23,7 @@ N_CLASSES = 10
 
 @dataclass(frozen=True)
 class Stream:
-    """What comes to a client, and when it changes.
+    """Stream of a client's rows and the time of the change.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def _drawn(rng: np.random.Generator, shares: Floats, n: int, by_class: Sequence[
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """What comes to one client.
+    """Rows of one client in order of arrival.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """How the strategies fared on the streams of some clients.
+    """Accuracy of the strategies on the streams of some clients.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _course(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) ->
 def _followed(
     here: Scene, stream: Stream, course: Course, strategy: Strategy
 ) -> tuple[Floats, Datastore, list[int]]:
-    """Return accuracy after every step, the memory, and the steps at which it noticed a change."""
+    """Return the accuracy per step, the memory, and detected changes."""
     keys = here.bank.embeddings
     capacity = stream.n_first if strategy in ("fifo", "reservoir") else None
     memory = Datastore(keys.shape[1], capacity, strategy, n_classes=N_CLASSES)
@@ -180,7 +180,7 @@ def _followed(
 def _right(
     here: Scene, course: Course, memory: Datastore, *, late: bool, weights: Floats | None = None
 ) -> float:
-    """Return the accuracy on the test rows of a time; network and memory weigh alike."""
+    """Return the test accuracy at a time, with equal weights."""
     asked = course.tests[int(late)]
     votes = memory.votes(here.keys(asked), N_CLASSES, n_neighbors=10)
     assert votes is not None
@@ -191,7 +191,7 @@ def _right(
 
 
 def _told(here: Scene, stream: Stream, course: Course, shift: str) -> Floats:
-    """Return the accuracy of a memory that is told of the change, and of the new shares.
+    """Return the accuracy of a memory informed of the change.
 
     It forgets at the first step after a change of meaning, and weighs votes by the true shares
     after one of shares: what strategies have to find out.
@@ -256,7 +256,7 @@ def _mean(found: Sequence[Followed], strategy: str) -> Floats:
 
 
 def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) -> Interval:
-    """Return by how much eviction is better in some steps; clients are drawn again."""
+    """Return eviction's accuracy gain in some steps, over resampled clients."""
 
     def right(accuracy: Floats) -> dict[str, tuple[int, int]]:
         asked = n_test * accuracy[:, steps].shape[1]

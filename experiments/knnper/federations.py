@@ -25,7 +25,7 @@ SIDE = 14
 
 @dataclass(frozen=True)
 class Scope:
-    """How large an experiment is.
+    """Size of an experiment.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ class Crowd:
 
     @property
     def n_classes(self) -> int:
-        """Classes."""
+        """Return the number of classes."""
         return int(self.y.max()) + 1
 
     @property
     def fitted(self) -> npt.NDArray[np.bool_]:
-        """Which rows the shared network is trained on."""
+        """Return the rows that train the shared network."""
         return ~self.test & ~np.isin(self.owners, self.unseen)
 
     def rows(self, name: str, *, test: bool) -> Integers:
@@ -88,7 +88,7 @@ class Crowd:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All clients, in order."""
+        """Return all clients, in order."""
         return tuple(np.unique(self.owners).tolist())
 
 
@@ -196,7 +196,7 @@ def roles(n_roles: int, n_windows: int, seed: int) -> Crowd:
 
 
 def _rows(scope: Scope, seed: int) -> tuple[Floats, Integers, Any]:
-    """Return some rows of a data set, their classes, and who owns them by nature."""
+    """Return some rows of a set, their classes and natural owners."""
     whole = load(scope.data)
     x, y = np.asarray(whole.x, np.float64), np.asarray(whole.y)
     if scope.data in ("mnist", "omniglot"):

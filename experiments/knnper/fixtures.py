@@ -1,4 +1,4 @@
-"""What the experiments share: clients, a network, and what it sees in all their rows."""
+"""Common parts of the experiments: clients, a network, and its embeddings of all rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class EmbeddingBank:
         labels: npt.NDArray[Any],
         owners: Sequence[str] | npt.NDArray[Any],
     ) -> "EmbeddingBank":
-        """Sort rows by their owner; the rows of one owner keep their order.
+        """Sort rows by owner, stably.
 
         Parameters
         ----------
@@ -122,12 +122,12 @@ class EmbeddingBank:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Rows of each client."""
+        """Return the number of rows per client."""
         return dict(zip(self.names, np.diff(self.offsets).tolist(), strict=True))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of embeddings and labels."""
+        """Return the bytes of embeddings and labels."""
         return int(self.embeddings.nbytes + self.labels.nbytes)
 
     def span(self, name: str) -> slice:
@@ -179,11 +179,11 @@ class Scene:
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """Clients that took part in training."""
+        """Return the clients that took part in training."""
         return tuple(name for name in self.bank.names if name not in self.unseen)
 
     def split(self, name: str) -> tuple[Integers, Integers]:
-        """Return the rows of the bank on which a client trains, and is tested."""
+        """Return a client's training and test rows in the bank."""
         span = self.bank.span(name)
         rows = np.arange(span.start, span.stop)
         return rows[~self.test[span]], rows[self.test[span]]
@@ -193,7 +193,7 @@ class Scene:
         return np.ascontiguousarray(self.bank.embeddings[rows], np.float64)
 
     def right(self, name: str, shares: Floats) -> tuple[int, int]:
-        """Return how many of a client's test rows some shares of classes get right, of how many."""
+        """Count a client's correct test rows, and all of them."""
         asked = self.split(name)[1]
         guess = shares.argmax(axis=1)
         return int((guess == self.bank.labels[asked]).sum()), len(asked)

@@ -1,4 +1,4 @@
-"""Whether rows were trained on: what answers of kNN-Per tell, with and without private steps."""
+"""Membership inference from kNN-Per's answers, with and without private steps."""
 
 import warnings
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ ROWS = ("all", "mislabelled")
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What one model answers to all rows, half of which it was trained on.
+    """Answers of one model to all rows, half of which it was trained on.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Answers:
 
 
 def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
-    """Return digits, labels of which a tenth are wrong, which those are, and clients."""
+    """Return digits, labels (a tenth wrong), the wrong ones, and clients."""
     loaded, rng = load("digits"), np.random.default_rng(seed)
     labels = np.asarray(loaded.y, np.int64).copy()
     wrong = rng.random(len(labels)) < MISLABELLED
@@ -66,7 +66,7 @@ def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]
 
 
 def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
-    """Return what a model answers that was trained on a random half of the rows.
+    """Return the answers of a model trained on half the rows.
 
     Parameters
     ----------
@@ -106,7 +106,10 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
 def _found(
     models: list[Answers], asked: str, y: Integers, among: npt.NDArray[np.bool_]
 ) -> list[tuple[str, Interval, float]]:
-    """Return attack, AUC and hit rate, in the mean over the models, each attacked by the rest."""
+    """Return mean AUC and hit rate of each attack.
+
+    Each model is attacked with the help of the others.
+    """
     odds = np.array([log_odds(model.shares[asked], y) for model in models])
     absent = np.array([~model.members for model in models])
     each: dict[str, list[tuple[float, float]]] = {"loss": [], "likelihood ratio": []}
@@ -133,7 +136,7 @@ def _limit(guard: str, asked: str) -> float | None:
 
 
 def _right(models: list[Answers], asked: str, y: Integers) -> Interval:
-    """Return the accuracy on rows that the models were not trained on, labels as given."""
+    """Return the accuracy on rows outside training, labels as given."""
     each = [(m.shares[asked].argmax(axis=1) == y)[~m.members].mean() for m in models]
     return mean_interval([float(share) for share in each])
 

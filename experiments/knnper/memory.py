@@ -88,13 +88,15 @@ def _study(
 
 
 def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[Chosen]]:
-    """Return accuracy at every weight, and which weight clients of all sizes choose."""
+    """Return the accuracy at every weight and the chosen weights."""
     here = scene(scope, alpha=alpha, seed=seed)
     return [measured(here, alpha, w, _at_weight) for w in WEIGHTS], _chosen(here, alpha, seed)
 
 
 def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
-    """Return client, rows and chosen weight of every unseen client, with shares of its rows.
+    """Return client, rows and chosen weight of unseen clients.
+
+    With shares of their rows.
 
     The weight is chosen on held-out rows; the paper's Figure 8 chooses it on test rows.
     """

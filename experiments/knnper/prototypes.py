@@ -30,7 +30,7 @@ REACH = 2.5
 
 @dataclass(frozen=True, eq=False)
 class Prototypes:
-    """What is kept: three small tables and a number.
+    """Memory of three small tables and a number.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ class Prototypes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables and of ``gamma``."""
+        """Return the bytes of the tables and of ``gamma``."""
         return self.projection.nbytes + self.places.nbytes + self.scores.nbytes + 4
 
     def shares(self, queries: Floats) -> Floats:
-        """Return the labels' shares of the scores; where none is above 0 they are equal.
+        """Return the labels' score shares; equal ones if none is positive.
 
         Prototypes weigh relative to the nearest, which is the same after normalizing and leaves no
         query without an answer.
@@ -126,7 +126,7 @@ def trained(
     n_steps: int,
     random_state: int = 0,
 ) -> Prototypes:
-    """Return prototypes that tell the labels of rows, by L-BFGS steps on all three tables.
+    """Train prototypes on rows by L-BFGS steps on all tables.
 
     They begin as the principal directions of the rows, the centers of each class there, and
     certainty about the class of each.
@@ -186,7 +186,7 @@ def _gamma(projected: Floats, places: Floats) -> float:
 
 
 def _squares(projected: Floats, places: Floats) -> Floats:
-    """Return squared distances by a product, which takes no room for all differences."""
+    """Compute squared distances by a product, without all differences."""
     lengths = np.einsum("ij,ij->i", projected, projected)[:, None]
     reach = np.einsum("ij,ij->i", places, places)
     return np.asarray(np.maximum(lengths + reach - 2 * (projected @ places.T), 0.0))
@@ -258,12 +258,12 @@ class PrototypeMemory:
 
     @property
     def classes(self) -> npt.NDArray[np.unsignedinteger[Any]]:
-        """Classes that have rows, ascending; shape (n_labels,)."""
+        """Return the classes with rows, ascending, shape (n_labels,)."""
         return self._classes
 
     @property
     def keys(self) -> Floats:
-        """Refused: prototypes keep no keys.
+        """Raise: prototypes have no keys.
 
         Raises
         ------
@@ -274,17 +274,20 @@ class PrototypeMemory:
 
     @property
     def labels(self) -> Integers:
-        """Class of each row, ascending."""
+        """Return the class of each row, ascending."""
         return np.repeat(self._classes.astype(np.int64), self.counts)
 
     @property
     def recent_labels(self) -> Integers:
-        """Class of each row: when rows came is not kept."""
+        """Return each row's class.
+
+        The time of rows is not stored.
+        """
         return self.labels
 
     @property
     def nbytes(self) -> int:
-        """Bytes of projection, prototypes and scores, of the classes and their counts."""
+        """Return the bytes of all tables, classes and counts."""
         tables = 0 if self.prototypes is None else self.prototypes.nbytes
         return int(tables + self._classes.nbytes + self.counts.nbytes)
 
@@ -357,7 +360,7 @@ class PrototypeMemory:
         *,
         n_neighbors: int = 0,  # noqa: ARG002 - all prototypes have a say
     ) -> Floats | None:
-        """Return the classes' shares of the prototypes' scores; None before the first rows.
+        """Return the prototypes' score shares; None before the first rows.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ PARTS = ("network", "memory", "mixture")
 
 
 def _answers(here: Scene, name: str) -> dict[str, Any]:
-    """Return what network, memory and their mixture say of a client's test rows."""
+    """Return the answers of network, memory and mixture to test rows."""
     asked = here.split(name)[1]
     view, scores = View(here.keys(asked)), here.scores[asked]
     personal = here.model.clients_[name]
@@ -40,7 +40,7 @@ def _answers(here: Scene, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What the parts get right under a network that was trained for some rounds.
+    """Accuracy of the parts under a network after some rounds.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Stage:
 
 
 def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
-    """Return what the parts get right under networks that were trained for longer and longer."""
+    """Return the parts' accuracy after more and more rounds."""
     people = crowd("label skew", scope, seed, alpha=alpha)
     stages = []
     for n_rounds in rounds:
@@ -102,7 +102,7 @@ def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
 
 
 def _intervals(cells: Cells, who: str) -> ResultTable:
-    """Return how sure the accuracies are, and by how much the parts are above the network."""
+    """Return intervals of the accuracies and of gains over the network."""
     rows: list[tuple[Scalar, ...]] = []
     for (alpha, n_rounds), stages in cells.items():
         network = [each.right["network"][who] for each in stages]
@@ -123,7 +123,7 @@ def _intervals(cells: Cells, who: str) -> ResultTable:
 
 
 def _lines(table: ResultTable) -> ResultTable:
-    """Return for each skew how well a line tells the memory's accuracy from the network's."""
+    """Fit the memory's accuracy on the network's, per skew."""
     rows: list[tuple[Scalar, ...]] = []
     for alpha in dict.fromkeys(row[0] for row in table.rows):
         pairs = [(row[2], row[3], row[4]) for row in table.rows if row[0] == alpha]

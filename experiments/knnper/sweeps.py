@@ -46,13 +46,13 @@ def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
 
 
 def half(here: Scene, name: str, votes: Floats) -> Floats:
-    """Mix memory and network in equal shares: no weight is chosen, the axis alone changes."""
+    """Mix memory and network equally; only the axis varies."""
     return mixed(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What clients get right at one value, under one network.
+    """Accuracy of clients at one value, under one network.
 
     Parameters
     ----------

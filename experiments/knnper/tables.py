@@ -56,7 +56,7 @@ UNSEEN = {
 
 
 def published(who: str) -> ResultTable:
-    """Return the paper's figures of seen clients (Table 2) or of unseen ones (Table 3).
+    """Return the paper's figures (Table 2 seen, Table 3 unseen).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ ByCrowd = dict[str, list[tuple[Result, tuple[str, ...]]]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -146,7 +146,10 @@ def _measured(
 
 
 def _reader() -> Any:
-    """Return the network of roles: two recurrent layers, their last states the embedding."""
+    """Return the roles' network: two recurrent layers.
+
+    Their last states are the embedding.
+    """
     from fedneighbors.neural._architectures import lstm
 
     return partial(lstm, hidden=48)
@@ -194,7 +197,7 @@ def measured(
 
 
 def results_table(by_crowd: ByCrowd, who: str) -> ResultTable:
-    """Return how every method fares on clients that were seen, or unseen, in training."""
+    """Return every method's scores on seen or unseen clients."""
     rows: list[tuple[Scalar, ...]] = []
     for name, each in by_crowd.items():
         for method in each[0][0]:

@@ -1,4 +1,4 @@
-"""The words of the package have the form that the style guide asks for."""
+"""Docstrings, comments, help texts and messages follow the rules of plain English."""
 
 import ast
 import io
@@ -7,33 +7,38 @@ import tokenize
 
 import pytest
 
-from tests.architecture.tree import SOURCE, sources
+from tests.architecture.tree import ROOT, SOURCE, sources
 
 INTERROGATIVE = re.compile(r"(What|Who|Whom|Whose|How|Whether|Of)\b", re.IGNORECASE)
 BANNED = re.compile(r"\b(anew|whom|beside|comes of|came of|tells of)\b", re.IGNORECASE)
 LONGEST = 12
+PROGRAMS = ("experiments", "benchmarks")
 VERBS = frozenset(
     """
-    accept add allocate append apply arrange ask assign audit begin bound build call carry
-    certify charge check choose clip close cluster collect compare compile compute connect
-    continue convert copy count create decide decode delete describe divide double download
-    draw drive emit enclose encode encrypt end equalize estimate extend fetch fill find fit fix
-    flush forget format generate give go group halve hash hold import insert iterate join keep
-    kill label lay learn leave let limit list load lower make map mark mask match maximize
-    measure merge mix move multiply name number open parse pass permute pick predict print
-    process project put raise rank read recompute reconstruct refuse remove repair reply report
-    request restore return reweight round run sample save scale scan score search select send
-    serialize serve set settle share shift shorten show sort split stop store subtract sum take
-    train tune turn verify wait warn widen wrap write yield
+    accept add allocate answer append apply arrange ask assign audit begin bound build call
+    carry certify charge check choose clip close cluster collect compare compile compute
+    connect continue convert copy count create decide decode delete describe divide double
+    download draw drive emit enclose encode encrypt end equalize estimate extend fetch fill
+    find fit fix flush forget format generate give go group halve hash hold import insert
+    iterate join keep kill label lay learn leave let limit list load lower make map mark mask
+    match maximize measure merge mix move multiply name number open order parse pass permute
+    pick plan predict print process project put raise rank read recompute reconstruct record
+    refuse remove repair repeat reply report request restore return reweight round run sample
+    save scale scan score search select send serialize serve set settle share shift shorten
+    show sort split stop store subtract sum suppress take train tune turn verify wait warn
+    widen wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each word
 )
 
 
 def texts():
     """Yield (place, kind, text) of every docstring, comment, help text and error message."""
-    for path in sources():
+    for path in [
+        *sources(),
+        *(p for root in PROGRAMS for p in sorted((ROOT / root).rglob("*.py"))),
+    ]:
         source = path.read_text(encoding="utf-8")
-        name = path.relative_to(SOURCE)
+        name = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
                 kind = "function" if hasattr(node, "args") else "docstring"

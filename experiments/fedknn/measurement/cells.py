@@ -116,16 +116,16 @@ class Cell:
         self._recorded.append(Provider(name, own, self._clocks[name], decode=decode_query, ids=ids))
 
     def forget(self) -> None:
-        """Drop what was recorded of earlier queries."""
+        """Delete the records of earlier queries."""
         self._recorders.clear()
 
     def trial(self, row: int, k: int, algorithm: str) -> Trial:
-        """Search for the k nearest of an object of the collection and return what it took."""
+        """Search for the k nearest objects and return the measurements."""
         course = self.course(row, k, algorithm)
         return self._trial(course, row, k, algorithm)
 
     def trial_apart(self, row: int, k: int, algorithm: str) -> Trial:
-        """Do the same in a process of its own, which is ended when a provider is late."""
+        """Measure in a separate process, ended when a provider is late."""
         question = self.question(row, k)
         done = replay_apart(
             lambda parties: self._trial(
@@ -144,9 +144,9 @@ class Cell:
         return self._trial(None, row, k, algorithm)
 
     def course(self, row: int, k: int, algorithm: str) -> Course:
-        """Return the course of a search: replayed if searches are costly, else run."""
+        """Return the course of a search, replayed if searches are costly."""
         if self.collection.is_costly:
-            # who is known to be late is asked first, and nobody else is measured in vain
+            # providers known to be late come first, so that nothing else is measured in vain
             parties: list[Party] = sorted(self._recorded, key=lambda each: not self._is_late(each))
             return self._run(row, k, algorithm, parties)
         courses: list[Course] = []

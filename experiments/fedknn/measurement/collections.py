@@ -1,4 +1,4 @@
-"""What is searched: molecules, generated graphs, titles, pieces of genomes, and places."""
+"""Collections to search: molecules, generated graphs, titles, pieces of genomes, and places."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ WINDOW = 1000
 
 @dataclass(frozen=True)
 class SynSettings:
-    """How the generated graphs stand for the paper's SYN.
+    """Settings of the generated graphs in place of the paper's SYN.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Collection:
     is_shuffled: bool = False
 
     def part(self, n_objects: int, *, seed: int) -> "Collection":
-        """Return so many of the objects in random order; all if there are fewer.
+        """Return up to so many of the objects in random order.
 
         A smaller part is the beginning of a larger one, and has the same queries.
         """
@@ -85,7 +85,7 @@ class Collection:
         return replace(self, objects=kept, is_shuffled=True)
 
     def queries(self, n_queries: int, *, seed: int) -> list[int]:
-        """Return the rows of objects that are queries, drawn at random as in the paper.
+        """Return the rows of random query objects, as in the paper.
 
         A shorter list is the beginning of a longer one.
         """

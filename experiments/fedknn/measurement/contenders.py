@@ -1,4 +1,4 @@
-"""Who competes: every algorithm, ready to be asked for the k nearest of one federation."""
+"""All algorithms, ready to search one federation for the k nearest objects."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ LAMBDA = "0.05"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a federation.
+    """Query of a federation.
 
     Parameters
     ----------
@@ -48,7 +48,10 @@ Contender = Callable[[Question], Coordinator[Answer]]
 
 
 def star_at(epsilon: str, *, certified: bool = False) -> Contender:
-    """Return DANN* with a budget of ``epsilon`` a query; its noise is drawn, not charged."""
+    """Return DANN* with a budget of ``epsilon`` per query.
+
+    Its noise is drawn and not charged.
+    """
 
     def ask(asked: Question) -> Coordinator[Answer]:
         return dann_star(

@@ -19,7 +19,9 @@ from fedneighbors.federation._roles import Party
 def replay_apart(
     measure: Callable[[Sequence[Party]], Trial], parties: Sequence[Party], *, limit_s: float
 ) -> Trial | None:
-    """Return what ``measure`` finds out, or None if a party was at work longer than the limit.
+    """Return the result of ``measure``, or None after the limit.
+
+    The limit concerns the working time of a party.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Measuring:
-    """How searches are measured.
+    """Settings for measuring searches.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _measured(task: Task, seed: int, number: int, journal: Path | None) -> list[
 def known_trials(
     book: Journal, task: Task, row: int, *, n_objects: int, seed: int
 ) -> dict[tuple[int, str], Trial]:
-    """Return the trials of a query in a journal that a task wants, by neighbors and algorithm.
+    """Return a query's trials from a journal, by neighbors and algorithm.
 
     Raises
     ------
@@ -124,13 +124,13 @@ def _part(name: str, n_objects: int | None, seed: int) -> Collection:
 
 @lru_cache(maxsize=1)
 def _loaded(name: str) -> Collection:
-    """Return a collection; the tasks of one follow one another and share it."""
+    """Return a collection, shared by consecutive tasks."""
     return load_collection(name)
 
 
 @lru_cache(maxsize=1)
 def _ready(task: Task, seed: int) -> Cell:
-    """Return the federation of a task; each algorithm is run once, to compile all kernels."""
+    """Return a task's federation with all kernels compiled."""
     collection = _part(task.collection, task.n_objects, seed)
     cell = Cell(collection, task.place, seed=seed, limit_s=task.limit_s)
     first = collection.queries(task.n_queries, seed=seed)[0]
@@ -149,7 +149,7 @@ def _of_query(
     *,
     seed: int,
 ) -> list[Trial]:
-    """Measure one query; a search that cannot be in time is not begun.
+    """Measure one query; skip searches that cannot finish in time.
 
     The first algorithm that is late with k neighbors is late with more of them; and HuFu, whose
     range counts need all that DANN verifies, is late wherever DANN is.
@@ -181,5 +181,8 @@ def _asked(task: Task) -> list[tuple[int, str]]:
 
 
 def _last_the_slow(algorithm: str) -> int:
-    """Order the algorithms so that DANN comes first, whose verdicts tell of others."""
+    """Order the algorithms with DANN first.
+
+    Its time limits decide about the others.
+    """
     return 0 if algorithm == "dann" else 1

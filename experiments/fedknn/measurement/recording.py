@@ -57,7 +57,7 @@ class Recorder:
         self.late = self._ended = False
 
     def reach(self, n: int, cutoff: float = math.inf) -> int:
-        """Search until ``n`` objects are known or no further one is within ``cutoff``.
+        """Search until ``n`` objects are known or ``cutoff`` is reached.
 
         Returns
         -------
@@ -197,14 +197,17 @@ class _RecordedSession:
         return Found(positions, distances, ended or not complete, len(positions))
 
     def count(self, radius: float) -> int:
-        """Return the number within a radius: what it takes to emit all of them."""
+        """Count objects within a radius by emitting all of them."""
         start = time.thread_time()
         n = self._recorder.reach(self._recorder.n_objects, radius)
         self._advance(start, cutoff=radius, complete=False)
         return n
 
     def _advance(self, start: float, *, cutoff: float, complete: bool) -> None:
-        """Set the clock to what the search had taken by now; looking it up takes nothing."""
+        """Set the clock to the search's time so far.
+
+        Reading it costs nothing.
+        """
         spent, self.n_verified = self._recorder.spent(
             self._n_given, cutoff=cutoff, complete=complete
         )

@@ -80,7 +80,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Course:
-    """What one search did, and what it took.
+    """Events and costs of one search.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Course:
 
     @property
     def local_s(self) -> dict[str, float]:
-        """CPU seconds of each provider in all exchanges."""
+        """Return the CPU seconds of each provider in all exchanges."""
         total: dict[str, float] = {}
         for leg in self.legs:
             for name, spent in leg.local_s.items():
@@ -194,7 +194,7 @@ class _Noted(FrameTransport):
     def carry(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
-        """Note the requests and carry them."""
+        """Record the requests and carry them."""
         wanted = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
         self._asked.append((type(next(iter(requests.values()))).__name__, wanted))
         return super().carry(requests, reduce=reduce)

@@ -1,4 +1,4 @@
-"""What one search took, as numbers that travel between processes and add up to tables."""
+"""Measurements of one search as numbers that can be serialized and tabulated."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -70,7 +70,7 @@ class Trial:
     farthest: float = 0.0
 
     def latency_s(self, delay_s: float = DELAY_S) -> float:
-        """Return the seconds from query to answer; the limit if a provider was late."""
+        """Return the seconds from query to answer, capped at the limit."""
         if self.late:
             return self.limit_s
         return self.way_s + self.broker_s + self.carrying_s + self.n_exchanges * delay_s

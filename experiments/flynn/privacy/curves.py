@@ -31,7 +31,7 @@ AUTHORS_VARIANT: Mapping[str, Mapping[float, float]] = {
 
 
 class Key(NamedTuple):
-    """What a mean is of; see :class:`~experiments.flynn.privacy.sets.Point`."""
+    """Key of a mean; see :class:`~experiments.flynn.privacy.sets.Point`."""
 
     data: str
     setting: str
@@ -65,7 +65,7 @@ def _mean(values: list[float]) -> Mean:
 
 
 def gain(points: Iterable[Point], first: Key, second: Key) -> Mean | None:
-    """Return the mean of second minus first over the repetitions that have both."""
+    """Return the mean of second minus first over common repetitions."""
     values: dict[Key, dict[int, float]] = {first: {}, second: {}}
     for p in points:
         key = Key(p.data, p.setting, p.line, p.epsilon, p.n_picks)
@@ -76,7 +76,7 @@ def gain(points: Iterable[Point], first: Key, second: Key) -> Mean | None:
 
 
 def slug(data: str) -> str:
-    """Return the name of a set as a part of a file name."""
+    """Return a set's name as a part of a file name."""
     return data.removeprefix("n=").replace(",", "").replace(" ", "-")
 
 
@@ -175,7 +175,7 @@ def _picks(found: Means, data: str, setting: str) -> list[int]:
 def _at(
     found: Means, data: str, setting: str, line: str, epsilon: float
 ) -> tuple[Mean, int | None]:
-    """Return the score of a line at an epsilon, and its T if it has one."""
+    """Return a line's score at an epsilon, and its T."""
     if line in NO_PRIVACY:
         return found[Key(data, setting, line)], None
     if line in (LOCAL, CENTRAL):

@@ -55,7 +55,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Short name, such as ``m=300 s=3 rho=15``."""
+        """Return a short name, such as ``m=300 s=3 rho=15``."""
         return f"m={self.n_units} s={self.n_inputs} rho={self.n_active}"
 
 
@@ -92,7 +92,7 @@ def hash_set(
     parties: npt.NDArray[Any],
     seed: int,
 ) -> Hashed:
-    """Return the counts of every party, and the hash of the test rows.
+    """Return the counts of parties and the hash of test rows.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def private_model(
 def _noised(
     hashed: Hashed, privacy: Privacy, sources: Sequence[Bits]
 ) -> tuple[list[Integers], float]:
-    """Return each party's noised counts, and the variance of the noise on a cell of their sum."""
+    """Return each party's noisy counts and the sum's noise variance."""
     moved = count_sensitivity(hashed.plan.n_active, privacy.neighbors)
     allowed = part(privacy, of="counts", constants_paid=False)
     n_parties = len(hashed.counts)

@@ -45,7 +45,7 @@ Part = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Grid:
-    """What is varied.
+    """Varied settings.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Grid:
 
     @property
     def spent(self) -> tuple[float, ...]:
-        """What one of two parties may spend, under either accounting."""
+        """Return one of two parties' budget under either accounting."""
         return tuple(sorted({*self.epsilons, *(e / N_PARTIES for e in self.epsilons)}))
 
 
@@ -198,7 +198,10 @@ Case = Generated | Digits | RealTable
 
 
 def measure(case: Case, grid: Grid, seed: int) -> list[Point]:
-    """Return the scores of one repetition; a function of a module, for other processes."""
+    """Return the scores of one repetition.
+
+    Defined in a module so that other processes can run it.
+    """
     return case.points(grid, seed)
 
 
@@ -229,7 +232,10 @@ class _Rows:
         return iid(len(self.train[1]), N_PARTIES, seed=self.seed)
 
     def at_setting(self, setting: Setting, grid: Grid) -> list[Point]:
-        """Return the scores with sizes and features of the paper, from one hash."""
+        """Return the scores with the paper's sizes and features.
+
+        From one hash.
+        """
         hashed = hash_set(setting, self.train, self.test, parties=self.owners, seed=self.seed)
         printed: dict[str, Any] = {"decay": setting.decay, "class_normalized": False}
         models = [
@@ -274,7 +280,10 @@ class _Rows:
 
 
 def _threes_and_eights(name: str) -> tuple[Part, Part]:
-    """Return training and test part; of small sets every fourth row is for testing."""
+    """Return training and test part.
+
+    Every fourth row of a small set is for testing.
+    """
     data = load(name)
     labels = data.y.astype(np.int64)
     wanted = (labels == 3) | (labels == 8)
@@ -300,7 +309,7 @@ def _held_out(name: str) -> tuple[Part, Part]:
 
 
 def _error_of_difference(truth: Array, first: Array, second: Array) -> float:
-    """Return the standard error, over test rows, of a difference in balanced accuracy."""
+    """Return the standard error of a difference in balanced accuracy."""
     gain = (second == truth).astype(np.float64) - (first == truth)
     by_class = [gain[truth == label] for label in np.unique(truth)]
     return float(np.sqrt(sum(g.var() / len(g) for g in by_class)) / len(by_class))

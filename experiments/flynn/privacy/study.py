@@ -37,7 +37,7 @@ from fedneighbors.records import Figure, ResultTable, Scalar
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures.
+    """Settings of one run.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _label(case: Case, _grid: Grid, seed: int) -> str:
 
 
 def _targets(points: Sequence[Point], found: Means) -> ResultTable:
-    """Return what was wanted of each set at epsilon = 1, beside what was measured."""
+    """Compare targets and measurements of each set at epsilon = 1."""
     rows: list[tuple[Scalar, ...]] = []
     for data, least in (("n=10000", 0.80), ("n=100000", 0.88)):
         mean = found.get(Key(data, DEFAULTS, CENTRAL, 1.0))

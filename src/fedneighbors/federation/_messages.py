@@ -324,7 +324,7 @@ def _check(hint: Any, *, where: str) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a declared type; NumPy's scalars count as Python's.
+    """Return whether a value, or a NumPy scalar, has a declared type.
 
     Examples
     --------
@@ -397,7 +397,7 @@ T = TypeVar("T")
 
 @typing.dataclass_transform(frozen_default=True, eq_default=False)
 def message(cls: type[T]) -> type[T]:
-    """Make a class a message: a frozen dataclass, equal if its bytes are.
+    """Make a class a message: a frozen dataclass, compared by bytes.
 
     A ``__post_init__`` may refuse values with ``ValueError`` or ``TypeError``; it must not change
     them.
