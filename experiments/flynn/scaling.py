@@ -290,7 +290,7 @@ def _notes(found: Found) -> tuple[str, ...]:
         "are wall times of 16 cores of one machine.",
         f"Counts that a party sends, once: {sizes}. The size does not depend on its rows.",
         "Fashion-MNIST and CIFAR are not at hand: the setting of Fashion-MNIST is run on the "
-        "images of MNIST, which have the same size, and is compared with the paper's Fashion-MNIST.",
+        "images of MNIST, which have the same size, and is compared with the paper's.",
     )
 
 

@@ -194,9 +194,7 @@ class APFLClassifier(Baseline):
 
 
 def _kept(ends: Any, owns: Owns) -> Any:
-    """Yield the networks of clients, trained from the shared one.
-
-    Each is also stored with those of all clients.
+    """Yield the clients' shared networks; store their own in ``owns``.
     """
     for name, (ours, own) in ends:
         owns[name] = own

@@ -403,7 +403,7 @@ class Network:
 
 
 def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
-    """Return whether a layer maps one tensor per score to one."""
+    """Return whether a layer took one tensor and gave each score."""
     return len(calls) == len(scores) and all(
         out is score and len(given) == 1 and isinstance(given[0], Tensor)
         for (given, out), score in zip(calls, scores, strict=True)

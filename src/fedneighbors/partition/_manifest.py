@@ -278,7 +278,7 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, 
 def _typed(value: Any, hint: Any) -> Any:
     """Convert a JSON value to its declared type.
 
-    A number that is not a label must be 0 or more.
+    Integers other than labels must not be negative.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:

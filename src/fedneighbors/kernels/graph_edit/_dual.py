@@ -167,7 +167,7 @@ def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
 def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
     """Raise a slot's bound above the threshold; return the number of steps.
 
-    Stops early if the bound no longer rises.
+    Stops early at a cost within the threshold, or when the two graphs' cells agree.
     """
     work, limit = room.head[N] + 1, tau * UNIT
     _copy(room, s, work)

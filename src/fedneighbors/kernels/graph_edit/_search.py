@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "ebafa389c3c2c403", "graph_edit/dual": "c55570e86ceb2628"}
+USES = {"graph_edit/tree": "ebafa389c3c2c403", "graph_edit/dual": "bc14b99b10e32d81"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]

@@ -411,9 +411,9 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
 
 
 def _offsets(noisy: Floats, rows: Floats, floor: float, variance: float) -> Floats:
-    """Return each class's offset that equalizes the mean scores.
+    """Return each class's offset that balances the mean scores.
 
-    Each class meets the others half-way.
+    It closes half of the mean gap to the other classes.
     """
     logs = np.log(np.maximum(noisy, 0.0) + floor)
     slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + floor), 0.0)

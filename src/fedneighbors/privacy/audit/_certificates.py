@@ -250,9 +250,9 @@ def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[
 
 
 def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float64]]:
-    """Estimate the bound that an event would certify.
+    """Return the function that estimates an event's certified bound.
 
-    Assumes that both halves have the same frequencies.
+    It assumes that the certifying half has the frequencies of the choosing half.
     """
 
     def score(

@@ -166,7 +166,7 @@ class Recorded:
         return seconds + float(max(self._sampled.first_s - self._reached_s[1], 0.0))
 
     def _guess(self, k: int, limit_s: float) -> None:
-        """Fill values cut off by the time limit with their minimum."""
+        """Extend values cut off by the time limit with lower bounds."""
         n, lowest = len(self._distances), self._sampled.bounds
         last = self._distances[-1:] if n else np.zeros(1)
         self._distances = np.concatenate([self._distances, np.maximum(lowest[n:], last)])

@@ -331,7 +331,7 @@ class Datastore:
         return rows
 
     def _admitted(self, n_new: int) -> Sequence[int]:
-        """Mark the new keys to add, after room was made for them."""
+        """Make room and return the positions of the new keys to add."""
         n = len(self)
         if self.strategy == "fixed" and self._n_seen > 0:
             return range(0)
@@ -352,7 +352,7 @@ class Datastore:
         return range(free)
 
     def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Delete outdated keys, or reweight all classes."""
+        """Delete outdated keys, or reweight votes from now on."""
         change = self._watch.change(self.keys, self.labels, self._n_past, rows, values)
         if change is None:
             return
