@@ -194,8 +194,7 @@ class APFLClassifier(Baseline):
 
 
 def _kept(ends: Any, owns: Owns) -> Any:
-    """Yield the clients' shared networks; store their own in ``owns``.
-    """
+    """Yield the clients' shared networks; store their own in ``owns``."""
     for name, (ours, own) in ends:
         owns[name] = own
         yield name, ours
