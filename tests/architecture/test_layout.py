@@ -93,7 +93,7 @@ def test_the_mathematics_of_a_method_knows_nothing_of_networks(method):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
+def test_kernels_that_use_another_kernel_file_hold_its_digest(kernel):
     """The cache on disk notices edits of a function's own file alone.
 
     So compiled code uses nothing of another file, or its file holds the digest of that other file

@@ -44,7 +44,7 @@ def test_parameters_are_stored_and_cloned(fitted):
     assert not hasattr(copy, "weights_")
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_one_others(fitted):
+def test_equal_seeds_give_equal_bits_other_seeds_others(fitted):
     again = clone(fitted).fit(X, Y, parties=OWNER)
     other = clone(fitted).set_params(random_state=1).fit(X, Y, parties=OWNER)
 
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others(fitted):
     assert other.predict_proba(X, OWNER).tobytes() != shares
 
 
-def test_one_batched_product_gives_the_same_as_one_client_after_another(fitted):
+def test_one_batched_product_equals_clients_one_by_one(fitted):
     alone = clone(fitted).set_params(trainer="reuse").fit(X, Y, parties=OWNER)
 
     np.testing.assert_allclose(
@@ -92,7 +92,7 @@ def test_a_client_that_is_not_known_gets_what_all_have_in_common(fitted):
         assert nobody.tolist() == np.exp(fitted.embed(X[:4])[1]).tolist()
 
 
-def test_a_client_that_comes_later_is_served_and_changes_nobody_else(fitted):
+def test_a_later_client_is_served_and_changes_no_other(fitted):
     before, weights = fitted.predict_proba(X, OWNER).tobytes(), fitted.weights_.tobytes()
 
     fitted.add_client("new", NEW_X, NEW_Y)
@@ -128,7 +128,7 @@ def test_it_comes_back_from_a_worker_as_it_was(fitted):
 
 
 @pytest.mark.parametrize("method", TRAINED_TOGETHER)
-def test_steps_too_small_to_move_anything_leave_the_network_as_it_was(method):
+def test_negligible_steps_leave_the_network_unchanged(method):
     """Under Eq 13, who does not take part counts with what it was sent."""
     rate = {"learning_rate": 1e-30, "tuning_rate": 1e-30}
     asked = method(**HALF)
@@ -203,7 +203,7 @@ def test_clients_that_come_together_are_what_they_are_alone(title):
     )
 
 
-def test_of_clients_that_come_together_none_is_taken_in_if_one_cannot_be():
+def test_clients_that_join_together_are_added_all_or_none():
     found = baselines.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
     before = dict(found.clients_)
     names = np.repeat(["first", sorted(before)[0]], 20)

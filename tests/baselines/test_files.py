@@ -130,7 +130,7 @@ def test_a_network_that_was_taken_over_is_in_the_file(tmp_path):
     assert answers(found, NAMES[0]) == answers(kept, NAMES[0])
 
 
-def test_text_labels_names_of_columns_and_a_client_without_rows_come_back(tmp_path):
+def test_text_labels_column_names_and_empty_clients_are_restored(tmp_path):
     frame = pd.DataFrame(X, columns=[f"pixel {place}" for place in range(64)])
     words = np.array([f"digit {label}" for label in Y])
     kept = baselines.FedAvgPlusClassifier(hidden=(8,), n_rounds=1).fit(frame, words, parties=OWNER)
@@ -155,7 +155,7 @@ class Square(nn.Module):
         return self.head(self.body(x))
 
 
-def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
+def test_a_custom_network_is_restored_with_its_code(tmp_path):
     torch.manual_seed(0)
     images = X.reshape(-1, 8, 8)
     kept = baselines.FedRepClassifier(Square(), n_rounds=1).fit(images, Y, parties=OWNER)
@@ -229,7 +229,7 @@ DITTO = {
     ],
     ids=lambda changed: str(changed)[:50],
 )
-def test_a_baseline_that_cannot_be_is_refused_though_it_is_sealed(small, changed):
+def test_an_impossible_baseline_is_refused_even_if_sealed(small, changed):
     assert baselines.DittoClassifier.load(small).clients_["all"].shape == (310,)
 
     resealed(small, **changed)

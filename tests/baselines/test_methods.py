@@ -54,7 +54,7 @@ def test_training_alone_goes_on_from_round_to_round():
     assert thrice.score(X, Y, parties=OWNER) > once.score(X, Y, parties=OWNER) + 0.1
 
 
-def test_a_client_that_comes_to_those_who_train_alone_trains_alone():
+def test_a_later_client_of_local_training_trains_alone():
     found = fitted(LocalClassifier)
     rows = NAMES[2] == OWNER
     kept = found.clients_.pop(NAMES[2])
@@ -64,14 +64,14 @@ def test_a_client_that_comes_to_those_who_train_alone_trains_alone():
     np.testing.assert_allclose(found.clients_[NAMES[2]], kept, rtol=1e-4, atol=1e-6)
 
 
-def test_without_a_pull_fedprox_is_federated_averaging_bit_for_bit():
+def test_fedprox_without_pull_equals_fedavg_bit_for_bit():
     assert (
         fitted(FedProxClassifier, proximal=0.0).weights_.tobytes()
         == fitted(FedAvgClassifier).weights_.tobytes()
     )
 
 
-def test_the_stronger_the_pull_of_fedprox_the_less_the_network_moves():
+def test_a_stronger_fedprox_pull_moves_the_network_less():
     found = [
         fitted(FedProxClassifier, proximal=mu, n_rounds=1, local_epochs=3) for mu in (0.0, 1.0, 5.0)
     ]
@@ -81,7 +81,7 @@ def test_the_stronger_the_pull_of_fedprox_the_less_the_network_moves():
     assert moved[0] > 1.2 * moved[1] > 1.2 * 1.2 * moved[2] > 0
 
 
-def test_the_network_of_all_is_that_of_federated_averaging_whatever_clients_have_besides():
+def test_the_shared_network_is_that_of_fedavg_for_all_methods():
     average = fitted(FedAvgClassifier, participation=0.4).weights_
 
     ditto = fitted(DittoClassifier, participation=0.4).weights_
@@ -91,7 +91,7 @@ def test_the_network_of_all_is_that_of_federated_averaging_whatever_clients_have
     np.testing.assert_allclose(mixture, average, rtol=1e-4, atol=1e-6)
 
 
-def test_networks_of_ditto_differ_between_clients_and_from_that_of_all():
+def test_ditto_networks_differ_between_clients_and_from_shared():
     found = fitted(DittoClassifier)
 
     assert len({own.tobytes() for own in found.clients_.values()}) == len(NAMES)
@@ -116,7 +116,7 @@ def test_a_strong_pull_brings_ditto_near_the_network_of_all():
     )
 
 
-def test_a_client_that_comes_to_ditto_is_pulled_towards_the_network_of_all():
+def test_a_later_ditto_client_is_pulled_to_the_shared_network():
     free, held = fitted(DittoClassifier, proximal=0.0), fitted(DittoClassifier, proximal=30.0)
     for found in (free, held):
         found.add_client("new", NEW_X, NEW_Y)
@@ -136,7 +136,7 @@ def test_who_does_not_take_part_keeps_its_own_network(method):
     assert [name for name in NAMES if found.clients_[name].tobytes() == start] == idle(found)
 
 
-def test_mixtures_without_a_share_of_their_own_are_federated_averaging():
+def test_mixtures_without_own_share_equal_fedavg():
     found, average = fitted(APFLClassifier, alpha=0.0), fitted(FedAvgClassifier)
 
     np.testing.assert_allclose(
@@ -152,7 +152,7 @@ def test_mixtures_of_nothing_but_their_own_train_alone():
     )
 
 
-def test_mixtures_differ_between_clients_and_lie_between_their_two_networks():
+def test_mixtures_differ_and_lie_between_both_networks():
     found = fitted(APFLClassifier, alpha=0.3, n_rounds=6)
 
     assert len({own.tobytes() for own in found.clients_.values()}) == len(NAMES)
@@ -161,7 +161,7 @@ def test_mixtures_differ_between_clients_and_lie_between_their_two_networks():
     np.testing.assert_allclose(whole, 0.3 * own + 0.7 * found.weights_, rtol=1e-5, atol=1e-7)
 
 
-def test_a_client_that_comes_to_mixtures_trains_its_own_network_alone():
+def test_a_later_client_of_mixtures_trains_only_its_own_network():
     found = fitted(APFLClassifier, alpha=0.5, tuning_epochs=20, tuning_rate=0.1)
     before = found.weights_.copy()
 
@@ -187,7 +187,7 @@ def test_the_body_moves_and_is_one_while_heads_move_and_differ(method):
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_who_does_not_take_part_keeps_its_head_until_the_last_round(method):
+def test_nonparticipants_keep_their_heads_until_the_last_round(method):
     found = method(**LAST_ROUND, tuning_epochs=0).fit(X, Y, parties=OWNER)
     head = found._agreement.head
 
@@ -204,7 +204,7 @@ def test_the_model_for_all_has_the_mean_of_the_heads_by_rows(method):
     np.testing.assert_allclose(found.weights_[found._agreement.head], mean, rtol=1e-5, atol=1e-7)
 
 
-def test_fedrep_trains_heads_under_a_body_that_stays_and_then_the_body():
+def test_fedrep_trains_heads_first_and_then_the_body():
     """With one client and no averaging both passes can be made by hand."""
     found = FedRepClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0, head_epochs=2)
     found.fit(X, Y)
@@ -231,7 +231,7 @@ def bench_of(found):
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_a_client_that_comes_to_heads_trains_a_head_and_nothing_else(method):
+def test_a_later_client_of_heads_trains_only_a_head(method):
     found = fitted(method, tuning_epochs=20, tuning_rate=0.1)
     before = found.weights_.copy()
 
@@ -265,7 +265,7 @@ def test_clusters_are_found_although_a_few_take_part_in_a_round():
     assert found.clusters_ == [("c0", "c1", "c2"), ("c3", "c4", "c5")]
 
 
-def test_a_client_that_comes_to_clusters_gets_the_one_that_is_right_on_its_rows():
+def test_a_later_client_gets_the_most_accurate_cluster():
     found = ClusteredFLClassifier(**GROUPS).fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
     x, y, owner = two_groups(2, seed=5)
 
@@ -277,7 +277,7 @@ def test_a_client_that_comes_to_clusters_gets_the_one_that_is_right_on_its_rows(
 
 
 @pytest.mark.parametrize("never", [{"tolerance": 0.0}, {"split_after": 1.0}])
-def test_one_cluster_that_is_never_cut_is_federated_averaging_bit_for_bit(never):
+def test_one_uncut_cluster_equals_fedavg_bit_for_bit(never):
     found = ClusteredFLClassifier(**GROUPS, **never)
     found.fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
 
@@ -286,7 +286,7 @@ def test_one_cluster_that_is_never_cut_is_federated_averaging_bit_for_bit(never)
     assert found.weights_.tobytes() == whole.weights_.tobytes()
 
 
-def test_a_cut_goes_between_opposite_directions_whatever_their_length():
+def test_a_cut_separates_opposite_directions_of_any_length():
     changes = np.array([[1.0, 0.1], [-9.0, 0.0], [50.0, 0.0], [-0.1, 0.01]])
 
     assert bipartition(changes).tolist() == [False, True, False, True]
@@ -294,7 +294,7 @@ def test_a_cut_goes_between_opposite_directions_whatever_their_length():
     assert bipartition(np.array([[1.0, 0.0], [0.0, 0.0]])).tolist() == [False, True]
 
 
-def test_clients_pull_apart_where_changes_cancel_and_are_not_small():
+def test_large_changes_that_cancel_split_clients():
     apart = np.array([[1.0, 0.0], [-1.0, 0.0]])
 
     assert pulls_apart(apart, [5, 5], tolerance=0.01)
@@ -303,7 +303,7 @@ def test_clients_pull_apart_where_changes_cancel_and_are_not_small():
     assert not pulls_apart(np.zeros((2, 2)), [5, 5], tolerance=0.5)
 
 
-def test_a_client_that_comes_later_trains_at_the_rate_of_the_last_round():
+def test_a_later_client_trains_at_the_last_rounds_rate():
     """At that of the first round Ditto ended below the model for all on a client's own rows."""
     found = fitted(DittoClassifier, tuning_epochs=3)
     last = found._rounds.learning_rate(found._rounds.n_rounds - 1)
@@ -317,7 +317,7 @@ def test_a_client_that_comes_later_trains_at_the_rate_of_the_last_round():
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_a_client_that_comes_later_makes_its_head_before_it_tunes_it(method):
+def test_a_later_client_makes_its_head_before_tuning(method):
     """Where tuning chose no passes, it would answer by a mean of heads that differ."""
     found = fitted(method, tuning_epochs=0)
 

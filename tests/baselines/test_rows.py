@@ -40,7 +40,7 @@ def for_all(model):
         return answers(model, "nobody")
 
 
-def test_rows_that_come_in_two_steps_are_as_if_they_had_come_in_one(trained):
+def test_rows_in_two_updates_equal_rows_in_one(trained):
     whole = fresh(trained).add_client("new", NEW_X, NEW_Y)
 
     parts = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
@@ -74,7 +74,7 @@ def test_more_rows_change_what_a_client_has_and_nothing_else(model):
         assert answers(model, NAMES[0]) != before[NAMES[0]]
 
 
-def test_without_any_row_a_client_gets_what_all_have_until_rows_come_again(model):
+def test_a_client_without_rows_gets_the_shared_model(model):
     few = fresh(model).add_client("new", NEW_X[:9], NEW_Y[:9])
     model.add_client("new", NEW_X, NEW_Y)
 
@@ -87,7 +87,7 @@ def test_without_any_row_a_client_gets_what_all_have_until_rows_come_again(model
 
 
 @pytest.mark.parametrize("title", ["Local", "FedAvg, local class shares", "head fine-tuning"])
-def test_a_client_of_the_training_that_gets_rows_is_as_if_it_had_trained_on_them(title):
+def test_rows_added_to_a_training_client_count_as_training_rows(title):
     method = getattr(baselines, baselines.TITLES[title])
     start = {} if title == "Local" else {"start": baselines.FedAvgClassifier(**QUICK)}
     for each in start.values():
@@ -105,7 +105,7 @@ def test_a_client_of_the_training_that_gets_rows_is_as_if_it_had_trained_on_them
     assert answers(at_once, NAMES[0]) == updated
 
 
-def test_a_row_of_the_training_goes_by_its_place_among_those_of_its_client(ditto):
+def test_a_training_row_is_named_by_its_place_in_its_client(ditto):
     model = fresh(ditto)
     own = np.flatnonzero(NAMES[0] == OWNER)
 

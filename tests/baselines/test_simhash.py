@@ -84,7 +84,7 @@ def test_a_decay_that_ignores_the_load_leaves_all_classes_alike():
     assert matched.score(x, y) > 0.6
 
 
-def test_matched_decay_gives_a_bit_of_mean_load_the_weight_one_over_e():
+def test_matched_decay_weighs_a_mean_load_by_one_over_e():
     assert matched_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
 
 

@@ -45,7 +45,7 @@ def test_moments_of_parties_make_the_model_of_the_pooled_rows(make):
     assert (apart.predict_proba(X) == pooled.predict_proba(X)).all()
 
 
-def test_a_mean_of_models_is_their_mean_and_leaves_out_who_has_one_class():
+def test_averaged_models_skip_parties_of_one_class():
     model = AveragedModels(lambda: LogisticRegression(max_iter=1000))
     owner = np.where(Y == 2, "one class", np.where(OWNER == 0, "a", "b"))
 

@@ -29,7 +29,7 @@ def test_every_baseline_has_as_many_tries_as_any_other_at_most(method):
     assert all(set(each) <= names for each in method.grid)
 
 
-def test_the_candidate_that_is_right_on_held_out_rows_is_fitted_on_all():
+def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
     held, grid = held_out(), ({"proximal": 0.01}, {"proximal": 10.0})
     by_hand = []
     for each in grid:
@@ -46,7 +46,7 @@ def test_the_candidate_that_is_right_on_held_out_rows_is_fitted_on_all():
     assert shares.tobytes() == whole.predict_proba(X, OWNER).tobytes()
 
 
-def test_baselines_that_begin_with_one_network_share_it_in_both_stages():
+def test_baselines_with_one_start_share_it_in_both_stages():
     asked = baselines.FedAvgPlusClassifier(**QUICK)
     starts = average_starts(asked, X, Y, OWNER)
 
@@ -60,7 +60,7 @@ def test_baselines_that_begin_with_one_network_share_it_in_both_stages():
     assert shares.tobytes() == alone.estimator.predict_proba(X, OWNER).tobytes()
 
 
-def test_the_network_that_candidates_share_has_seen_no_held_out_row():
+def test_the_candidates_common_network_saw_no_held_out_row():
     held, asked = held_out(), baselines.FedAvgClassifier(**QUICK)
     altered = np.where(held, (Y + 1) % 10, Y)
 
@@ -71,7 +71,7 @@ def test_the_network_that_candidates_share_has_seen_no_held_out_row():
     assert other.final.weights_.tobytes() != plain.final.weights_.tobytes()
 
 
-def test_rates_of_training_are_not_chosen_on_a_network_taken_over():
+def test_training_rates_are_not_tuned_on_a_given_network():
     asked = baselines.FedAvgClassifier(**QUICK)
     grid = ({"learning_rate": 0.001}, {"learning_rate": 0.1})
 

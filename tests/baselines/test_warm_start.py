@@ -30,7 +30,7 @@ def average():
 
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("participation", [0.5, 1.0])
-def test_federated_averaging_gives_the_network_of_knn_per_bit_for_bit(participation, standardize):
+def test_fedavg_gives_knn_pers_network_bit_for_bit(participation, standardize):
     same = QUICK | {"participation": participation, "standardize": standardize}
 
     baseline = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
@@ -86,7 +86,7 @@ def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
     assert len({own.tobytes() for own in tuned.clients_.values()}) == len(NAMES)
 
 
-def test_tuning_all_weights_moves_the_body_and_tuning_the_head_does_not(average):
+def test_full_tuning_moves_the_body_head_tuning_does_not(average):
     whole = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     places = head._agreement.head

@@ -102,7 +102,7 @@ def test_predict_writes_what_the_model_predicts(trained, flowers, tmp_path):
     assert np.mean([line[0] == truth for line, truth in zip(lines, SPECIES, strict=True)]) > 0.8
 
 
-def test_predict_names_a_column_that_is_missing_and_writes_nothing(trained, tmp_path):
+def test_predict_names_a_missing_column_and_writes_nothing(trained, tmp_path):
     data = write_csv(tmp_path / "new.csv", [*COLUMNS[:3], "light"], [[1, 2, 3, "sun"]])
 
     result = call(
@@ -115,7 +115,7 @@ def test_predict_names_a_column_that_is_missing_and_writes_nothing(trained, tmp_
     assert not (tmp_path / "predictions.csv").exists()
 
 
-def test_predict_takes_columns_by_position_where_the_model_has_no_names(tmp_path):
+def test_predict_uses_column_order_if_the_model_has_no_names(tmp_path):
     model = FlyNNClassifier(n_units=100, random_state=0).fit(IRIS.data, IRIS.target)
     model.save(tmp_path / "model.fnn")
     data = write_csv(tmp_path / "new.csv", COLUMNS, IRIS.data.tolist())
@@ -229,7 +229,7 @@ def test_a_column_of_a_set_that_is_no_file_is_a_usage_error(command, option, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_manifest_of_a_run_is_the_one_of_its_split_but_for_a_private_run(tmp_path):
+def test_runs_leave_their_splits_manifest_unless_private(tmp_path):
     deal = ["--parties", 3, "--alpha", 5, "--seed", 2]
     call("data", "partition", "wine", *deal, "--out", tmp_path / "manifest.json")
     terms = ["--epsilon", 1, *FACTS]
@@ -283,7 +283,7 @@ PRIVATE = ["run", "flynn", "--data", "breast_cancer", "--parties", 3, "--n-units
 FACTS = ["--public", "classes,n_rows,scaling"]
 
 
-def test_private_run_keeps_its_guarantee_in_model_record_and_report(tmp_path):
+def test_private_runs_keep_their_guarantee_in_all_outputs(tmp_path):
     terms = ["--epsilon", "2", "--delta", "1e-6", "--mechanism", "central"]
 
     result = call(*PRIVATE, *terms, *FACTS, "--out", tmp_path)

@@ -43,7 +43,7 @@ def full_disk(*_):
     raise LedgerError("the disk is full")
 
 
-def test_show_tells_what_was_released_to_whom_for_how_much_and_what_is_left(path):
+def test_show_lists_releases_users_costs_and_the_rest(path):
     result = call("show", path)
 
     assert result.exit_code == 0

@@ -44,7 +44,7 @@ def test_a_table_of_banks_leaves_model_record_report_and_encoder(loans, tmp_path
     assert "FedPNN, federated" in result.output
     record = read_record(out / "record.jsonl")
     assert set(record.rounds[0].upload_bytes) == {"north", "south"}
-    assert [r.request for r in record.rounds][-2:] == ["CentersRequest", "ModelRelease"]
+    assert [r.request for r in record.rounds][-2:] == ["CentersRequest", "FedPNNModelRelease"]
     model = FedPNNClassifier.load(out / "model.fnp")
     assert model.feature_names_in_.tolist() == [
         "income",
@@ -85,7 +85,7 @@ def test_predict_reads_the_model_and_leaves_gaps_as_they_are(loans, tmp_path):
     assert [[float(cell) for cell in row[1:]] for row in rows] == shares.tolist()
 
 
-def test_predict_reads_a_model_of_a_network_which_has_no_encoder_beside_it(tmp_path):
+def test_predict_reads_network_models_which_have_no_encoder(tmp_path):
     rng = np.random.default_rng(1)
     y = np.arange(80) % 2
     model = FedPNNClassifier().fit(rng.normal(size=(80, 2)) + y[:, None], y)
@@ -113,7 +113,7 @@ def test_what_a_threshold_does_is_noted_in_one_line(loans, tmp_path):
     assert all(line.startswith("note: ") and "client_threshold=1000" in line for line in notes)
 
 
-def test_the_summary_says_how_much_one_row_of_the_rarest_class_is_worth(loans, tmp_path):
+def test_the_summary_states_the_weight_of_one_rare_row(loans, tmp_path):
     call("run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
          "--out", tmp_path / "out")  # fmt: skip
 

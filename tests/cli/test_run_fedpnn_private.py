@@ -36,7 +36,7 @@ def call(*arguments):
     ],
     ids=["local", "central"],
 )
-def test_private_run_keeps_its_guarantee_in_model_record_and_report(
+def test_private_runs_keep_their_guarantee_in_all_outputs(
     table, tmp_path, more, guarantee, reduced
 ):
     out = tmp_path / "out"

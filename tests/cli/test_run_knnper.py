@@ -46,7 +46,7 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_the_report_sets_it_beside_the_methods_it_is_compared_with(visits, tmp_path):
+def test_the_report_compares_it_with_the_baselines(visits, tmp_path):
     out = tmp_path / "out"
 
     result = call(
@@ -97,7 +97,7 @@ def run_of(visits, out, *more):
     )  # fmt: skip
 
 
-def test_the_manifest_says_who_held_out_what_and_that_all_were_seen(trained, visits):
+def test_the_manifest_lists_held_out_rows_and_seen_clients(trained, visits):
     hospitals = read_columns(visits, nominal=["hospital", "diagnosis"]).columns["hospital"]
     roles = row_roles(hospitals, test=0.25, seed=0)
 
@@ -113,7 +113,7 @@ def test_the_manifest_says_who_held_out_what_and_that_all_were_seen(trained, vis
     assert list(manifest.role_counts) == clients
 
 
-def test_classes_of_a_client_can_be_dealt_as_personalization_is_compared_on(tmp_path):
+def test_classes_can_be_split_as_personalisation_papers_do(tmp_path):
     result = call(
         "run", "knnper", "--data", "wine", "--partition", "pathological_v2", "--parties", 3,
         "--rounds", 2, "--out", tmp_path,

@@ -93,7 +93,7 @@ def test_a_query_may_be_a_row_or_stand_in_a_file(titles, tmp_path):
     assert len(table(record, "cost")) == 3
 
 
-def test_long_strings_are_cut_in_the_record_and_found_by_their_row(tmp_path):
+def test_long_strings_are_cut_in_records_but_found_by_row(tmp_path):
     (tmp_path / "long.txt").write_text("a" * 500 + "\n" + "b" * 500 + "\n")
 
     record, _ = search(

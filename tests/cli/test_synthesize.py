@@ -59,7 +59,7 @@ def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
     assert TabularSynthesizer.load(model).classes_.tolist() == ["no", "yes"]
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_one_others(loans, tmp_path):
+def test_equal_seeds_give_equal_rows_other_seeds_others(loans, tmp_path):
     given = ["--data", loans, "--label", "default", "--epochs", 1]
 
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_one_others(loans, tmp_pat
     assert len(a) == 1 + 120
 
 
-def test_a_saved_model_makes_the_rows_of_its_training_again_and_more(loans, tmp_path):
+def test_a_saved_model_repeats_the_rows_of_its_training(loans, tmp_path):
     model, given = tmp_path / "loans.syn", ["--label", "default", "--seed", 5]
     call("--data", loans, *given, "--epochs", 1, "--model", model, "--rows", 40,
          "--out", tmp_path / "first.csv")  # fmt: skip
@@ -96,7 +96,7 @@ def test_predict_says_what_a_synthesizer_is_read_with(loans, tmp_path):
 
 
 @pytest.mark.parametrize("noise", ["normal", "concat"])
-def test_one_generator_learns_all_classes_with_the_noise_that_is_asked_for(loans, tmp_path, noise):
+def test_one_generator_learns_all_classes_with_given_noise(loans, tmp_path, noise):
     model = tmp_path / "loans.syn"
 
     result = call(
@@ -155,7 +155,7 @@ def test_a_row_without_a_label_is_told(loans, tmp_path):
     assert "is missing in 1 rows" in result.stderr
 
 
-def test_labels_of_a_saved_model_cannot_take_the_name_of_a_column(loans, tmp_path):
+def test_a_saved_models_labels_cannot_take_a_column_name(loans, tmp_path):
     model = tmp_path / "loans.syn"
     call("--data", loans, "--label", "default", "--epochs", 1, "--model", model,
          "--out", tmp_path / "rows.csv")  # fmt: skip
@@ -163,7 +163,7 @@ def test_labels_of_a_saved_model_cannot_take_the_name_of_a_column(loans, tmp_pat
     result = call("--model", model, "--label", "age", "--out", tmp_path / "more.csv")
 
     assert result.exit_code == 1
-    assert "call the labels otherwise" in result.stderr
+    assert "give the labels another name" in result.stderr
 
 
 def test_without_torch_the_extra_is_named_in_one_line(loans, tmp_path, monkeypatch):

@@ -70,7 +70,7 @@ def test_sets_of_scikit_learn_need_no_folder(monkeypatch, name, shape, n_classes
     assert data.y.dtype == np.int64
 
 
-def test_without_a_folder_only_the_sets_of_scikit_learn_are_available(monkeypatch):
+def test_without_a_folder_only_scikit_learn_sets_are_listed(monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
 
     names = [entry.name for entry in available()]
@@ -184,7 +184,7 @@ def test_every_set_of_the_real_folder_is_available(listed):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_real_table_loads_as_finite_numbers_of_the_listed_size(listed, name):
+def test_real_tables_load_finite_and_of_the_listed_size(listed, name):
     data = load(name)
 
     assert (data.n_rows, data.n_classes) == (listed[name].n_rows, listed[name].n_classes)

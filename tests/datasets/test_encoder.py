@@ -40,7 +40,7 @@ def test_categories_become_one_feature_each_in_ascending_order():
     assert encoder.apply(sites).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
 
-def test_two_categories_share_one_feature_that_is_one_for_the_second():
+def test_two_categories_share_a_feature_1_for_the_second():
     answers = table(answer=["yes", "no", "yes"])
 
     encoder = TableEncoder.fit(answers)
@@ -127,7 +127,7 @@ def test_a_column_without_any_cell_is_refused():
         )
 
 
-def test_more_categories_than_allowed_are_refused_with_what_to_do():
+def test_too_many_categories_are_refused_with_a_remedy():
     names = table(name=["ann", "bob", "eve"])
 
     with pytest.raises(DataError, match=r"column 'name' .* 3 distinct values, .* drop it, or name"):

@@ -22,7 +22,7 @@ from fedneighbors.datasets._graphs import (
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 
-def test_equal_graphs_are_equal_in_whatever_order_their_edges_are_named():
+def test_equal_graphs_are_equal_in_any_edge_order():
     first = Graph(["C", "O", "N"], [(2, 0), (0, 1)], [1, 2])
     second = Graph(("C", "O", "N"), np.array([[0, 1], [0, 2]]), np.array([2, 1]))
 

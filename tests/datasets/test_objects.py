@@ -57,7 +57,7 @@ def test_a_vector_is_made_of_the_numeric_columns(written):
     assert found.owners.tolist() == ["FR", "CH"]
 
 
-def test_columns_of_a_vector_stand_in_the_order_in_which_they_were_named(written):
+def test_vector_columns_keep_the_order_of_their_names(written):
     found = read_objects(written("cities.csv", PLACES), "vectors", columns=["lon", "lat"])
 
     assert found.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
@@ -100,7 +100,7 @@ def test_words_of_a_line_are_a_set(written):
     assert found.labels == ("graph search", "search search")
 
 
-def test_strings_stand_in_a_column_too_also_where_they_look_like_numbers(written):
+def test_strings_are_read_from_a_column_even_if_numeric(written):
     found = read_objects(written("w.csv", "code,n\n007,1\n7,2\n"), "strings", columns=["code"])
 
     assert found.items == ["007", "7"]

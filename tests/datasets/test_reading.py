@@ -316,7 +316,7 @@ def test_columns_of_other_types_are_refused(write_parquet):
         read_table(path)
 
 
-def test_repeated_names_infinite_numbers_and_missing_labels_are_refused(write_parquet):
+def test_repeated_names_infinities_and_missing_labels_raise(write_parquet):
     one = pyarrow.array([1.0, 2.0])
 
     with pytest.raises(DataError, match="more than once: 'a'"):

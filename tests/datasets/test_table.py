@@ -95,7 +95,7 @@ def test_an_encoder_says_what_it_fills_in_and_cannot_tell_apart():
     assert said[2].endswith("such rows count as 'f'")
 
 
-def test_an_encoder_has_nothing_to_say_about_the_rows_that_it_was_fitted_on():
+def test_an_encoder_finds_no_surprises_in_its_own_rows():
     table = Table({"site": np.array(["a", None], dtype=object)}, source="old")
 
     assert TableEncoder.fit(table).surprises(table) == ()

@@ -28,7 +28,7 @@ def test_a_table_that_was_written_is_read_as_it_was(tmp_path):
         np.testing.assert_array_equal(found.columns[name], column)
 
 
-def test_whole_numbers_are_written_without_a_point_unless_a_column_has_parts():
+def test_whole_numbers_are_written_without_a_point():
     table = Table({"a": np.array([1.0, 2.0]), "b": np.array([1.0, 2.5])}, "here")
 
     assert delimited(table_cells(table)) == b"a,b\n1,1.0\n2,2.5\n"

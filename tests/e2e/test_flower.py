@@ -145,7 +145,7 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     assert not list(network.folder.glob("*.pending"))
 
 
-def test_fedpnn_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
+def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
     settings = FedPNNSettings(client_threshold=0.4, server_threshold=0.3, boost=2.0)
     expected = fedpnn_model(shared.folder, settings).to_bytes()
 
@@ -161,7 +161,7 @@ def test_fedpnn_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
         assert "centers stand for 5 records or more each" in shared.log(party).read_text()
 
 
-def test_knnper_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
+def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
     tables = [read_table(shared.folder / f"{party}.csv", label="digit") for party in PARTIES]
     x, y = (np.concatenate([getattr(table, name) for table in tables]) for name in "xy")
     owner = np.repeat(PARTIES, [len(table.y) for table in tables])
@@ -188,7 +188,7 @@ def test_knnper_of_three_nodes_is_that_of_one_process_bit_for_bit(shared):
     assert not list(shared.folder.glob("*.pending"))
 
 
-def test_fedpnn_writes_no_model_without_a_party_that_was_expected(shared):
+def test_fedpnn_writes_no_model_without_an_expected_party(shared):
     path = str(shared.folder / "coordinator.model")
 
     process = shared.start_run(FEDPNN, min_parties=4, timeout_s=1.0, model_path=path)
@@ -200,7 +200,7 @@ def test_fedpnn_writes_no_model_without_a_party_that_was_expected(shared):
     assert not list(shared.folder.glob("*.model*"))
 
 
-def test_node_killed_in_mid_round_is_named_and_no_model_is_written(network):
+def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
     write_digits(network.folder, ("ann", "bob"))
     for party in ("ann", "bob"):
         join(network, party, named=False)

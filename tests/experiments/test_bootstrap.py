@@ -48,7 +48,7 @@ def test_an_accuracy_is_that_of_clients_drawn_one_by_one(each):
 
 
 @given(st.lists(CLIENTS, min_size=1, max_size=3))
-def test_an_accuracy_is_the_difference_from_a_method_that_is_always_wrong(each):
+def test_accuracy_equals_the_gain_over_an_always_wrong_method(each):
     nothing = [{name: (0, n) for name, (_, n) in right.items()} for right in each]
 
     found = paired_difference(list(zip(each, nothing, strict=True)))
@@ -87,7 +87,7 @@ def test_methods_that_were_scored_on_other_rows_are_not_compared(other, words):
         paired_difference([({"a": (5, 10)}, other)])
 
 
-def test_intervals_of_a_few_values_hold_their_mean_as_often_as_they_say():
+def test_small_sample_intervals_cover_as_often_as_stated():
     """400 intervals of 95 % over 8 values: fewer than 365 that hold it come once in 1,000 cases."""
     values = np.random.default_rng(3).normal(size=(400, 8))
 

@@ -56,7 +56,7 @@ def test_experiments_are_listed_with_title_and_description(catalogue):
     )
 
 
-def test_an_experiment_prints_its_tables_and_keeps_record_report_and_figures(catalogue, tmp_path):
+def test_an_experiment_prints_and_saves_tables_and_figures(catalogue, tmp_path):
     result = call("flynn.table1", "--quick", "--seed", 3, "--jobs", 2, "--out", tmp_path)
 
     assert result.exit_code == 0
@@ -94,7 +94,7 @@ def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
     assert "fedknn.k" not in result.stderr
 
 
-def test_an_experiment_of_no_method_is_answered_with_those_of_all(catalogue):
+def test_an_unknown_method_is_answered_with_all_experiments(catalogue):
     result = call("table2")
 
     assert result.exit_code == 2
@@ -102,7 +102,7 @@ def test_an_experiment_of_no_method_is_answered_with_those_of_all(catalogue):
     assert "fedknn.k" in result.stderr
 
 
-def test_an_experiment_without_a_name_is_answered_with_the_way_to_list_them(catalogue):
+def test_a_missing_name_is_answered_with_the_list_option(catalogue):
     result = call()
 
     assert result.exit_code == 2

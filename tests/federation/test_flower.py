@@ -53,7 +53,7 @@ def run(coordinator, grid, *, min_parties=3, timeout_s=10.0, on_round=None):
     )
 
 
-def test_result_rounds_and_bytes_are_those_of_the_runtime_in_one_machine():
+def test_results_rounds_and_bytes_equal_the_local_runtime():
     here = inprocess.run(count(3), [Counter(name, VALUES[name]) for name in VALUES])
     records = []
 
@@ -66,7 +66,7 @@ def test_result_rounds_and_bytes_are_those_of_the_runtime_in_one_machine():
     assert tuple(records) == there.rounds
 
 
-def test_one_request_for_all_is_one_record_and_stays_as_it_was_encoded():
+def test_one_request_for_all_is_one_unchanged_record():
     grid = nodes(*configs())
 
     run(count(3), grid)
@@ -77,7 +77,7 @@ def test_one_request_for_all_is_one_record_and_stays_as_it_was_encoded():
     assert len({id(frame) for frame in frames}) == 1
 
 
-def test_messages_outlive_the_time_limit_so_that_clocks_may_differ():
+def test_messages_outlive_the_time_limit_for_skewed_clocks():
     grid = nodes(*configs())
 
     run(count(3), grid, timeout_s=100_000.0)
@@ -107,7 +107,7 @@ def test_configuration_of_the_run_does_not_reach_the_party():
         (99, "Flower reports error 99"),
     ],
 )
-def test_error_of_flower_makes_the_party_missing_without_the_text_of_the_node(code, reason):
+def test_a_flower_error_marks_the_party_missing_without_its_text(code, reason):
     grid = nodes(*configs(), errors={(11, "ask"): code})
 
     with pytest.raises(PartyMissing, match=f"'bob' \\(.*{reason}") as caught:
@@ -186,7 +186,7 @@ def test_reply_of_another_type_is_a_wire_error():
         RecordDict({"frame": ArrayRecord({"frame": Array("uint8", (3,), "other", b"FNM")})}),
     ],
 )
-def test_reply_without_a_frame_is_a_wire_error_and_such_a_request_a_refusal(content):
+def test_a_reply_without_a_frame_is_a_wire_error(content):
     grid = nodes(*configs())
     honest = grid.app
 
@@ -236,21 +236,21 @@ def test_two_nodes_of_one_name_are_a_protocol_error():
         run(count(3), grid)
 
 
-def test_two_nodes_registered_under_one_name_are_a_protocol_error():
+def test_two_nodes_under_one_name_are_a_protocol_error():
     grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "bob"})
 
     with pytest.raises(ProtocolError, match="two nodes are called 'bob'"):
         run(count(3), grid)
 
 
-def test_node_that_takes_the_name_of_another_registered_node_is_a_protocol_error():
+def test_a_node_that_takes_a_registered_name_is_an_error():
     grid = nodes(*configs(), registered={11: "bob", 12: "dan"})
 
     with pytest.raises(ProtocolError, match="registered as 'dan' calls itself 'cyd'"):
         run(count(3), grid)
 
 
-def test_nodes_that_are_all_registered_under_names_need_no_introduction():
+def test_registered_nodes_need_no_introduction():
     grid = nodes(*configs(), registered={10: "dan", 11: "eve", 12: "flo"})
 
     outcome = run(count(3), grid)
@@ -273,7 +273,7 @@ def test_node_without_a_proper_name_is_refused(name):
         run(count(3), nodes(name), min_parties=1)
 
 
-def test_node_that_does_not_introduce_itself_is_left_out_if_enough_others_do(caplog):
+def test_silent_nodes_are_left_out_if_enough_others_reply(caplog):
     grid = nodes(*configs(), errors={(11, "introduce"): 5}, registered={11: "bob"})
 
     outcome = run(count(3), grid, min_parties=2)
@@ -291,7 +291,7 @@ def test_too_few_introductions_are_missing_parties():
     assert set(caught.value.missing) == {"node 11", "node 12"}
 
 
-def test_too_few_connected_nodes_are_an_error_after_the_time_limit():
+def test_too_few_connected_nodes_are_an_error_after_the_limit():
     with pytest.raises(FederationError, match=r"3 of at least 4 parties .* after 0\.3 s"):
         run(count(3), nodes(*configs()), min_parties=4, timeout_s=0.3)
 
@@ -332,7 +332,7 @@ def test_party_that_left_is_missing_again_while_others_answer():
     assert run(patient(), grid).result == (gone, gone, ["bob", "cyd"])
 
 
-def test_server_app_hands_the_outcome_and_the_configuration_to_the_end():
+def test_the_server_app_passes_outcome_and_configuration_on():
     config = {"min-parties": 3, "timeout-s": 5, "n-bins": 3}
     ends = []
     app = flower.server_app(lambda c: count(c["n-bins"]), lambda o, c: ends.append((o.result, c)))
@@ -353,7 +353,7 @@ def test_server_app_has_no_end_to_come_to_if_the_run_fails():
     assert ends == []
 
 
-def test_without_flwr_the_rest_works_and_the_error_names_the_extra():
+def test_without_flwr_the_error_names_the_extra():
     code = """
 import sys
 sys.modules["flwr"] = None

@@ -61,7 +61,7 @@ def model_of_one_process(folder, settings, **more):
     return run(coordinate(settings), members).result.to_bytes()
 
 
-def test_every_party_and_the_coordinator_end_with_the_model_of_one_process(folder):
+def test_all_get_the_model_of_one_process(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     train(folder, grid)
@@ -119,7 +119,7 @@ def test_no_model_is_written_when_a_node_is_gone(folder):
     assert not list(folder.glob("*.model*"))
 
 
-def test_run_that_asks_for_fewer_records_than_a_node_allows_is_refused(folder):
+def test_runs_with_too_few_records_per_center_are_refused(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(PartyRefused, match="fewer records for a number are asked for"):
@@ -129,7 +129,7 @@ def test_run_that_asks_for_fewer_records_than_a_node_allows_is_refused(folder):
 
 
 @pytest.mark.parametrize("fewest", [0, -1, True, "5", 5.0])
-def test_node_whose_floor_is_no_number_of_records_answers_nothing(folder, fewest):
+def test_nodes_with_a_wrong_minimum_answer_nothing(folder, fewest):
     configs = node(folder, "ann"), node(folder, "bob", **{"min-count": fewest})
     grid = ProcessGrid(flower_app.client, *configs)
 
@@ -147,7 +147,7 @@ def test_node_writes_into_its_own_log_what_its_centers_tell(folder, caplog):
     assert len(told) == 3
 
 
-def test_run_without_a_folder_for_the_model_ends_before_any_party_is_asked(folder):
+def test_a_run_without_a_model_folder_ends_before_asking(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):
@@ -224,6 +224,6 @@ def test_every_setting_can_be_set():
         ("classes", "a, b"),
     ],
 )
-def test_setting_of_another_type_or_out_of_range_is_refused_by_its_key(key, value):
+def test_wrong_settings_are_refused_by_key(key, value):
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
         flower_app.settings_from({**DEFAULTS, key: value})

@@ -87,7 +87,7 @@ def test_a_coordinator_with_other_terms_is_refused(folder):
     ],
     ids=["masks", "threshold", "classes"],
 )
-def test_what_does_not_go_with_privacy_is_refused_before_any_party_is_asked(folder, more, words):
+def test_settings_against_privacy_are_refused_before_asking(folder, more, words):
     grid = ProcessGrid(flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), True))
     roster = {"roster": str(folder / "roster.json")}
 
@@ -108,7 +108,7 @@ def test_what_does_not_go_with_privacy_is_refused_before_any_party_is_asked(fold
         ({"public-classes": ""}, "its terms of privacy lack bounds or classes"),
     ],
 )
-def test_a_node_that_cannot_keep_its_terms_refuses_without_naming_a_path(folder, more, reason):
+def test_nodes_that_cannot_keep_terms_refuse_without_paths(folder, more, reason):
     good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
     grid = ProcessGrid(flower_app.client, good, {**bad, **more})
 

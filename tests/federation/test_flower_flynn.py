@@ -44,7 +44,7 @@ def train(folder, grid, **more):
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
-def test_every_party_and_the_coordinator_end_with_the_model_of_the_pooled_table(folder):
+def test_all_get_the_model_of_the_pooled_table(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     train(folder, grid, **{"n-units": 256, "seed": 5})
@@ -96,7 +96,7 @@ def test_no_model_is_written_when_a_node_is_gone(folder, action):
         ({"label": "colour"}, "its data file cannot be used"),
     ],
 )
-def test_node_that_cannot_read_its_table_refuses_without_naming_a_path(folder, more, reason):
+def test_nodes_that_cannot_read_a_table_refuse_without_paths(folder, more, reason):
     grid = ProcessGrid(flower_app.client, node(folder, "ann"), node(folder, "bob", **more))
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
@@ -115,7 +115,7 @@ def test_table_with_other_columns_is_named(folder):
         train(folder, grid)
 
 
-def test_run_without_a_folder_for_the_model_ends_before_any_party_is_asked(folder):
+def test_a_run_without_a_model_folder_ends_before_asking(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):

@@ -130,7 +130,7 @@ def test_weights_under_masked_sums_are_the_same_to_the_bit(folder):
     assert is_of(found, "ann", expected, x)
 
 
-def test_no_file_of_a_node_but_its_own_holds_its_rows_or_embeddings(folder):
+def test_only_a_nodes_own_files_hold_rows_or_embeddings(folder):
     expected, _, _ = of_one_process(folder)
 
     train(folder, grid_of(folder))
@@ -240,7 +240,7 @@ def test_a_node_with_another_network_refuses_and_trains_nothing(folder, towers, 
     assert not list(folder.glob("*.model"))
 
 
-def test_a_ready_network_for_images_takes_the_shape_that_the_run_gives(folder):
+def test_an_image_network_takes_the_shape_of_the_run(folder):
     tables = [read_table(folder / f"{name}.csv", label="digit") for name in PARTIES]
     x = np.concatenate([t.x for t in tables]).reshape(-1, 1, 8, 8)
     y, owner = np.concatenate([t.y for t in tables]), np.repeat(PARTIES, 60)
@@ -254,7 +254,7 @@ def test_a_ready_network_for_images_takes_the_shape_that_the_run_gives(folder):
     assert is_of(found, "bob", expected, x)
 
 
-def test_a_network_that_does_not_fit_the_tables_is_refused_before_it_is_sent(folder):
+def test_an_unfit_network_is_refused_before_it_is_sent(folder):
     grid = grid_of(folder)
 
     with pytest.raises(ValueError, match=r"expected rows of shape .*, got \(64,\)"):
@@ -284,7 +284,7 @@ def test_no_model_is_written_when_a_node_is_gone(folder):
     assert not list(folder.glob("*.model*"))
 
 
-def test_defaults_of_the_app_are_those_of_the_settings_and_the_estimator():
+def test_app_defaults_equal_those_of_the_estimator():
     assert flower_app.rounds_from(DEFAULTS) == RoundSettings()
     assert flower_app.memories_from(DEFAULTS) == MemorySettings()
     plain = KNNPerClassifier()
@@ -319,7 +319,7 @@ def test_every_setting_of_memories_has_a_key_in_the_app():
         ("classes", "a, b"),
     ],
 )
-def test_a_setting_of_another_type_or_out_of_range_is_refused_by_its_key(folder, key, value):
+def test_wrong_settings_are_refused_by_key(folder, key, value):
     grid = grid_of(folder)
 
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):

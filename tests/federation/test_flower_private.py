@@ -82,7 +82,7 @@ def test_a_coordinator_with_other_terms_is_refused(folder):
         assert ledger.spent("visits") == PureDP(0)
 
 
-def test_shares_of_noise_without_masks_are_refused_before_any_party_is_asked(folder):
+def test_noise_shares_without_masks_are_refused_before_asking(folder):
     grid = ProcessGrid(
         flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), masked=False)
     )
@@ -102,7 +102,7 @@ def test_shares_of_noise_without_masks_are_refused_before_any_party_is_asked(fol
         ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
     ],
 )
-def test_a_node_without_a_usable_ledger_refuses_without_naming_a_path(folder, more, reason):
+def test_nodes_without_a_usable_ledger_refuse_without_paths(folder, more, reason):
     good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
     changed = {key: value for key, value in {**bad, **more}.items() if value is not None}
     grid = ProcessGrid(flower_app.client, good, changed)

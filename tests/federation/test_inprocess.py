@@ -79,7 +79,7 @@ def test_refusal_is_the_same_in_threads_and_processes(workers):
     assert (error.party, error.code, error.detail) == ("cyd", "a column is missing", "age")
 
 
-def test_exception_in_a_thread_reaches_the_user_as_it_was_with_the_name_of_the_party():
+def test_thread_exceptions_reach_the_user_with_the_party_name():
     with pytest.raises(RuntimeError, match="secret value 4711") as caught:
         run(count(3), counters(bob="fail"))
 
@@ -87,7 +87,7 @@ def test_exception_in_a_thread_reaches_the_user_as_it_was_with_the_name_of_the_p
     assert caught.traceback[-1].name == "_misbehave"
 
 
-def test_end_of_file_within_a_party_is_not_the_end_of_its_process():
+def test_end_of_file_in_a_party_does_not_end_its_process():
     with pytest.raises(EOFError, match="the party's own file is short"):
         run(count(3), counters(bob="end of file"))
     with pytest.raises(PartyRefused, match=r"'bob' refused: internal error \(EOFError\)"):
@@ -127,7 +127,7 @@ def test_interrupt_ends_a_worker_that_never_answers():
     assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
 
 
-def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
+def test_an_interrupt_during_thread_start_is_raised(monkeypatch):
     before, start, end = threading.active_count(), threading.Thread.start, Threads.end
     others = multiprocessing.active_children()
     ending = threading.Event()
@@ -149,7 +149,7 @@ def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monke
     assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
 
 
-def test_parties_that_have_not_begun_are_not_asked_after_an_error():
+def test_parties_not_yet_begun_are_not_asked_after_an_error():
     asked = []
 
     class Noted(Counter):

@@ -89,7 +89,7 @@ def test_many_coordinators_ask_the_same_parties(workers):
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_an_error_of_one_coordinator_leaves_the_parties_to_the_next(workers):
+def test_an_error_of_one_coordinator_spares_the_next(workers):
     parties = [Counter("ann", (1,)), Counter("bob", (), trouble="refuse")]
 
     with connected(parties, workers=workers) as federation:
@@ -154,7 +154,7 @@ def test_a_party_beyond_the_deadline_is_missing_and_named(workers):
     assert multiprocessing.active_children() == []
 
 
-def test_a_party_that_hangs_is_missing_again_and_the_others_answer():
+def test_a_hanging_party_is_missing_the_others_answer():
     parties = [Counter("ann", ()), Counter("bob", (), trouble="block")]
 
     def stubborn():
@@ -183,7 +183,7 @@ def test_a_late_reply_is_never_that_to_a_later_request():
     assert later == ({"ann": "second ann", "bob": "second bob"}, {})
 
 
-def test_a_late_reply_that_comes_while_another_request_waits_is_dropped():
+def test_late_replies_to_earlier_requests_are_dropped():
     held = Held("ann")
 
     def impatient():
@@ -200,7 +200,7 @@ def test_a_late_reply_that_comes_while_another_request_waits_is_dropped():
     assert held.asked == ["first", "second"]
 
 
-def test_a_request_for_which_nobody_waits_any_longer_is_not_begun():
+def test_requests_that_nobody_awaits_are_not_begun():
     held = Held("ann")
 
     with connected([held], deadline_s=1) as federation:
@@ -212,7 +212,7 @@ def test_a_request_for_which_nobody_waits_any_longer_is_not_begun():
     assert held.asked == ["first"]
 
 
-def test_parties_that_hang_in_threads_keep_no_program_from_ending():
+def test_parties_hanging_in_threads_do_not_block_exit():
     program = """
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._inprocess import run
@@ -230,7 +230,7 @@ except PartyMissing as error:
     assert ended.stdout == "missing ann\n"
 
 
-def test_a_worker_that_is_killed_between_two_coordinators_is_missing_from_the_second():
+def test_a_worker_killed_between_runs_is_missing_in_the_next():
     with connected([Settled(name, ()) for name in NAMES], workers="processes") as federation:
         places = federation.run(where()).result
         os.kill(places["bob"].process, signal.SIGKILL)
@@ -264,7 +264,7 @@ def _counted():
         ({"link": {"eve": Link(0.1)}}, r"links for \['eve'\], which do not take part"),
     ],
 )
-def test_links_and_deadlines_out_of_range_are_a_mistake_of_the_caller(given, reason):
+def test_links_and_deadlines_out_of_range_are_refused(given, reason):
     with pytest.raises(ValueError, match=reason):
         run(count(3), [Counter("ann", ())], **given)
 

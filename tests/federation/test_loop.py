@@ -87,7 +87,7 @@ def test_named_parties_alone_are_asked_each_with_its_request():
     assert set(outcome.rounds[0].download_bytes) == {"ann", "bob"}
 
 
-def test_missing_party_is_named_by_the_coordinator_and_by_the_record():
+def test_missing_parties_are_named_by_error_and_record():
     records = []
 
     with pytest.raises(PartyMissing, match=r"'bob' \(asleep\)") as caught:
@@ -146,7 +146,7 @@ def test_hostile_refusal_is_a_wire_error(code, detail):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
 
 
-def test_reply_of_another_type_is_a_wire_error_that_names_the_party():
+def test_a_reply_of_another_type_is_a_named_wire_error():
     parties = (PARTIES[0], Impostor("bob", ()))
 
     with pytest.raises(WireError, match="party 'bob': unexpected message 'NameReply'"):
@@ -154,7 +154,7 @@ def test_reply_of_another_type_is_a_wire_error_that_names_the_party():
 
 
 @pytest.mark.parametrize("frame", [b"", b"FNM", b"garbage", encode(NameReply("a")) + b"\0"])
-def test_reply_that_is_no_frame_is_a_wire_error_that_names_the_party(frame):
+def test_a_reply_that_is_no_frame_is_a_named_wire_error(frame):
     with pytest.raises(WireError, match="party 'ann'"):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": frame}, {}), ("ann",)))
 
@@ -168,7 +168,7 @@ def test_party_answers_a_malformed_request_with_a_refusal(frame):
     assert reply == encode(Refusal("malformed request", ""))
 
 
-def test_wire_error_within_a_party_is_not_called_a_malformed_request():
+def test_wire_errors_inside_a_party_are_not_malformed_requests():
     class Broken(Counter):
         def answer(self, request):
             raise WireError("of its own")
@@ -177,7 +177,7 @@ def test_wire_error_within_a_party_is_not_called_a_malformed_request():
         serve(Broken("ann", ()), encode(NameRequest("")))
 
 
-def test_apart_from_the_user_an_exception_travels_as_its_type_alone(caplog):
+def test_remote_exceptions_travel_as_their_type_alone(caplog):
     party = Counter("ann", (), trouble="fail")
 
     reply = serve_apart(party, encode(CountRequest(3)))
@@ -224,7 +224,7 @@ def test_asking_a_stranger_is_a_protocol_error():
         ({}, {"eve": "asleep"}),
     ],
 )
-def test_runtime_that_loses_or_invents_a_party_is_a_protocol_error(result):
+def test_lost_or_invented_parties_are_a_protocol_error(result):
     with pytest.raises(ProtocolError, match="lost a party"):
         run_rounds(count(3), FrameTransport(lambda frames: result, ("ann",)))
 
@@ -255,7 +255,7 @@ def test_coordinator_is_closed_when_the_exchange_fails(failure):
     assert watched.closed
 
 
-def test_stop_iteration_of_a_hook_does_not_end_the_run_as_if_it_were_done():
+def test_stop_iteration_in_a_hook_does_not_end_the_run():
     watched = Watched([gather(NameRequest("hi"))] * 2)
 
     def hook(record):
@@ -267,7 +267,7 @@ def test_stop_iteration_of_a_hook_does_not_end_the_run_as_if_it_were_done():
     assert watched.closed
 
 
-def test_hook_fires_once_per_round_before_the_coordinator_goes_on():
+def test_the_hook_runs_once_per_round_before_the_next():
     events = []
 
     def coordinator():

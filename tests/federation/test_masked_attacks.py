@@ -134,7 +134,7 @@ def test_party_refuses_a_coordinator_that_lies_to_it(kind, change, match):
     assert wire.sent(Revealed, "p1") == []
 
 
-def test_party_refuses_keys_that_the_coordinator_made_for_another_party():
+def test_parties_refuse_keys_made_for_another_party():
     """The attack that the roster is for: the coordinator would hold every pair's secret."""
     masked, roster = enroll(holders(4))
     fake = Identity.new()
@@ -250,7 +250,7 @@ def context_of(wire):
     return sum_context(dealt, wire.sent(MaskInput)[0].members)
 
 
-def test_coordinator_never_gets_both_secrets_of_a_party_however_it_divides_the_others():
+def test_no_coordinator_gets_both_secrets_of_a_party():
     """It tells half that p0 is left and half that it is gone, and collects confirmations."""
     masked, wire = to_masked()
     round_id = wire.sent(OpenSum)[0].round_id
@@ -291,7 +291,7 @@ def test_party_settles_on_one_list_before_it_reveals_anything():
         masked[0].answer(Confirm(round_id, lists[1]))
 
 
-def test_confirmations_under_another_list_or_by_parties_that_left_count_for_nothing():
+def test_confirmations_of_other_lists_or_left_parties_are_void():
     masked, wire = to_masked()
     round_id = wire.sent(OpenSum)[0].round_id
     left = tuple(f"p{k}" for k in range(7))

@@ -41,7 +41,7 @@ def test_party_that_answers_for_another_round_is_named(kind):
     )
 
 
-def test_party_that_repeats_its_answer_of_an_earlier_round_is_named():
+def test_a_party_that_repeats_an_earlier_answer_is_named():
     masked, roster = enroll(holders(4))
     earlier = Wire(masked)
     masked_sum(earlier, roster)
@@ -51,7 +51,7 @@ def test_party_that_repeats_its_answer_of_an_earlier_round_is_named():
         masked_sum(Wire(masked, tell=told(MaskedInput, lambda _: old)), roster)
 
 
-def test_party_that_answers_a_step_with_its_answer_to_another_step_is_named():
+def test_a_party_that_swaps_step_answers_is_named():
     masked, roster = enroll(holders(4))
     seen = {}
 
@@ -65,7 +65,7 @@ def test_party_that_answers_a_step_with_its_answer_to_another_step_is_named():
 
 
 @pytest.mark.parametrize("field", ["mask_key", "seal_key", "signature"])
-def test_party_with_keys_that_its_enrolled_key_did_not_sign_is_named(field):
+def test_a_party_with_unsigned_keys_is_named(field):
     change = told(Advert, lambda x: replace(x, **{field: flipped(getattr(x, field))}))
 
     assert_fails(tell=change, match="'p1': its keys are not signed with its enrolled key")
@@ -155,7 +155,7 @@ def test_party_that_sends_something_false_is_named(kind, change, match):
     assert_fails(tell=told(kind, change), lost=GONE, match=match)
 
 
-def test_numbers_that_were_altered_change_the_sum_and_nothing_else():
+def test_altered_numbers_change_the_sum_and_nothing_else():
     """A masked number vouches for nothing: only its party could have noticed."""
     masked, roster = enroll(holders(4))
     plus_one = told(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
@@ -167,7 +167,7 @@ def test_numbers_that_were_altered_change_the_sum_and_nothing_else():
     assert (replies.total.items == honest.items + 1).all()
 
 
-def test_dealer_of_shares_that_do_not_fit_its_commitments_is_named_by_their_owner(monkeypatch):
+def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
     masked, roster = enroll(holders(4))
     honest = masked[1]._sealed
 
@@ -188,7 +188,7 @@ def test_dealer_of_shares_that_do_not_fit_its_commitments_is_named_by_their_owne
     assert "(p1)" in str(e.value)
 
 
-def test_shares_of_another_key_than_the_advertised_one_are_blamed_on_their_dealer(monkeypatch):
+def test_shares_of_an_unadvertised_key_blame_their_dealer(monkeypatch):
     masked, roster = enroll(holders(8))
     honest = masked[7]._dealt
 

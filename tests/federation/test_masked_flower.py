@@ -90,7 +90,7 @@ def context(config):
     return Context(1, 1, {}, RecordDict(), config)
 
 
-def test_node_that_is_set_up_for_masks_refuses_a_coordinator_that_asks_in_the_plain(enrolled):
+def test_masking_nodes_refuse_unmasked_requests(enrolled):
     with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .CountRequest"):
         run(grid_of(enrolled), None)
 
@@ -111,7 +111,7 @@ def test_node_with_part_of_the_configuration_answers_nothing(enrolled, key):
 
 
 @pytest.mark.parametrize("file", ["identity-key", "roster"])
-def test_node_whose_files_cannot_be_used_answers_nothing_and_names_no_path(enrolled, file, caplog):
+def test_nodes_with_unusable_files_answer_without_paths(enrolled, file, caplog):
     enrolled["bob"][file] += ".missing"
 
     with pytest.raises(PartyRefused, match="'bob' refused: its key, roster or folder") as caught:
@@ -223,6 +223,6 @@ def test_run_configuration_is_checked(enrolled, more, match):
         sums_for(enrolled, **more)
 
 
-def test_sums_are_formed_in_the_plain_unless_the_run_says_otherwise():
+def test_sums_are_plain_by_default():
     assert sums_of({}) is None
     assert sums_of({"secure-aggregation": False, "roster": ""}) is None

@@ -29,7 +29,7 @@ def altered(frame, at, bit):
 @pytest.mark.parametrize("kind", REQUESTS)
 @given(at=st.integers(0, 5000), bit=st.integers(0, 7), n_gone=st.integers(0, 1))
 @settings(max_examples=12, deadline=None)
-def test_party_answers_an_altered_request_with_a_frame_and_keeps_what_it_has(kind, at, bit, n_gone):
+def test_altered_requests_get_a_refusal_and_change_no_state(kind, at, bit, n_gone):
     masked, roster = enroll(holders(6))
     lost = {REQUESTS[2]: {"p5"}} if n_gone else {}
     seen = []
@@ -55,7 +55,7 @@ def test_party_answers_an_altered_request_with_a_frame_and_keeps_what_it_has(kin
 @pytest.mark.parametrize("step", range(5))
 @given(at=st.integers(0, 5000), bit=st.integers(0, 7))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_coordinator_takes_an_altered_reply_for_an_error_of_its_party(step, at, bit):
+def test_altered_replies_are_errors_of_their_party(step, at, bit):
     masked, roster = enroll(holders(6))
     wire = Wire(masked, {REQUESTS[2]: {"p5"}})
 

@@ -48,7 +48,7 @@ def test_erased_step_stays_taken(store):
     assert store.get(ROUNDS[0], "unmask") == b"reply"
 
 
-def test_rounds_that_were_broken_off_are_erased_when_many_have_begun(store):
+def test_interrupted_rounds_are_erased_after_many_others(store):
     for k, round_id in enumerate(ROUNDS):
         store.keep(round_id, "open", b"secret")
         if isinstance(store, FolderStore):  # clocks of file systems are coarse
@@ -101,7 +101,7 @@ def afresh(tmp_path, n):
 
 
 @pytest.mark.parametrize("lost", [{}, {MaskInput: {"p4"}}])
-def test_parties_that_are_built_anew_for_each_message_form_the_same_sum(tmp_path, lost):
+def test_parties_rebuilt_for_each_message_form_the_same_sum(tmp_path, lost):
     parties, roster = afresh(tmp_path, 5)
 
     replies, _ = masked_sum(Wire(parties, lost), roster)

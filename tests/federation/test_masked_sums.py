@@ -71,7 +71,7 @@ def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
 
 @given(st.integers(3, 8), st.data())
 @settings(max_examples=40, deadline=None)
-def test_every_allowed_threshold_gives_the_sum_as_long_as_so_many_stay(n, data):
+def test_every_allowed_threshold_gives_the_sum(n, data):
     threshold = data.draw(st.integers(max(3, -(-2 * n // 3)), n))
     masked, roster = enroll(holders(n))
     gone = {f"p{k}" for k in range(n - threshold)}
@@ -94,7 +94,7 @@ def test_an_exchange_without_drop_outs_needs_no_confirmation():
     assert all(len(r.upload_bytes) == 4 and min(r.upload_bytes.values()) > 0 for r in rounds)
 
 
-def test_a_party_that_leaves_after_its_masked_numbers_is_in_the_sum():
+def test_a_party_that_leaves_after_masking_is_in_the_sum():
     masked, roster = enroll(holders(6))
 
     replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
@@ -104,7 +104,7 @@ def test_a_party_that_leaves_after_its_masked_numbers_is_in_the_sum():
 
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
-def test_too_few_parties_are_an_error_that_names_the_missing_ones(step):
+def test_too_few_parties_are_an_error_that_names_the_missing(step):
     masked, roster = enroll(holders(5))
 
     with pytest.raises(AggregationError, match=r"3 of 5 .* at least 4 .*'p1' \(gone\), 'p2'"):
@@ -166,7 +166,7 @@ def test_a_party_alone_is_refused_even_with_noise():
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
-def test_a_round_that_a_party_contributes_to_is_new_in_every_attempt():
+def test_each_attempt_gives_contributors_a_new_round_id():
     inner = holders(3)
     masked, roster = enroll(inner)
 
@@ -190,7 +190,7 @@ def test_what_goes_only_into_masked_sums_is_refused_in_the_plain():
 
 
 @pytest.mark.parametrize("ask", [gather, total])
-def test_a_party_behind_masks_refuses_a_coordinator_that_asks_in_the_plain(ask):
+def test_masked_parties_refuse_unmasked_requests(ask):
     masked, _ = enroll(holders(3))
 
     with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
@@ -199,7 +199,7 @@ def test_a_party_behind_masks_refuses_a_coordinator_that_asks_in_the_plain(ask):
         )
 
 
-def test_a_request_class_may_say_that_its_integers_are_seen_one_by_one():
+def test_requests_can_declare_their_integers_visible():
     masked, _ = enroll(holders(3))
 
     def one_by_one():
@@ -250,7 +250,7 @@ def test_modulus_is_the_smallest_that_the_declared_numbers_need():
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("u4", 31), ("i4", 31), ("u8", 63), ("i8", 63)])
-def test_numbers_whose_sum_could_wrap_are_refused_by_the_party_that_has_them(dtype, bits):
+def test_a_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
     largest = ((1 << bits) - 1) // 4  # n |x| < modulus / 2
     inner = [Holder(f"p{k}", np.array([largest], dtype)) for k in range(4)]
     fits, roster = enroll(inner)
@@ -274,7 +274,7 @@ def test_a_sum_that_does_not_fit_its_dtype_is_an_error():
 
 
 @pytest.mark.parametrize("odd", [np.zeros(4, "u4"), np.zeros(5, "u2"), np.zeros((5, 1), "u4")])
-def test_party_whose_numbers_have_another_shape_or_dtype_is_named(odd):
+def test_a_party_with_another_shape_or_dtype_is_named(odd):
     inner = holders(4)
     inner[1].items = odd
     masked, roster = enroll(inner)
@@ -347,7 +347,7 @@ def test_many_sums_follow_one_another():
     assert isinstance(outcome.result[0], Values)
 
 
-def test_a_party_that_contributes_is_told_how_many_are_left_and_how_many_are_sure_to_stay():
+def test_contributors_learn_the_numbers_of_present_and_sure():
     inner = holders(8)
     masked, roster = enroll(inner)
 

@@ -77,7 +77,7 @@ def seen(kind, dtype):
 
 @pytest.mark.parametrize("dtype", ["u4", "i8"])
 @pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
-def test_masked_numbers_are_uniform_before_and_after_the_seed_is_known(kind, dtype):
+def test_masked_numbers_are_uniform_with_and_without_the_seed(kind, dtype):
     cells, bare = seen(kind, dtype)
 
     assert not np.array_equal(cells, bare)

@@ -170,14 +170,14 @@ def test_integer_beyond_64_bits_is_not_sent(number):
         tuple[tuple[bytes, ...], Integers],
     ],
 )
-def test_field_that_no_frame_can_carry_is_refused_at_its_first_use(hint):
+def test_a_field_that_no_frame_carries_is_refused_at_first_use(hint):
     made = message(type("Odd", (), {"__annotations__": {"field": hint}, "__module__": __name__}))
 
     with pytest.raises(TypeError, match=r"Odd\.field is declared as"):
         encode(made(1))
 
 
-def test_two_expected_messages_of_one_name_are_a_mistake_of_the_caller():
+def test_two_expected_messages_of_one_name_are_refused():
     twin = message(type("Integers", (), {"__annotations__": {"n": int}}))
 
     with pytest.raises(ValueError, match="different names"):
@@ -247,5 +247,5 @@ def test_a_dataclass_in_a_frame_is_checked_as_a_message_is():
         decode(frame.replace(b"Size", b"Sise", 1), (Boxes,))
 
 
-def test_a_whole_number_of_a_plain_dataclass_is_written_as_a_float():
+def test_dataclass_integers_are_written_as_floats_if_declared():
     assert encode(Size(1)) == encode(Size(1.0))

@@ -82,7 +82,7 @@ def test_sum_of_no_reply_is_refused():
         ("x", "y", "'a' is not an integer"),
     ],
 )
-def test_replies_that_do_not_add_up_are_refused_by_party_and_field(first, second, reason):
+def test_replies_that_cannot_be_summed_are_refused_by_name(first, second, reason):
     replies = {"a": Sized(0, first), "b": Sized(0, second)}
 
     with pytest.raises(ProtocolError, match=r"Sized\.items of party " + reason):

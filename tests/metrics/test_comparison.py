@@ -57,7 +57,7 @@ def test_changing_sides_or_direction_changes_wins_into_losses(columns):
     assert swapped.median_improvement == -result.median_improvement
 
 
-def test_methods_that_differ_by_a_constant_have_a_t_test_of_nought():
+def test_a_constant_difference_has_a_zero_t_test():
     result = compare_paired([0.5, 0.75, 1.0], [0.25, 0.5, 0.75])
 
     assert result.t_test_p == 0.0

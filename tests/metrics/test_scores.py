@@ -49,7 +49,7 @@ def test_balanced_accuracy_is_that_of_scikit_learn(rows):
     np.testing.assert_allclose(ours, balanced_accuracy_score(true, predicted), rtol=1e-12)
 
 
-def test_confusion_counts_true_rows_by_predicted_columns_in_the_given_order():
+def test_confusion_counts_true_rows_by_predicted_columns():
     counts = confusion(["a", "a", "b"], ["b", "a", "b"], classes=["b", "a", "c"])
 
     assert counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
@@ -60,7 +60,7 @@ def test_confusion_refuses_a_label_that_is_no_class():
         confusion([0, 1], [0, 2], classes=[0, 1])
 
 
-def test_normalized_accuracy_is_zero_for_equal_and_negative_for_better():
+def test_normalized_accuracy_is_0_if_equal_below_if_better():
     assert normalized_accuracy(0.8, 0.8) == 0
     assert normalized_accuracy(0.4, 0.8) == 0.5
     assert normalized_accuracy(1.0, 0.8) == -0.25
@@ -99,7 +99,7 @@ def test_brier_score_sums_the_squares_of_all_classes():
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30))
 @settings(deadline=None)
-def test_brier_score_of_two_classes_is_twice_the_one_column_score(rows):
+def test_a_binary_brier_score_is_twice_the_one_column_score(rows):
     share, y = zip(*rows, strict=True)
     proba = np.column_stack([1 - np.array(share), share])
 

@@ -95,7 +95,7 @@ def test_the_optimizer_tells_the_accountant_of_every_step():
     assert counted.history == [(2.0, 0.25, 7)]
 
 
-def test_rows_are_drawn_by_chance_and_divided_by_the_announced_batch():
+def test_rows_are_sampled_and_divided_by_the_declared_batch():
     # 4,000 rows at 1/4, each moving the first cell by 1/2 * 1/1000: five deviations are 137 rows
     change, _ = moved(
         [[1.0, 0.0]] * 4000,
@@ -109,7 +109,7 @@ def test_rows_are_drawn_by_chance_and_divided_by_the_announced_batch():
     assert change[0, 0] != 0.5
 
 
-def test_the_generator_is_filled_with_words_of_the_operating_system(monkeypatch):
+def test_the_generator_is_seeded_by_the_operating_system(monkeypatch):
     words = np.random.default_rng(0).bytes(4 * 624)
     monkeypatch.setattr("os.urandom", lambda n: words[:n])
     twister = np.random.MT19937()
@@ -209,7 +209,7 @@ def sums_of_steps(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
     return np.floor(4 * (first[:, 1] - first[:, 0]) / 2**0.5).astype(np.int64)
 
 
-def test_an_audit_finds_nothing_in_private_steps_and_every_planted_breach(monkeypatch):
+def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
     """A right mechanism is accused once in a thousand audits; seeds are fixed."""
     delta = 0.1
     claims = {}
@@ -248,9 +248,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("epsilon", "n_rows", "batch_size", "epochs", "n_rounds"), SETTINGS)
-def test_the_accountant_finds_no_more_than_was_asked_and_hardly_less(
-    epsilon, n_rows, batch_size, epochs, n_rounds
-):
+def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size, epochs, n_rounds):
     allowed = ApproxDP(epsilon, "1e-5")
 
     plan = plan_of(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
@@ -283,7 +281,7 @@ def test_more_steps_and_smaller_budgets_ask_for_more_noise():
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10, 11, 33, 1000, 12345])
-def test_a_row_is_in_a_step_with_a_chance_that_torch_can_draw_exactly(n_rows):
+def test_rows_are_drawn_at_rates_that_torch_draws_exactly(n_rows):
     plan = plan_of(n_rows, 10, epochs=2, n_rounds=1, allowed=ApproxDP(4, "1e-5"))
 
     assert (plan.sample_rate * 2**24).is_integer()
@@ -301,7 +299,7 @@ def test_the_parts_of_a_budget_add_up_to_it():
     assert parts.steps == ApproxDP("1.2", "1e-6")
 
 
-def test_a_budget_that_no_noise_keeps_is_refused_with_the_way_out():
+def test_an_impossible_budget_is_refused_with_a_remedy():
     with pytest.raises(ValueError, match=r"no noise keeps 10000 steps .* raise epsilon, or lower"):
         plan_of(10, 10, epochs=100, n_rounds=100, allowed=ApproxDP("1e-6", "1e-12"))
 

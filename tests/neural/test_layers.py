@@ -44,7 +44,7 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_mobilenet_trains_by_words_alone_and_moves_its_running_averages():
+def test_mobilenet_trains_by_name_and_moves_its_averages():
     net = mobilenet((32, 32), 3, width=0.25, seed=1)
     start = state_of(net.module)
     trainer = Trainer(net, IMAGES, CLASSES)
@@ -79,7 +79,7 @@ def test_what_dropout_hides_depends_on_no_other_client():
     assert same(together[1], alone[0])
 
 
-def test_running_averages_are_averaged_over_clients_as_weights_are():
+def test_running_averages_are_averaged_like_weights():
     parties = members(averaging())
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, network = [], parties[0].network
@@ -107,7 +107,7 @@ def test_running_averages_are_averaged_over_clients_as_weights_are():
     assert int(found["body.1.num_batches_tracked"]) == 0
 
 
-def test_clients_behind_frames_drop_and_average_the_same_bit_for_bit():
+def test_dropout_and_averages_agree_over_frames_bit_for_bit():
     apart, together = members(averaging()), members(averaging())
 
     framed = run(training(apart), apart)
@@ -116,7 +116,7 @@ def test_clients_behind_frames_drop_and_average_the_same_bit_for_bit():
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
 
 
-def test_where_the_head_alone_moves_averages_stay_and_nothing_is_dropped():
+def test_head_training_keeps_averages_and_drops_nothing():
     net = averaging()
     x, y = torch.rand(12, 64, generator=RANDOM), torch.arange(12) % 10
     start = state_of(net.module)
@@ -196,7 +196,7 @@ def test_running_averages_travel_in_the_vector_and_counts_do_not():
 
 
 @pytest.mark.parametrize("shape", [(9, 8), (3, 9, 8)])
-def test_convolutions_stacked_are_those_of_client_after_client_up_to_rounding(shape):
+def test_stacked_convolutions_equal_clients_one_by_one(shape):
     net = cnn(shape, 3, channels=(4, 5), width=6, seed=1)
     x, y = torch.rand(15, *shape, generator=RANDOM), torch.arange(15) % 3
     tasks = [

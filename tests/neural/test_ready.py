@@ -34,7 +34,7 @@ def named(name, shape, *, seed=0):
         ("lstm", (9,), 1024),
     ],
 )
-def test_a_ready_network_scores_rows_and_has_an_embedding_of_its_own(name, shape, width):
+def test_a_built_in_network_gives_scores_and_embeddings(name, shape, width):
     net = named(name, shape)
     x = pictures(3, *shape) if name != "lstm" else torch.randint(80, (3, *shape))
 
@@ -49,7 +49,7 @@ def test_a_ready_network_scores_rows_and_has_an_embedding_of_its_own(name, shape
     ("name", "shape"),
     [("perceptron", (12,)), ("cnn", (8, 8)), ("mobilenet", (8, 8)), ("lstm", (9,))],
 )
-def test_first_weights_follow_from_the_seed_and_leave_torch_as_it_was(name, shape):
+def test_first_weights_follow_the_seed_and_spare_torch(name, shape):
     before = torch.get_rng_state()
 
     one, again, other = (state_of(named(name, shape, seed=seed).module) for seed in (3, 3, 4))
@@ -121,7 +121,7 @@ def test_mobilenet_refuses_what_it_cannot_be(changed):
         mobilenet((32, 32), 2, **changed)
 
 
-def test_what_an_lstm_remembers_is_hidden_states_then_cell_states_of_both_layers():
+def test_lstm_embeddings_are_both_layers_hidden_and_cell_states():
     net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
     x = torch.randint(11, (7, 6), generator=RANDOM)
 
@@ -134,7 +134,7 @@ def test_what_an_lstm_remembers_is_hidden_states_then_cell_states_of_both_layers
         assert torch.equal(scores, net.module.head(outputs[:, -1]))
 
 
-def test_an_lstm_knows_the_alphabet_of_the_plays_and_reads_windows():
+def test_an_lstm_reads_windows_of_the_plays_alphabet():
     net = lstm((80,), 62)
 
     assert net.n_tokens == len(ALPHABET) == net.module.characters.num_embeddings
@@ -143,7 +143,7 @@ def test_an_lstm_knows_the_alphabet_of_the_plays_and_reads_windows():
         lstm((8, 10), 62)
 
 
-def test_a_state_given_from_outside_is_what_an_lstm_computes_with():
+def test_a_given_state_is_what_an_lstm_computes_with():
     net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
     other = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=3)
     x = torch.randint(11, (7, 6), generator=RANDOM)

@@ -40,12 +40,12 @@ def assert_equal_hashes(name, units_per_feature, n_inputs, n_active, n_rows):
 
 @pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize("setting", TABLE_6)
-def test_hashes_of_real_rows_equal_sparse_products_and_a_stable_sort(setting):
+def test_hashes_of_real_rows_equal_products_and_sorting(setting):
     assert_equal_hashes(*setting, n_rows=100)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize("setting", TABLE_6)
-def test_hashes_of_many_real_rows_equal_sparse_products_and_a_stable_sort(setting):
+def test_hashes_of_many_real_rows_equal_products_and_sorting(setting):
     assert_equal_hashes(*setting, n_rows=3000)

@@ -22,7 +22,7 @@ PARTIES = np.array([f"p{i % 7}" for i in range(210)])
 LABELS = np.arange(210) % 10
 
 
-def test_groups_differ_by_one_party_at_most_and_keep_parties_whole():
+def test_groups_differ_by_one_party_and_keep_parties_whole():
     group = groups(PARTIES, 3, seed=0)
 
     each = {name: set(group[name == PARTIES]) for name in np.unique(PARTIES)}
@@ -31,7 +31,7 @@ def test_groups_differ_by_one_party_at_most_and_keep_parties_whole():
     assert sorted(sizes) == [2, 2, 3]
 
 
-def test_the_first_group_keeps_its_labels_and_others_swap_theirs_one_for_one():
+def test_the_first_group_keeps_its_labels_others_permute():
     group = groups(PARTIES, 4, seed=5)
 
     shifted = permute_labels(LABELS, PARTIES, n_groups=4, seed=5)

@@ -165,9 +165,7 @@ def test_recorded_pathological_partition_is_found_again():
 
 
 @pytest.mark.parametrize(("n_classes", "n_parties", "each"), [(10, 20, 2), (10, 7, 3), (4, 4, 1)])
-def test_parties_hold_exactly_their_number_of_classes_and_classes_go_round(
-    n_classes, n_parties, each
-):
+def test_parties_hold_exactly_their_number_of_classes(n_classes, n_parties, each):
     y = np.repeat(np.arange(n_classes), 60)
 
     parties = pathological_v2(y, n_parties, classes_per_party=each, seed=0)
@@ -187,7 +185,7 @@ def test_parties_hold_exactly_their_number_of_classes_and_classes_go_round(
     assert all(w.max() <= 1.5 * w.min() + 3 for w in weights)  # .6 over .4
 
 
-def test_classes_that_nobody_would_hold_or_with_too_few_rows_are_refused():
+def test_unheld_or_too_rare_classes_are_refused():
     with pytest.raises(PartitionError, match="cannot hold the 10 classes"):
         pathological_v2(np.arange(10).repeat(9), 4, classes_per_party=2, seed=0)
     with pytest.raises(PartitionError, match="rows of one class"):

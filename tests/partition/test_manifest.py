@@ -48,7 +48,7 @@ def test_manifest_survives_its_text_form(rows):
     assert again == manifest
 
 
-def test_the_same_split_gives_an_equal_manifest_and_another_seed_another_digest():
+def test_equal_splits_give_equal_manifests():
     y = np.repeat([0, 1], 30)
 
     first, again, other = (
@@ -87,7 +87,7 @@ def test_a_later_format_is_refused():
     ["kind", "parameters", "seed", "n_rows", "parties", "rows_per_party", "classes",
      "class_counts", "digest"],
 )  # fmt: skip
-def test_a_field_that_is_gone_or_of_another_type_is_named_or_refused(field):
+def test_a_missing_or_mistyped_field_is_named_or_refused(field):
     content = json.loads(example().to_json())
     del content[field]
 
@@ -216,7 +216,7 @@ def test_roles_of_another_type_are_refused(fields):
         Manifest.from_json(json.dumps(content))
 
 
-def test_roles_and_groups_that_do_not_fit_the_rows_are_not_described():
+def test_roles_and_groups_that_do_not_fit_are_refused():
     three = row_roles(["a"] * 3, seed=0)
 
     with pytest.raises(ValueError, match="expected roles of 2 rows"):

@@ -163,7 +163,7 @@ def sizes(parties):
 
 @given(n_parties=st.integers(1, 50), extra=st.integers(0, 200), seed=st.integers(0, 99))
 @settings(deadline=None)
-def test_equal_shares_differ_by_at_most_one_row_and_the_first_are_larger(n_parties, extra, seed):
+def test_equal_shares_differ_by_one_row_the_first_larger(n_parties, extra, seed):
     n_rows = n_parties + extra
 
     found = sizes(iid(n_rows, n_parties, seed=seed))
@@ -182,7 +182,7 @@ def test_zipf_fractions_are_rounded_by_largest_remainder():
     assert sizes(quantity_skew(10, 3, factor=1.0, seed=0)) == [5, 3, 2]
 
 
-def test_parties_below_the_minimum_get_it_and_the_rest_keep_their_proportion():
+def test_small_parties_get_the_minimum_others_scale():
     # Shares 1 : 1/4 : 1/9 : 1/16 of 1,000 are 702, 176, 78 and 44; the first two divide 800.
     found = sizes(quantity_skew(1000, 4, factor=2.0, min_rows=100, seed=0))
 

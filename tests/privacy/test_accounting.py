@@ -61,7 +61,7 @@ def test_epsilons_and_deltas_add_up_under_an_approximate_budget(plain, loose):
     )
 
 
-def test_rhos_are_added_up_and_converted_once_at_the_delta_that_is_left():
+def test_rhos_are_summed_and_converted_at_the_rest_of_delta():
     costs = [PureDP("0.1"), ApproxDP("0.2", "4e-7"), ZCDP("0.001"), ZCDP("0.002")]
 
     spent = spent_after(costs, ApproxDP(1, "1e-6"))
@@ -93,7 +93,7 @@ def test_what_has_no_cost_in_the_notion_of_the_budget_is_refused(cost, budget, m
     assert not fits([cost], budget)
 
 
-def test_zcdp_does_not_fit_where_approximate_releases_took_all_of_delta():
+def test_zcdp_is_refused_once_delta_is_spent():
     budget = ApproxDP(10, "1e-6")
 
     assert fits([ApproxDP(1, "1e-6")], budget)
@@ -170,7 +170,7 @@ def test_the_conversion_agrees_with_a_scan_over_orders(rho, delta):
 
 @given(fractions.filter(bool), deltas)
 @settings(max_examples=40)
-def test_the_conversion_is_at_most_the_textbook_one_and_rounded_upward(rho, delta):
+def test_the_conversion_is_at_most_the_textbooks_rounded_up(rho, delta):
     epsilon = zcdp_to_approx(rho, delta)
     textbook = float(rho) + 2 * math.sqrt(-float(rho) * math.log(float(delta)))
 
@@ -179,7 +179,7 @@ def test_the_conversion_is_at_most_the_textbook_one_and_rounded_upward(rho, delt
     assert zcdp_to_approx(rho, delta - Fraction(1, 10**40)) >= epsilon
 
 
-def test_arguments_between_two_floats_are_rounded_to_the_side_that_costs_more():
+def test_arguments_between_floats_round_to_the_costlier_side():
     rho, delta = Fraction(1, 3), Fraction(1, 10**6)
     above = math.nextafter(1 / 3, 1) if Fraction(1 / 3) < rho else 1 / 3
     below = math.nextafter(1e-6, 0) if Fraction(1e-6) > delta else 1e-6
@@ -187,7 +187,7 @@ def test_arguments_between_two_floats_are_rounded_to_the_side_that_costs_more():
     assert zcdp_to_approx(rho, delta) == zcdp_to_approx(Fraction(above), Fraction(below))
 
 
-def test_rho_for_epsilon_one_and_delta_one_in_a_million_is_the_known_one():
+def test_rho_for_epsilon_1_and_delta_1e_6_is_the_known_one():
     rho = largest_zcdp(1, "1e-6")
 
     # golden: a root of Corollary 13 by scipy's brentq over bounded minima is 0.024355970359538

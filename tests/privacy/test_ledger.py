@@ -76,7 +76,7 @@ def test_a_repeated_id_returns_the_stored_answer_at_no_cost(ledger, path):
     assert kinds(ledger) == ["budget", "reserved", "released"]
 
 
-def test_the_charge_is_on_record_for_others_before_the_noise_is_drawn(ledger, path):
+def test_the_charge_is_stored_before_the_noise_is_drawn(ledger, path):
     seen = []
 
     def draw():
@@ -179,7 +179,7 @@ def test_a_budget_below_what_was_spent_refuses_all_that_follows(ledger):
     assert ask(ledger, "q1", never, cost=PureDP("0.5")) == b"noised"
 
 
-def test_a_budget_may_change_its_notion_where_the_past_can_be_expressed(ledger):
+def test_a_budget_may_change_notion_if_the_past_converts(ledger):
     ask(ledger, cost=PureDP("0.5"))
     ledger.set_budget("visits", ZCDP(1))
     assert ledger.spent("visits") == ZCDP("0.125")
@@ -201,7 +201,7 @@ def test_a_cost_that_the_budget_cannot_express_is_refused(ledger):
     assert kinds(ledger) == ["budget"]
 
 
-def test_zcdp_releases_are_judged_together_under_a_budget_of_epsilon_and_delta(ledger):
+def test_zcdp_releases_are_judged_together_under_epsilon_delta(ledger):
     ledger.set_budget("visits", ApproxDP(1, "1e-6"))
     one = ZCDP("0.006")  # alone epsilon 0.48; four of them 0.99, not 1.93
 
@@ -273,7 +273,7 @@ def test_answers_come_back_to_the_last_byte(ledger, path, answer):
         assert ask(other, draw=never) == answer
 
 
-def test_of_two_draws_for_one_id_the_first_stored_is_everyones_answer(ledger, path):
+def test_the_first_stored_of_two_draws_is_everyones_answer(ledger, path):
     with Ledger(path) as other:
         answer = ask(ledger, draw=lambda: ask(other, draw=lambda: b"first") and b"second")
 
@@ -289,7 +289,7 @@ def fail_to_store_elsewhere(path, monkeypatch):
             ask(other)
 
 
-def test_a_failed_draw_does_not_take_back_what_another_process_released(ledger, path):
+def test_a_failed_draw_keeps_another_processs_release(ledger, path):
     def draw():
         with Ledger(path) as other:
             ask(other, draw=lambda: b"first")
@@ -302,9 +302,7 @@ def test_a_failed_draw_does_not_take_back_what_another_process_released(ledger, 
     assert ask(ledger, draw=never) == b"first"
 
 
-def test_a_charge_that_another_process_took_back_is_made_again_before_the_release(
-    ledger, path, monkeypatch
-):
+def test_a_charge_voided_elsewhere_is_made_again(ledger, path, monkeypatch):
     draws = []
 
     def draw():
@@ -320,9 +318,7 @@ def test_a_charge_that_another_process_took_back_is_made_again_before_the_releas
     assert kinds(ledger) == ["budget", "reserved", "voided", "reserved", "released"]
 
 
-def test_a_charge_taken_back_elsewhere_is_not_made_again_where_the_budget_went_meanwhile(
-    ledger, path, monkeypatch
-):
+def test_a_voided_charge_is_not_made_again_over_budget(ledger, path, monkeypatch):
     def draw():
         fail_to_store_elsewhere(path, monkeypatch)
         with Ledger(path) as other:
@@ -336,7 +332,7 @@ def test_a_charge_taken_back_elsewhere_is_not_made_again_where_the_budget_went_m
     assert [e.query for e in ledger.entries() if e.kind == "released"] == ["q2"]
 
 
-def test_a_budget_that_goes_between_the_question_and_the_lock_is_not_spent_twice(ledger, path):
+def test_a_budget_spent_before_the_lock_is_not_spent_twice(ledger, path):
     taken = []
 
     def before_the_lock(statement):

@@ -73,7 +73,7 @@ def test_a_file_that_left_its_log_behind_is_no_new_ledger(path, ending):
     assert not path.exists()
 
 
-def test_no_ledger_is_made_where_one_must_exist_or_nobody_is_named(tmp_path):
+def test_no_ledger_is_made_if_it_must_exist_or_has_no_name(tmp_path):
     for options in ({"party": "north", "must_exist": True}, {"party": None}):
         with pytest.raises(LedgerError, match=r"no ledger at .* check the path; to make one"):
             Ledger(tmp_path / "none", **options)
@@ -188,7 +188,7 @@ def test_a_locked_ledger_refuses_after_the_time_it_was_given(path):
     assert state(path) == before
 
 
-def test_a_charge_is_taken_back_later_where_the_answer_could_not_be_stored(path):
+def test_a_charge_without_a_stored_answer_is_voided_later(path):
     other = sqlite3.connect(path, isolation_level=None)
 
     def draw():
@@ -213,7 +213,7 @@ def test_a_charge_is_taken_back_later_where_the_answer_could_not_be_stored(path)
     ]
 
 
-def test_a_charge_that_could_not_be_taken_back_is_when_the_ledger_closes(path):
+def test_a_charge_not_voided_at_once_is_voided_at_close(path):
     other = sqlite3.connect(path, isolation_level=None)
 
     def draw():
@@ -228,7 +228,7 @@ def test_a_charge_that_could_not_be_taken_back_is_when_the_ledger_closes(path):
     assert state(path)[1] == PureDP("0.1")
 
 
-def test_a_stranded_charge_pays_for_a_later_release_of_the_same_id(path):
+def test_a_stranded_charge_pays_for_a_later_release_of_its_id(path):
     """A crash after the charge is as if the process were gone: nothing takes the charge back."""
 
     def crash():
@@ -305,7 +305,7 @@ def release_with_at_most(n_bytes, path, *, n_before):
 
 
 @pytest.mark.parametrize("n_before", [0, 3, 6])
-def test_a_full_disk_at_any_moment_charges_for_nothing_that_was_not_released(path, n_before):
+def test_a_full_disk_never_charges_for_nothing(path, n_before):
     spent, size, said = state(path)[1], path.stat().st_size, []
 
     # pages of the file may be written again, but neither file nor log can grow beyond the limit
@@ -373,7 +373,7 @@ def test_all_errors_of_a_ledger_are_errors_of_the_package():
     assert issubclass(LedgerError, FedneighborsError)
 
 
-def test_a_late_void_spares_what_another_charged_under_the_same_id(path):
+def test_a_late_void_spares_charges_of_other_processes(path):
     lock = sqlite3.connect(path, isolation_level=None)
 
     def draw_and_lock():

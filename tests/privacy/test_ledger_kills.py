@@ -10,7 +10,7 @@ N_KILLS = 40
 N_KILLS_SLOW = 1000
 
 
-def test_killed_processes_release_nothing_without_a_charge_and_nothing_twice(tmp_path):
+def test_killed_processes_never_release_without_a_charge(tmp_path):
     told = campaign(tmp_path, kills=N_KILLS, seed=1, words=("released", "refused", "failing"))
 
     assert told.wrong == []
@@ -23,7 +23,7 @@ def test_killed_processes_release_nothing_without_a_charge_and_nothing_twice(tmp
 
 
 @pytest.mark.slow
-def test_a_thousand_killed_processes_release_nothing_without_a_charge_and_nothing_twice(tmp_path):
+def test_a_thousand_killed_processes_never_release_uncharged(tmp_path):
     told = campaign(tmp_path, kills=N_KILLS_SLOW, seed=2)
 
     assert told.wrong == []

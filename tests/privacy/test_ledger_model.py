@@ -271,5 +271,5 @@ def test_several_writers_agree_with_a_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_writers_agree_with_a_model_over_tens_of_thousands_of_steps(tmp_path):
+def test_long_runs_of_several_writers_agree_with_a_model(tmp_path):
     assert_agreement(tmp_path, N_SEQUENCES_SLOW)

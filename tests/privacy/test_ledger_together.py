@@ -98,7 +98,7 @@ def test_those_that_fit_one_by_one_must_fit_together(ledger):
     [(lambda lacking: named(lacking)[1:], "expected draw to return 2 answers, got 1"),
      (lambda lacking: [b"", *named(lacking)], "expected draw to return 2 answers, got 3")],
 )  # fmt: skip
-def test_another_number_of_answers_is_refused_and_all_stay_charged(ledger, draw, match):
+def test_another_number_of_answers_is_refused_charges_stay(ledger, draw, match):
     with pytest.raises(ValueError, match=match):
         ledger.release_all([terms("q1"), terms("q2")], draw)
 
@@ -110,7 +110,7 @@ def test_an_id_that_comes_twice_is_refused(ledger):
         ledger.release_all([terms("q1"), terms("q1")], never)
 
 
-def test_all_charges_are_taken_back_when_one_answer_cannot_be_stored(ledger, monkeypatch):
+def test_all_charges_are_voided_if_one_answer_is_not_stored(ledger, monkeypatch):
     stored, add_answer = [], ledger._books.add_answer
 
     def once(each, answer):
@@ -129,9 +129,7 @@ def test_all_charges_are_taken_back_when_one_answer_cannot_be_stored(ledger, mon
     assert ledger.spent("visits") == PureDP(0)
 
 
-def test_a_charge_taken_back_elsewhere_is_made_again_and_the_rest_is_kept(
-    ledger, path, monkeypatch
-):
+def test_a_charge_voided_elsewhere_is_made_again_alone(ledger, path, monkeypatch):
     drawn = []
 
     def draw(lacking):

@@ -53,7 +53,7 @@ def test_gaussian_costs_what_opendp_says(sigma, sensitivity):
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_top_k_costs_what_opendp_says_for_scores_that_move_both_ways(k):
+def test_top_k_costs_opendps_value_for_two_sided_scores(k):
     cost = NoisyTopK(k, 4).guarantee(ROW)
 
     assert float(cost.epsilon) == pytest.approx(2 * k * ROW.linf / 4, rel=1e-15)

@@ -84,7 +84,7 @@ def exhausted(law, n_bits):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
-def test_no_prefix_is_sent_to_a_value_to_which_it_does_not_belong_as_a_whole(law):
+def test_no_prefix_is_decided_unless_all_its_values_agree(law):
     n_bits = 12
 
     decided = exhausted(law, n_bits)

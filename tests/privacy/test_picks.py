@@ -77,7 +77,7 @@ def test_a_changed_tree_is_the_tree_of_the_changed_counts():
         assert weights.find(prefix, 40) == fresh.find(prefix, 40)
 
 
-def test_weights_too_far_apart_for_the_first_precision_are_refined():
+def test_weights_too_far_apart_are_refined():
     weights = CellWeights([1_000, 0, 1_001, 1_000], Fraction(1))
     weights.change(0, 0)
     for cell in (2, 3):
@@ -89,7 +89,7 @@ def test_weights_too_far_apart_for_the_first_precision_are_refined():
     assert drawn == {0, 1, 2, 3}  # all weigh the same; 40 draws miss one with odds of 4 (3/4)**40
 
 
-def test_prefixes_on_the_edge_of_a_cell_are_undecided_until_more_bits_come():
+def test_prefixes_at_a_cells_edge_stay_undecided():
     weights = CellWeights([0, 0, 0], Fraction(1))
     third = (1 << 128) // 3
 
@@ -103,7 +103,7 @@ def test_prefixes_on_the_edge_of_a_cell_are_undecided_until_more_bits_come():
     assert drawn == 0  # behind the prefix of 1/3 come zeros: just below 1/3
 
 
-def test_cells_that_were_not_picked_are_zero_and_nothing_is_negative():
+def test_unpicked_cells_are_zero_and_none_is_negative():
     counts = np.arange(1, 101).reshape(4, 25)
 
     released = TopPicks(1, 7).release(counts, ROW)
@@ -114,7 +114,7 @@ def test_cells_that_were_not_picked_are_zero_and_nothing_is_negative():
     assert (released > 0).sum() <= 7
 
 
-def test_a_large_epsilon_picks_the_largest_count_and_leaves_it_nearly_as_it_is():
+def test_a_large_epsilon_picks_the_largest_count():
     counts = [3, 50, 7]
 
     released = TopPicks(10_000, 4).release(counts, ROW)

@@ -55,7 +55,7 @@ def test_sampled_shares_sum_to_laplace_noise():
     assert chisquare(observed, expected).pvalue > FALSE_ALARM
 
 
-def test_sampled_gaussian_shares_have_the_variance_of_the_whole_together():
+def test_gaussian_shares_have_the_total_variance_together():
     n_shares, n, variance = 8, 100_000, 72
     shares = GaussianShares(variance, n_shares)
     bits = np.random.default_rng(9).bytes
@@ -87,7 +87,7 @@ def test_the_excess_of_a_sum_is_the_formula_of_its_source():
         assert formula <= excess <= formula * (1 + 2e-4)
 
 
-def test_the_excess_matters_for_thin_shares_and_vanishes_for_wide_ones():
+def test_the_excess_matters_for_thin_shares_only():
     whole = DiscreteGaussian(100).guarantee(ROW).rho
 
     thin = GaussianShares(100, 100).guarantee(ROW, n_cells=10_000).rho
@@ -136,7 +136,7 @@ def test_shares_that_cannot_keep_their_guarantee_are_refused(make):
         make()
 
 
-def test_the_guarantee_of_gaussian_shares_is_never_below_that_of_the_whole():
+def test_gaussian_shares_cost_at_least_as_much_as_the_whole():
     for n_shares in (2, 3, 30):
         guarantee = GaussianShares(20, n_shares).guarantee(ROW, n_cells=1)
 

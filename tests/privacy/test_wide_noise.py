@@ -41,6 +41,6 @@ def test_wide_gaussian_noise_is_gaussian_to_its_ends(sigma):
         lambda: TopPicks(epsilon=1, n_picks=10**15),
     ],
 )
-def test_noise_that_a_sampler_would_cut_is_refused_before_it_is_drawn(make):
+def test_noise_that_a_sampler_would_clip_is_refused(make):
     with pytest.raises(ValueError, match=r"of at most 2\*\*"):
         make()

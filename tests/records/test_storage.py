@@ -109,7 +109,7 @@ def test_nan_and_infinity_are_spelled_out_as_valid_json(tmp_path):
     assert '[[{"float":"nan"}],[{"float":"inf"}],[{"float":"-inf"}]]' in line
 
 
-def test_numpy_values_are_written_as_the_python_values_they_stand_for(tmp_path):
+def test_numpy_values_are_written_as_python_values(tmp_path):
     row = (np.int64(3), np.float64(0.5), np.float32(0.25), np.bool_(True), np.str_("a"))
     table = ResultTable("t", "", ("i", "d", "f", "b", "s"), (row,))
     parameters = {"grid": np.array([1, 2]), "alpha": np.float64(math.nan)}

@@ -155,7 +155,7 @@ def test_series_keep_their_order_of_appearance_and_their_numbers():
     assert here.series[0].error.tolist() == [0.02, 0.02, 0.02]
 
 
-def test_names_on_the_x_axis_become_positions_in_order_of_appearance():
+def test_names_on_the_x_axis_become_positions_in_order():
     table = ResultTable("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
 
     drawn = chart(Figure("f", "line", "", "t", "a", "b"), table)
@@ -215,7 +215,7 @@ def heatmap_of(values):
 
 
 @pytest.mark.parametrize(("values", "zero"), [((-0.2, 0.4), 0.5), ((0.0, 0.4), 0.0)])
-def test_values_on_both_sides_of_zero_have_zero_in_the_middle_of_their_colours(values, zero):
+def test_values_of_both_signs_have_zero_mid_colour(values, zero):
     (image,) = heatmap_of(values).images
 
     assert image.norm(0.0) == zero

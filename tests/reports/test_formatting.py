@@ -76,7 +76,7 @@ def test_a_column_shows_no_more_decimals_than_its_values_have():
     assert cells("mean", [2.0, 3.0]) == ["2", "3"]
 
 
-def test_a_column_of_very_different_sizes_keeps_the_digits_of_each():
+def test_a_column_of_unequal_sizes_keeps_all_digits():
     assert cells("loss", [1000.0, 0.0012345]) == ["1,000", "0.001234"]
 
 

@@ -165,7 +165,7 @@ def test_a_report_of_no_record_is_a_value_error(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
-def test_a_missing_package_is_named_with_the_extra_that_brings_it(package, tmp_path, monkeypatch):
+def test_a_missing_package_is_named_with_its_extra(package, tmp_path, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr(
         "fedneighbors.reports._html.find_spec",

@@ -30,7 +30,7 @@ def columns_of(record):
 
 
 @pytest.mark.parametrize("n", [2, 4])
-def test_the_record_shows_the_columns_that_were_kept_with_their_statistics(n, tmp_path):
+def test_the_record_lists_kept_columns_and_statistics(n, tmp_path):
     x, y, owner = table()
 
     model, record = run(
@@ -48,7 +48,7 @@ def test_the_record_shows_the_columns_that_were_kept_with_their_statistics(n, tm
     assert "sums of each class" in str([t for t in record.tables if t.name == "traffic"])
 
 
-def test_columns_that_are_constant_come_last_and_have_no_statistic():
+def test_constant_columns_come_last_without_statistics():
     x, y, owner = table()
     x[:, 3] = y  # apart without any spread
 
@@ -70,7 +70,7 @@ def test_a_record_of_all_columns_shows_none():
     assert columns_of(record) == []
 
 
-def test_classes_that_are_too_rare_are_scored_beside_baselines_all_the_same():
+def test_too_rare_classes_are_scored_with_baselines_too():
     x, y, owner = table()
     y = y.copy()
     y[:8] = 2

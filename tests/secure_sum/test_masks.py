@@ -88,7 +88,7 @@ def test_masks_of_another_context_do_not_cancel():
     assert np.count_nonzero(cells) > 90
 
 
-def test_key_of_small_order_is_refused_with_the_name_of_its_party():
+def test_a_key_of_small_order_is_refused_with_its_party():
     (owner,) = secrets_of(1)
 
     with pytest.raises(

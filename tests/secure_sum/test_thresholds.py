@@ -9,7 +9,7 @@ from fedneighbors.secure_sum._shares import (
 
 
 @pytest.mark.parametrize("n", range(3, MAX_PARTIES + 1))
-def test_default_is_allowed_and_holds_against_a_third_of_colluders(n):
+def test_the_default_threshold_resists_a_third_of_colluders(n):
     threshold = default_threshold(n)
 
     check_threshold(n, threshold, noised=False)

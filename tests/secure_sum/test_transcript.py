@@ -18,7 +18,7 @@ def test_digests_agree_only_for_the_same_parts(a, b):
     assert (digest("x", *a) == digest("x", *b)) == same
 
 
-def test_what_is_moved_from_one_part_to_the_next_changes_the_digest():
+def test_moving_content_between_parts_changes_the_digest():
     variants = [("ab", "c"), ("a", "bc"), ("abc",), (("ab", "c"),), ("ab", b"c"), (("ab",), "c")]
 
     assert len({digest("x", *variant) for variant in variants}) == len(variants)

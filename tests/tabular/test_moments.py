@@ -44,7 +44,7 @@ def test_nothing_cancels_in_a_column_far_from_zero():
     assert 0.9e-3 < deviation[0] < 1.1e-3
 
 
-def test_moments_of_sparse_tables_and_of_many_blocks_are_those_of_the_dense_table():
+def test_sparse_or_blocked_moments_equal_the_dense_tables():
     rng = np.random.default_rng(1)
     x = np.where(
         rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0

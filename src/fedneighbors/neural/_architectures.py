@@ -315,7 +315,8 @@ def _filtered(
 def _halvings(stride: Stride) -> Iterator[int]:
     """Return the strides of the paper's five halving layers.
 
-    The first ones do not halve if the total stride is less than 32."""
+    The first ones do not halve if the total stride is less than 32.
+    """
     kept = stride.bit_length() - 1
     return iter([1] * (5 - kept) + [2] * kept)
 

@@ -73,7 +73,7 @@ def keeps_membership_down(members, outsiders, allowed):
 
 
 @pytest.mark.parametrize("expansion", ["none", "mirror", "population"])
-def test_raw_counts_of_a_class_of_one_record_give_the_record_away(table, expansion):
+def test_raw_counts_of_a_one_record_class_reveal_the_record(table, expansion):
     x, _ = table
     plan = plan_for(x, expansion=expansion)
     rows, active = candidates(x, plan)
@@ -118,12 +118,12 @@ def test_a_quarter_of_the_noise_would_name_the_record(table, mechanism):
     assert not keeps_linkage_down(linked, N_TRIALS)
 
 
-def test_an_epsilon_of_one_for_exchanged_rows_never_allows_three_times_guessing():
+def test_epsilon_one_for_replaced_rows_forbids_tripled_hits():
     assert largest_hit_rate(ApproxDP(1, DELTA), N_CANDIDATES) < 3 / N_CANDIDATES
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_protected_counts_tell_membership_no_better_than_epsilon_and_delta_allow(mechanism):
+def test_protected_counts_limit_membership_by_the_budget(mechanism):
     protection = Protection(mechanism)
 
     members, outsiders = tell_members(protection)
@@ -142,7 +142,7 @@ def test_half_the_noise_would_tell_more_than_the_noise_allows(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_sixth_of_the_noise_would_tell_more_than_epsilon_and_delta_allow(mechanism):
+def test_a_sixth_of_the_noise_would_exceed_the_budget(mechanism):
     members, outsiders = tell_members(Protection(mechanism, noise_share=Fraction(1, 6)))
 
     allowed = largest_auc(ApproxDP(1, DELTA))
@@ -152,7 +152,7 @@ def test_a_sixth_of_the_noise_would_tell_more_than_epsilon_and_delta_allow(mecha
 @pytest.mark.parametrize(
     ("mechanism", "n_columns"), [("local", 0), ("central pure", 0), ("central", 8)]
 )
-def test_paid_constants_and_counts_together_stay_within_the_same_limit(mechanism, n_columns):
+def test_private_constants_and_counts_together_keep_the_limit(mechanism, n_columns):
     protection, n_trials = Protection(mechanism), 10_000
     levels = constants_levels(protection.privacy, n_columns)
     one_row = constants_sensitivity(n_columns, levels, "add_remove")
@@ -175,7 +175,7 @@ def test_paid_constants_and_counts_together_stay_within_the_same_limit(mechanism
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_answers_of_parties_tell_membership_no_better_than_their_noise_allows(mechanism):
+def test_party_replies_limit_membership_by_their_noise(mechanism):
     protection = Protection(mechanism)
 
     members, outsiders = ask_for_counts(protection, n_trials=500)
@@ -186,9 +186,7 @@ def test_answers_of_parties_tell_membership_no_better_than_their_noise_allows(me
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
 @pytest.mark.parametrize("n_trials", [100, pytest.param(1_500, marks=pytest.mark.slow)])
-def test_released_models_tell_membership_no_better_than_epsilon_and_delta_allow(
-    mechanism, n_trials
-):
+def test_released_models_limit_membership_by_the_budget(mechanism, n_trials):
     members, outsiders = released_models(Protection(mechanism), n_trials=n_trials)
 
     assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
@@ -221,7 +219,7 @@ def train_before_witnesses(protection, x, y, *, rows_of_first):
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
-def test_all_but_the_noised_counts_is_the_same_with_the_row_and_without_it(mechanism):
+def test_only_the_noisy_counts_depend_on_the_row(mechanism):
     x, y = load_digits(return_X_y=True)
     x, y = x[:12], y[:12] % 2
 

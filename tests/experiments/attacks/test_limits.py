@@ -49,7 +49,7 @@ def test_randomized_response_attains_the_largest_auc():
     assert largest_auc(PureDP(1)) == pytest.approx(attained, rel=1e-12)
 
 
-def test_randomized_response_among_many_attains_the_largest_hit_rate():
+def test_k_ary_randomized_response_attains_the_hit_limit():
     attained = math.e / (math.e + 99)
 
     assert largest_hit_rate(PureDP(1), 100) == pytest.approx(attained, rel=1e-12)
@@ -69,7 +69,7 @@ def test_gaussian_noise_stays_below_what_its_zcdp_allows(distance):
 
 
 @pytest.mark.parametrize("deviation", [0.5, 2.0, 8.0])
-def test_naming_the_mean_of_gaussian_noise_stays_below_what_its_zcdp_allows(deviation):
+def test_naming_a_gaussian_mean_stays_within_its_zcdp_limit(deviation):
     steps = np.linspace(-9, 12, 20_001)  # candidates are unit vectors, the largest cell wins
     density = norm.pdf(steps - 1 / deviation) * norm.cdf(steps) ** 99
 
@@ -96,7 +96,7 @@ def test_one_candidate_is_no_list():
 
 
 @pytest.mark.parametrize(("variance", "n_cells"), [(4.0, 1), (20.0, 8), (571.0, 32)])
-def test_the_auc_of_gaussian_noise_bounds_that_of_the_discrete_gaussian(variance, n_cells):
+def test_gaussian_noise_bounds_the_discrete_gaussians_auc(variance, n_cells):
     # the best test adds the cells up, so that the law of their sum decides
     reach = math.ceil(12 * math.sqrt(variance))
     cell = discrete_gaussian(variance, np.arange(-reach, reach + 1))
@@ -174,7 +174,7 @@ def pairs_in_order(n_members, n_outsiders):
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.99])
-def test_scores_of_one_law_exceed_the_margin_as_rarely_as_promised(confidence):
+def test_equal_laws_exceed_the_margin_as_rarely_as_promised(confidence):
     chances = pairs_in_order(8, 9)
     limit = 0.5 + auc_margin(8, 9, confidence=confidence)
 

@@ -53,7 +53,7 @@ def test_scores_that_are_none_are_refused(members):
         hit_rate_at(np.array(members, np.float64), np.array([1.0]))
 
 
-def test_models_without_a_row_tell_what_it_looks_like_as_an_outsider():
+def test_models_without_a_row_show_its_outsider_scores():
     odds = np.array([3.0, 3.0, 3.0])
     others = np.array([[1.0, 9.0, 7.0], [3.0, 1.0, 7.0], [9.0, 3.0, 7.0]])
     absent = np.array([[True, False, False], [True, True, False], [False, True, False]])
@@ -70,7 +70,7 @@ def test_models_that_all_say_the_same_leave_the_gap_as_it_is():
     assert found.tolist() == [1.5]
 
 
-def test_rows_of_different_hardness_are_told_apart_beside_other_models_alone():
+def test_rows_of_unequal_hardness_need_other_models_scores():
     """Members stand two deviations above their own level; levels differ by twenty.
 
     Of 2,000 rows each, the AUCs of normal laws lie within .05 but for a chance below 1e-6.

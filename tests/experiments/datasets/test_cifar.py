@@ -38,7 +38,7 @@ def folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_records_come_as_images_and_labels_with_the_training_files_first(folder, name):
+def test_records_become_images_and_labels_training_first(folder, name):
     images, labels = written(folder, name)
 
     data = load(name)

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["OVA_Omentum.arff", "ova_omentum.ARFF"])
-def test_a_file_of_openml_is_read_without_the_numbers_of_its_samples(folder, name):
+def test_an_openml_file_is_read_without_sample_numbers(folder, name):
     (folder / name).write_text(FILE)
 
     data = load_omentum()
@@ -51,7 +51,7 @@ def test_another_table_under_its_name_is_refused(folder, wrong, message):
         load_omentum()
 
 
-def test_without_a_file_rows_of_its_shape_are_generated_and_say_so(folder):
+def test_rows_are_generated_and_named_so_without_a_file(folder):
     data = load_omentum()
 
     assert data.name == "omentum_surrogate"

@@ -38,7 +38,7 @@ def test_neighbours_predict_what_one_centre_per_class_cannot():
     assert neighbors > centres + 0.2
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
+def test_equal_seeds_give_equal_rows_other_seeds_others():
     first, again, other = (synthetic_real(100, 10, seed=seed) for seed in (1, 1, 2))
 
     assert np.array_equal(first.x, again.x)

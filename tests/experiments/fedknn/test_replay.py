@@ -95,7 +95,7 @@ def test_seconds_and_verifications_rise_with_the_objects():
     assert all(n_verified >= n for n, (_, n_verified) in enumerate(spent))
 
 
-def test_all_objects_within_a_cutoff_are_found_and_the_end_is_known():
+def test_all_objects_within_a_cutoff_are_found_with_the_end():
     tape = recorder()
     everything = recorder()
     everything.reach(len(GRAPHS))
@@ -167,7 +167,7 @@ def test_the_slowest_provider_of_every_exchange_counts():
     assert late.answer is None
 
 
-def test_a_leg_lasts_as_long_as_its_slowest_way_there_work_and_way_back():
+def test_an_exchange_lasts_as_long_as_its_slowest_provider():
     leg = Leg("", 0, {"a": 2.0, "b": 1.0}, {"a": 100, "b": 100}, {"a": 100, "b": 1000})
 
     assert leg.seconds(Link(0.5)) == 2.5

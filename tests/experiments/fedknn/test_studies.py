@@ -102,7 +102,7 @@ def test_every_algorithm_is_measured_on_the_same_queries(trials):
         assert not any(trial.late for trial in own)
 
 
-def test_algorithms_agree_on_the_farthest_neighbor_and_ask_for_enough(trials):
+def test_algorithms_agree_on_the_farthest_neighbor(trials):
     for trial in trials:
         same = [
             other.farthest
@@ -117,7 +117,7 @@ def test_algorithms_agree_on_the_farthest_neighbor_and_ask_for_enough(trials):
         assert trial.n_exchanges >= 1
 
 
-def test_the_baseline_asks_for_k_of_each_provider_and_dann_for_fewer(trials):
+def test_the_baseline_asks_each_for_k_dann_for_fewer(trials):
     for trial in trials:
         if trial.algorithm == "baseline":
             assert trial.wanted_first == 4 * trial.k
@@ -173,7 +173,7 @@ def test_a_journal_takes_the_place_of_measuring_anew(trials, journal, tmp_path, 
     assert measure(TASKS, Measuring(journal=torn)) == again
 
 
-def test_a_journal_does_not_answer_for_another_seed_limit_or_place(tmp_path):
+def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
     journal = Journal(tmp_path / "searches.jsonl")
     place = Place("uniform", 4)
     task = Task("titles", place, (4,), ("dann",), 1, limit_s=2.0)

@@ -75,7 +75,7 @@ def test_sets_keep_their_missing_cells_and_their_rare_class(name, shape, n_rare)
     assert np.isnan(x).any() == (name != "Credit card, subset")
 
 
-def test_an_interval_of_overlapping_training_sets_is_wider_than_that_of_a_mean():
+def test_overlapping_training_sets_widen_the_interval():
     gaps = [0.1, 0.3, 0.2, 0.4]
 
     low, high = interval(gaps)
@@ -85,7 +85,7 @@ def test_an_interval_of_overlapping_training_sets_is_wider_than_that_of_a_mean()
     assert high - low == pytest.approx(2 * 3.182446 * 0.1290994 * np.sqrt(1.25), rel=1e-5)
 
 
-def test_a_run_on_a_table_is_scored_beside_baselines_and_says_what_is_exposed():
+def test_a_run_is_scored_with_baselines_and_lists_exposures():
     x, y = load_set("Breast Cancer Wisconsin")
     names = tuple(f"c{j}" for j in range(9))
     owner = np.array(["a", "b", "c"])[np.arange(len(y)) % 3]
@@ -101,7 +101,7 @@ def test_a_run_on_a_table_is_scored_beside_baselines_and_says_what_is_exposed():
     assert model.feature_names_in_.tolist() == list(names)
 
 
-def test_table_7_has_every_node_with_the_papers_figures_beside_ours(table7):
+def test_table_7_has_every_node_and_the_papers_figures(table7):
     rows = table7["clients"]
     per_generator = [(f"client {c}", stage) for stage in (LOCAL, MERGED) for c in (1, 2)]
     per_generator += [(SERVER, MERGED), (REAL, MERGED)]
@@ -117,7 +117,7 @@ def test_table_7_has_every_node_with_the_papers_figures_beside_ours(table7):
     assert all(0 <= r["balanced accuracy"] <= 1 and r["negative centers"] >= 1 for r in rows)
 
 
-def test_table_7_says_what_its_rows_promise_and_what_real_ones_keep(table7):
+def test_table_7_compares_promised_and_real_scores(table7):
     worth, promises = table7["worth"], table7["promises"]
     of_fedpnn = [row for row in worth if row["classifier"] == "FedPNN"]
     ours = [row for row in promises if row["tested on"] == "real rows, ours"]
@@ -152,7 +152,7 @@ def test_similarity_is_told_of_each_class_and_of_their_mean(table7):
         ("correlation", [(0.878, 0.878), (0.916, 0.916), (0.918, 0.920), (0.783, 0.913)]),
     ],
 )
-def test_figures_of_both_classes_have_the_means_that_the_paper_prints(measure, means):
+def test_class_figures_have_the_papers_means(measure, means):
     """Tables 5 and 6, which print the mean beside the two; rounded or cut to three places."""
     for paper, (vanilla, modified) in zip(PRINTED.values(), means, strict=True):
         for generator, mean in ((VANILLA, vanilla), (MODIFIED, modified)):
@@ -160,7 +160,7 @@ def test_figures_of_both_classes_have_the_means_that_the_paper_prints(measure, m
             assert np.mean(both) == pytest.approx(mean, abs=1.1e-3)
 
 
-def test_one_epoch_of_each_generator_makes_as_many_rows_as_asked_of_both_classes():
+def test_one_epoch_per_generator_makes_the_requested_rows():
     real = real_rows("Breast Cancer Wisconsin", 0)
 
     for generator in (SINGLE, BRIEF):
@@ -170,7 +170,7 @@ def test_one_epoch_of_each_generator_makes_as_many_rows_as_asked_of_both_classes
         assert np.bincount(y).tolist() == [458, 458]
 
 
-def test_columns_of_omentum_are_chosen_by_the_rows_that_generators_see(tmp_path, monkeypatch):
+def test_omentum_columns_are_chosen_on_generator_rows(tmp_path, monkeypatch):
     data = omentum_surrogate(n_features=600)
     x = data.x[np.argsort(-data.y, kind="stable")[:200]].round(3)
     x[:77, 599] += 9
@@ -191,7 +191,7 @@ def test_columns_of_omentum_are_chosen_by_the_rows_that_generators_see(tmp_path,
         assert part[label == 1, -1].min() > part[label == 0, -1].mean() + 3
 
 
-def test_nodes_of_rows_that_lie_apart_make_no_mistake_and_share_the_servers_centers():
+def test_nodes_of_separated_rows_err_never_and_share_centers():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2
     x = rng.normal(size=(400, 3)) * 0.1 + 5 * y[:, None]
@@ -210,7 +210,7 @@ def test_steps_of_a_sweep_stay_above_zero():
     assert steps(0.19, quick=True) == [0.17, 0.19, 0.21]
 
 
-def test_larger_thresholds_leave_fewer_centers_on_synthetic_and_on_real_rows(quick_run):
+def test_larger_thresholds_leave_fewer_centers(quick_run):
     record, _ = quick_run("fedpnn.sensitivity")
 
     tables = {table.name: table for table in record.tables}
@@ -256,7 +256,7 @@ def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
     assert made == [["a", 1], ["a", 2], ["a", 1]]
 
 
-def test_a_line_that_is_no_measurement_is_refused_with_its_number(tmp_path):
+def test_a_line_that_is_no_measurement_is_refused_by_number(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
 

@@ -108,7 +108,7 @@ def trained_by_parties(train, owners, policy, decay, class_normalized):
     ],
     ids=["local", "central", "central of 8", "paper", "paper, default T", "paper, divided"],
 )
-def test_the_shortcut_releases_what_parties_behind_ledgers_release(parts, policy, n_parties, decay):
+def test_the_shortcut_equals_releases_of_parties_with_ledgers(parts, policy, n_parties, decay):
     train, test = parts
     owners = iid(len(train[1]), n_parties, seed=3)
     options = {"decay": decay, "class_normalized": decay is None}
@@ -140,7 +140,7 @@ def test_the_model_without_privacy_is_the_estimator_s(parts):
     assert score(exact_model(hashed, **printed), hashed) == expected
 
 
-def test_half_of_epsilon_for_each_of_two_parties_is_one_mechanism_under_both_accountings(parts):
+def test_halved_epsilon_for_two_parties_is_one_mechanism(parts):
     train, test = parts
     owners = iid(len(train[1]), 2, seed=3)
     hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
@@ -218,7 +218,7 @@ def test_means_are_those_of_the_sets(found):
             assert row["standard error"] == pytest.approx(error)
 
 
-def test_a_loss_on_a_real_table_is_the_mean_of_paired_differences(found):
+def test_a_real_tables_loss_is_the_mean_of_differences(found):
     (row,) = cells(found, "tables")
 
     assert (row["set"], row["repetitions"], row["test rows surely unseen"]) == ("wine", 2, True)
@@ -245,7 +245,7 @@ def test_a_single_repetition_has_no_standard_error():
     }
 
 
-def test_what_was_wanted_stands_beside_what_was_measured_only_where_it_was(found):
+def test_targets_are_shown_only_where_measured(found):
     reported = [
         Point(data, DEFAULTS, CENTRAL, seed, value, 1.0)
         for data, value in (("n=10000", 0.81), ("n=100000", 0.87))

@@ -65,7 +65,7 @@ def test_nearest_neighbours_have_the_normalized_accuracy_nought(generated):
     assert [row["standard error"] for row in rows] == [0.0]
 
 
-def test_generated_sets_have_a_column_for_every_method_and_its_number_in_the_paper(generated):
+def test_generated_sets_list_all_methods_and_paper_figures(generated):
     (row,) = cells(generated, "summary")
 
     assert row["sets"] == 2
@@ -85,7 +85,7 @@ def test_the_summary_is_the_mean_over_the_sets(generated):
         assert details[method]["standard error"] == pytest.approx(spread)
 
 
-def test_one_neighbour_is_never_better_than_the_best_number_of_them(generated):
+def test_one_neighbour_never_beats_the_best_number(generated):
     assert all(row["1NN"] <= row["kNN"] for row in cells(generated, "sets"))
 
 
@@ -169,7 +169,7 @@ def test_held_out_labels_do_not_reach_the_tuning():
         assert changed[method].chosen == scored[method].chosen
 
 
-def test_large_tables_are_cut_down_class_by_class_and_rare_classes_left_out():
+def test_large_tables_are_sampled_by_class_without_rare_ones():
     digits = load("digits")
     rare = digits.take(np.flatnonzero((digits.y != 3) | (np.cumsum(digits.y == 3) <= 4)))
 
@@ -213,7 +213,7 @@ def swept():
     return hyperparameters.examine(SWEPT, seed=0, n_jobs=1, progress=silent)
 
 
-def test_sweeps_hold_everything_but_one_setting_at_the_paper_s_values(swept):
+def test_sweeps_keep_all_other_settings_at_the_papers_values(swept):
     # m: 2 values x 2 densities x 2 rho x 2 gamma; s: 3 x 1 x 2 x 2; rho: 10 x 1 x 2 x 2;
     # gamma: 9 x 1 x 2 x 2
     sizes = {name: len(cells(swept, name)) for name in ("units", "density", "active", "decay")}
@@ -297,7 +297,7 @@ def test_findings_without_figures_make_a_record_too():
     assert study.run().tables == (table,)
 
 
-def test_every_table_of_the_full_comparison_is_in_the_data_folder(data_folder):
+def test_the_data_folder_has_all_tables_of_the_comparison(data_folder):
     missing = [
         name
         for name in set(openml.SETS) - set(openml.BUNDLED)

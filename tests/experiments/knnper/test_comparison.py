@@ -26,7 +26,7 @@ def scored():
 
 
 @pytest.mark.parametrize("name", CROWDS)
-def test_every_row_of_a_crowd_is_for_training_or_for_a_test_of_one_client(name):
+def test_every_row_is_training_or_test_row_of_one_client(name):
     data = CROWDS[name][0]
     few = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
 
@@ -114,7 +114,7 @@ def test_roles_speak_in_windows_that_do_not_overlap():
     assert len({tuple(row) for row in found.x.tolist()}) > 145
 
 
-def test_next_characters_are_told_by_the_pool_and_what_it_must_not_fall_behind():
+def test_the_pool_and_its_rivals_predict_next_characters():
     record = find_study("knnper.shakespeare").run(quick=True)
 
     seen, unseen, _ = record.tables

@@ -29,7 +29,7 @@ def test_a_client_sees_the_bank_itself_and_cannot_change_it():
         keys[0, 0] = 1.0
 
 
-def test_an_embedding_that_is_not_finite_is_refused_by_its_client():
+def test_a_client_refuses_embeddings_that_are_not_finite():
     x = np.zeros((3, 2))
     x[1, 1] = np.nan
 

@@ -32,7 +32,7 @@ def scores_of(answer, y, members):
     return found[members], found[~members]
 
 
-def test_a_memory_gives_its_rows_away_and_a_private_network_does_not():
+def test_a_memory_reveals_its_rows_a_private_network_not():
     """Of 400 rows each an AUC of one half stays within .15 but for a chance below 1e-7.
 
     One outsider in forty has its neighbor's label by chance, which 400 of them exceed fourfold
@@ -58,7 +58,7 @@ def test_a_memory_gives_its_rows_away_and_a_private_network_does_not():
 
 
 @pytest.mark.slow
-def test_the_experiment_finds_members_where_nothing_covers_them_and_hardly_where_a_budget_does():
+def test_membership_is_found_without_a_budget_hardly_with_one():
     """Of some 250 mislabelled rows and three models, means of chance stay within .1."""
     [attacks, accuracy] = MEMBERSHIP.run(quick=True).tables
 

@@ -67,7 +67,7 @@ def test_shares_are_the_scores_above_zero(seed):
 
 
 @pytest.mark.parametrize("length", [0.0, 1e-160, 1e-45, 1e-29])
-def test_rows_too_short_to_tell_apart_leave_tables_of_finite_numbers(length):
+def test_rows_too_short_to_differ_give_finite_tables(length):
     store = PrototypeMemory(2, 2).add(length * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
 
     kept = store.prototypes

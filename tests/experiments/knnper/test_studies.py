@@ -18,7 +18,7 @@ SWEEPS = {"knnper.lambda": 0, "knnper.k": 10, "knnper.sigma": 1, "knnper.capacit
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_an_experiment_runs_and_leaves_a_table_for_seen_and_unseen_clients(name):
+def test_an_experiment_writes_tables_of_seen_and_unseen_clients(name):
     record = quick(name)
 
     tables = {table.name: table for table in record.tables}
@@ -45,7 +45,7 @@ def test_accuracies_and_differences_come_with_their_intervals(name, reference):
         )
 
 
-def test_all_methods_come_with_their_intervals_where_clients_have_fewer_rows():
+def test_methods_get_intervals_where_clients_have_fewer_rows():
     tables = {table.name: table for table in quick("knnper.capacity").tables}
 
     rows = [
@@ -89,7 +89,7 @@ def test_a_better_network_makes_a_better_memory():
         assert part != "network" or (least, better, most) == (0, 0, 0)
 
 
-def test_the_experiment_of_drift_tells_accuracy_and_alarms_of_every_strategy():
+def test_the_drift_experiment_reports_accuracy_and_alarms():
     record = quick("knnper.drift")
 
     tables = {table.name: table for table in record.tables}

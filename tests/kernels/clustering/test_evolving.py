@@ -150,7 +150,7 @@ def test_arrays_that_may_not_be_written_to_are_taken_as_others():
     assert bits(*found) == bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
 
 
-def test_more_features_than_narrow_sums_can_bound_are_measured_all():
+def test_too_many_features_for_narrow_sums_are_all_measured():
     x = np.zeros((4, evolving._MAX_FEATURES + 1))
     x[1:, 0] = 1.0, 5.0, 1.5
     limit = 2.0 / math.sqrt(x.shape[1])

@@ -92,7 +92,7 @@ def test_distances_within_the_limit_are_those_of_the_slow_twin(search, limit):
 
 @settings(max_examples=150, deadline=None)
 @given(searches())
-def test_bounds_are_at_most_the_distance_and_at_most_those_without_buckets(search):
+def test_bounds_stay_below_distance_and_unbucketed_bounds(search):
     query, strings = search
 
     bounds = bounds_of(query, strings).tolist()
@@ -111,7 +111,7 @@ def test_counts_stop_below_overflow():
     assert bounds.tolist() == [69_990, 65_990]
 
 
-def test_strings_that_share_no_letter_are_known_from_their_bounds():
+def test_strings_without_common_letters_are_known_by_bounds():
     bounds = np.array([3, 4], np.int32)
 
     done, _, distances, _ = verify([1, 1, 1], [[2, 2], [2, 2, 2, 2]], limit=9, bounds=bounds)
@@ -120,7 +120,7 @@ def test_strings_that_share_no_letter_are_known_from_their_bounds():
     assert distances.tolist() == [3, 4]
 
 
-def test_limit_falls_as_near_strings_are_found_and_ends_the_search():
+def test_the_limit_falls_with_near_strings_and_ends_the_search():
     query, bounds = [1, 2, 3, 4], np.array([0, 1, 2], np.int32)
 
     done, _, distances, state = verify(

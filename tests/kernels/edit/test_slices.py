@@ -56,7 +56,7 @@ def test_planes_hold_the_bits_that_the_slow_twin_sets(strings):
     assert slices_of(strings, n_bits=3).planes.tolist() == naive.planes(strings, 3)
 
 
-def test_groups_of_512_strings_longer_than_a_block_of_rows_are_exact():
+def test_long_groups_of_512_strings_are_exact():
     rng = np.random.default_rng(3)
     base = rng.integers(1, 5, 150)
     lengths = rng.integers(120, 150, 520)
@@ -70,7 +70,7 @@ def test_groups_of_512_strings_longer_than_a_block_of_rows_are_exact():
     assert distances[sample].tolist() == expected
 
 
-def test_scan_stops_at_the_first_group_whose_bound_is_above_the_limit():
+def test_the_scan_stops_at_the_first_group_above_the_limit():
     strings = [[1, 1], [1, 2], [1, 1, 1, 1], [2] * 6]
     slices = slices_of(strings, n_bits=2, firsts=[0, 2, 3, 4])
     bounds = np.array([0, 2, 4])
@@ -81,7 +81,7 @@ def test_scan_stops_at_the_first_group_whose_bound_is_above_the_limit():
     assert distances.tolist() == [0, 1, UNKNOWN, UNKNOWN]
 
 
-def test_group_at_the_limit_is_scanned_since_its_strings_may_come_first_among_equals():
+def test_a_group_at_the_limit_is_scanned_for_ties():
     slices = slices_of([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
 
     done, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)

@@ -228,7 +228,7 @@ def test_neither_strides_nor_read_only_memory_matter(dtype):
     np.testing.assert_array_equal(found, winners(backwards.copy(), units, 8))
 
 
-def test_adding_a_constant_or_scaling_whole_numbers_changes_nothing():
+def test_shifted_or_scaled_integers_hash_alike():
     x = np.random.default_rng(3).integers(0, 50, (80, 20))
     units = wiring(20, 1_000, 6, 0)
     expected = winners(x, units, 10)

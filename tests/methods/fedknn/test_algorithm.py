@@ -26,7 +26,7 @@ def test_counts_lie_between_one_and_k(drawn, k):
 
 
 @given(BOUNDS, st.integers(1, 12))
-def test_without_surplus_counts_add_up_to_k_but_for_providers_asked_at_least_once(drawn, k):
+def test_without_surplus_counts_add_up_to_k_or_one_each(drawn, k):
     bounds = lowest(drawn, k)
     n_bounds = sum(map(len, bounds.values()))
 
@@ -64,7 +64,7 @@ def test_bounds_that_differ_are_counted_as_the_paper_does(values, k):
     assert shared_counts(bounds, k, surplus=0.0) == expected_counts(bounds, k)
 
 
-def test_ties_are_divided_where_the_paper_gives_them_to_the_first():
+def test_ties_are_divided_not_given_to_the_first():
     bounds = {name: np.full(16, 5.0) for name in "abcd"}
 
     assert expected_counts(bounds, 16) == {"a": 16, "b": 1, "c": 1, "d": 1}

@@ -133,7 +133,7 @@ def test_distances_made_smaller_to_be_in_the_result_are_refused():
         asked(dann, NearestReply, nearer)
 
 
-def test_a_provider_that_says_it_is_at_its_end_must_have_had_no_bounds_of_more():
+def test_a_provider_at_its_end_had_no_further_bounds():
     def hidden(reply, _):
         return only(reply, slice(0, 1), exhausted=True)
 
@@ -172,7 +172,7 @@ def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
         asked(ALL[algorithm], RangeCountReply, COUNTS[lie])
 
 
-def test_a_provider_that_counts_fewer_objects_than_it_has_bounds_of_is_refused():
+def test_counts_below_a_providers_own_bounds_are_refused():
     with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in all"):
         asked(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
@@ -226,7 +226,7 @@ SECOND_ROUND = {
 
 
 @pytest.mark.parametrize("lie", SECOND_ROUND)
-def test_a_second_part_that_does_not_continue_the_first_is_refused(lie):
+def test_a_second_part_that_does_not_continue_is_refused(lie):
     with pytest.raises(ProtocolError, match="party 'p0'"):
         second_round(SECOND_ROUND[lie])
 
@@ -270,7 +270,7 @@ TRUE = {
 
 
 @pytest.mark.parametrize("name", TRUE)
-def test_true_distances_pass_and_a_changed_one_names_its_provider(name):
+def test_true_distances_pass_a_changed_one_names_its_provider(name):
     query, objects, distances = TRUE[name]
     owners = [f"p{i}" for i in range(len(objects))]
     check = partial(require_true_distances, metric_of(name), query, objects)

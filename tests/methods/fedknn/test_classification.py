@@ -106,7 +106,7 @@ def test_places_are_classified_as_on_the_sphere():
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_an_object_at_no_distance_decides_alone_only_under_distance_weights(weights):
+def test_zero_distance_decides_alone_only_under_distance_weights(weights):
     x, y = [[0.0], [0.0], [1.0], [1.0], [1.0]], [10.0, 20.0, 0.0, 0.0, 0.0]
 
     regressor = FederatedNeighborsRegressor(5, weights=weights).fit(x, y, parties="abcab")

@@ -43,7 +43,7 @@ def test_neighbours_have_the_distances_of_a_scan(metric, algorithm):
     assert all(record.exact for record in search.query_records_)
 
 
-def test_order_and_answers_do_not_depend_on_algorithm_or_owner_of_other_objects():
+def test_answers_do_not_depend_on_algorithm_or_owners():
     words, owners = WORDS * 4, [f"p{k % 3}" for k in range(40)]
 
     found = {

@@ -124,7 +124,7 @@ def test_who_left_is_not_asked_again():
     assert all(names == {"p0", "p2"} for names in asked[1:])
 
 
-def test_others_stand_in_for_the_objects_of_one_that_leaves_in_the_second_round():
+def test_others_replace_objects_of_a_leaver_in_round_two():
     tables = {"p0": [1.0, 1.1, 1.2, 1.3, 6.0], "p1": [5.0, 5.1, 5.2, 5.3, 5.4]}
     federation = Federation(tables, 0.0, 4, BoundedLine(1.0, 1))  # bounds that mislead
     coordinator = started(dann, federation, allow_partial=True)
@@ -142,7 +142,7 @@ def test_answers_name_all_providers_and_the_trust_mode():
     assert (answer.answered, answer.missing, answer.trust) == (("p0", "p1", "p2"), {}, "trusted")
 
 
-def test_ascending_radii_are_judged_by_the_counts_of_those_that_are_still_there():
+def test_radii_are_judged_by_the_remaining_providers_counts():
     federation = Federation({"p0": [4.0], "p1": [5.0], "p2": [6.0]}, 4.0, 2, BoundedLine(0.0, 1))
     coordinator = started(hufu_plus, federation, allow_partial=True)
 

@@ -54,7 +54,7 @@ def test_what_precedes_a_place_comes_in_order_and_is_followed(
     assert [*given_before, *emitted, *rest] == order
 
 
-def test_of_many_tied_objects_few_are_searched_for_beyond_the_place():
+def test_few_of_many_tied_objects_are_searched_beyond_the_place():
     ties = np.arange(1000)
     session = opened([5] * 1000, ties)
 
@@ -64,7 +64,7 @@ def test_of_many_tied_objects_few_are_searched_for_beyond_the_place():
     assert 11 <= len(found.positions) <= 31
 
 
-def test_round_two_returns_few_of_many_objects_tied_at_the_last_distance():
+def test_round_two_returns_few_objects_tied_at_the_end():
     tables = {f"p{i}": [0.0] * 3 + [7.0] * 400 for i in range(4)}
     federation = Federation(tables, 0.0, 40, BoundedLine(1.0, 1))
     few = dict.fromkeys(tables, 9) | {"p0": 13}

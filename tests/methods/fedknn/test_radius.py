@@ -128,7 +128,7 @@ def radii_of(algorithm, federation, **options):
 
 
 @pytest.mark.parametrize("looseness", [0.0, 0.3, 0.9])
-def test_ascending_levels_end_at_the_last_distance_and_halving_goes_beyond(looseness):
+def test_levels_end_at_the_last_distance_halving_beyond(looseness):
     rng = np.random.default_rng(2)
     tables = {f"p{i}": rng.integers(0, 1000, 300).astype(float).tolist() for i in range(3)}
     federation = Federation(tables, 0.0, 40, BoundedLine(looseness, 1))
@@ -141,7 +141,7 @@ def test_ascending_levels_end_at_the_last_distance_and_halving_goes_beyond(loose
     assert max(halving) > kth
 
 
-def test_ascending_radii_of_any_distance_go_little_beyond_the_last():
+def test_ascending_radii_go_little_beyond_the_last_distance():
     rng = np.random.default_rng(3)
     points = np.sort(rng.random(3000) ** (1 / 6))  # as many within a radius as in 6 dimensions
     tables = {f"p{i}": points[i::3].tolist() for i in range(3)}

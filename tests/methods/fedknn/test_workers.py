@@ -45,7 +45,7 @@ def found(answer):
     return answer.merged.distances.tolist(), answer.merged.owners
 
 
-def test_many_searches_in_the_same_processes_find_what_threads_find():
+def test_repeated_searches_in_processes_equal_threads():
     queries = [b"0.0", b"4.4", b"7.0"]
 
     with connected(providers(), workers="processes", link=Link(0.001)) as federation:
@@ -62,7 +62,7 @@ def test_many_searches_in_the_same_processes_find_what_threads_find():
 @pytest.mark.parametrize(
     ("trouble", "reason"), [(HANGS, "no answer within 1 s"), (DIES, "its process ended")]
 )
-def test_a_provider_that_hangs_or_dies_is_named_or_left_out_where_that_is_allowed(trouble, reason):
+def test_hanging_or_dead_providers_are_named_or_left_out(trouble, reason):
     hurt = providers(p1=[trouble])
 
     with connected(hurt, workers="processes", deadline_s=1) as federation:
@@ -76,7 +76,7 @@ def test_a_provider_that_hangs_or_dies_is_named_or_left_out_where_that_is_allowe
     assert multiprocessing.active_children() == []
 
 
-def test_a_provider_that_raises_is_named_and_its_values_stay_where_they_are():
+def test_a_raising_provider_is_named_without_its_values():
     with (
         connected(providers(p2=[RAISES]), workers="processes") as federation,
         pytest.raises(PartyRefused) as caught,

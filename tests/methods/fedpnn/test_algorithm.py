@@ -50,7 +50,7 @@ def test_a_row_within_its_nearest_ball_moves_nothing():
     assert after.counts.tolist() == [[2, 1], [0, 2], [1, 0]]
 
 
-def test_the_pseudo_codes_limit_founds_more_centers_than_the_texts():
+def test_the_pseudo_codes_limit_founds_more_centers():
     rng = np.random.default_rng(0)
     x, y = rng.random((400, 4)), np.zeros(400, np.int64)
 
@@ -61,7 +61,7 @@ def test_the_pseudo_codes_limit_founds_more_centers_than_the_texts():
     assert pseudo_code.radii.max() <= 0.15 / 2
 
 
-def test_the_two_rules_differ_where_balls_of_unequal_radius_overlap():
+def test_both_rules_differ_for_balls_of_unequal_radius():
     # the row at .45 lies in the large ball around 0, but nearer to the small one's center
     start = Clusters(np.array([[0.0], [0.6]]), np.array([0.5, 0.1]), np.zeros((2, 1), np.int64))
     row, label = np.array([[0.45]]), np.array([0])
@@ -235,7 +235,7 @@ def n_centers(rows, threshold):
 
 @pytest.mark.parametrize("n", [3, 10, 60, 300])
 @pytest.mark.parametrize("extreme", ["one", "all"])
-def test_thresholds_between_those_named_leave_other_numbers_of_centers(n, extreme):
+def test_neighbouring_thresholds_give_other_center_counts(n, extreme):
     rows = np.random.default_rng(n).normal(size=(n, 3))
     given, left = (1e9, 1) if extreme == "one" else (1e-9, n)
 
@@ -357,7 +357,7 @@ print([name for name, found in compiled().items() if found != before[name]])
 """
 
 
-def test_clusters_and_networks_of_every_kind_compile_nothing_more():
+def test_no_input_compiles_further_kernels():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False
     )

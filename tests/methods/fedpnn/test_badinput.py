@@ -59,7 +59,7 @@ def test_a_table_that_says_nothing_tells_classes_apart_nowhere(mode, value):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("value", [2.0**200, -1e308, 1.7e308])
-def test_values_too_large_for_exact_sums_are_refused_with_their_column(mode, value):
+def test_values_too_large_for_exact_sums_name_their_column(mode, value):
     x = X.copy()
     x[5, 3] = value
 
@@ -96,7 +96,7 @@ def test_a_party_without_rows_takes_part():
     assert members[0].exposure.n_records == 0
 
 
-def test_owners_beside_a_number_of_parties_to_deal_to_are_refused():
+def test_owners_together_with_a_number_of_parties_raise():
     with pytest.raises(ValueError, match="share=2 deals rows that nobody owns"):
         FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNER)
     FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNER)
@@ -164,7 +164,7 @@ def gap(reply):
         (CentersReply, lambda r: {"choice": 99}, "no such smoothing"),
     ],
 )
-def test_replies_that_no_table_gives_are_errors_that_name_the_party(kind, change, words):
+def test_replies_that_no_table_gives_name_the_party(kind, change, words):
     """The liar's own runtime would refuse to make some of these: the frame is forged then."""
     forged = Forged(Liar(kind, change))
 
@@ -199,7 +199,7 @@ class Forged:
         ),
     ],
 )
-def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
+def test_requests_with_impossible_columns_cannot_be_made(make):
     with pytest.raises(ValueError, match=r"ascending positions|no matrix of finite numbers"):
         make()
 
@@ -211,7 +211,7 @@ def test_a_party_refuses_columns_that_its_table_does_not_have():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(MODES), st.integers(1, 5))
-def test_tables_of_strange_values_give_a_model_or_an_error_with_a_name(seed, mode, min_count):
+def test_strange_tables_give_a_model_or_a_named_error(seed, mode, min_count):
     rng = np.random.default_rng(seed)
     strange = [np.nan, 0.0, -0.0, 1e-320, 1e-160, 1e55, -1e55, 1.0]
     x = rng.choice(strange, size=(40, 3))

@@ -84,7 +84,7 @@ def test_merging_leaves_its_input_alone():
 
 
 @pytest.mark.parametrize("n", [1, 2, 40, 300])
-def test_a_chosen_threshold_leaves_few_centers_and_a_lower_one_leaves_more(n):
+def test_a_chosen_threshold_leaves_few_centers(n):
     points = np.random.default_rng(n).normal(size=(n, 3))
     most = CENTERS_PER_ROOT * math.sqrt(n)
 
@@ -152,7 +152,7 @@ def test_a_party_that_sends_nothing_says_so():
     assert str(none).startswith("Nothing is sent")
 
 
-def test_centers_are_the_means_of_records_unless_they_are_to_lie_where_they_came():
+def test_centers_are_means_unless_asked_to_stay():
     rng = np.random.default_rng(3)
     points, labels = rng.normal(size=(40, 2)), np.zeros(40, np.int64)
     how = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
@@ -219,7 +219,7 @@ def usual_party(seed=0):
     st.integers(2, 8),
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
-def test_rows_of_rare_classes_change_no_bit_of_anything_that_leaves(seed, kind, min_count, sizes):
+def test_rows_of_rare_classes_change_no_released_bit(seed, kind, min_count, sizes):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x = rng.normal(size=(len(y), 4)) + y[:, None]
@@ -241,9 +241,7 @@ def test_rows_of_rare_classes_change_no_bit_of_anything_that_leaves(seed, kind, 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
-def test_no_number_that_leaves_tells_of_few_missing_or_few_known_cells(
-    seed, min_count, share, n_classes
-):
+def test_no_released_number_describes_few_missing_cells(seed, min_count, share, n_classes):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
@@ -284,7 +282,7 @@ def test_no_number_that_leaves_tells_of_few_missing_or_few_known_cells(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
-def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, min_count, share):
+def test_rare_cells_of_a_class_change_no_moment_or_center(seed, min_count, share):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [12, 30])
     x = rng.normal(size=(42, 3))
@@ -310,7 +308,7 @@ def test_cells_that_are_few_in_their_class_change_no_moment_and_no_center(seed, 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6))
-def test_products_are_those_of_pairs_that_many_rows_say_something_of(seed, min_count):
+def test_products_cover_pairs_with_many_known_rows(seed, min_count):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, 3)) * 2
     x[rng.random(x.shape) < rng.random(3)] = np.nan
@@ -345,7 +343,7 @@ def test_products_are_those_of_pairs_that_many_rows_say_something_of(seed, min_c
     assert (found.sums == moments.sums).all()
 
 
-def test_centers_tell_nothing_of_a_cell_that_few_of_their_records_have():
+def test_centers_reveal_no_cell_that_few_records_have():
     rng = np.random.default_rng(2)
     group = np.arange(40) % 5
     x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
@@ -401,7 +399,7 @@ def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, shar
             assert even[labels == label, column].tolist() == expected.tolist()
 
 
-def test_complete_tables_and_a_least_count_of_one_hold_nothing_back():
+def test_complete_tables_with_minimum_one_withhold_nothing():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(30, 4))
     labels = np.repeat([0, 1], 15)
@@ -413,7 +411,7 @@ def test_complete_tables_and_a_least_count_of_one_hold_nothing_back():
     assert (cells_left_out(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
 
 
-def test_a_class_that_no_party_has_enough_of_is_left_out_and_said_so():
+def test_a_class_too_rare_everywhere_is_dropped_and_named():
     rng = np.random.default_rng(4)
     y = np.array(["common", "other"] * 20 + ["rare"] * 8)
     owner = np.arange(48) % 2
@@ -433,7 +431,7 @@ def test_a_class_that_no_party_has_enough_of_is_left_out_and_said_so():
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 
 
-def test_one_class_of_enough_rows_is_an_error_that_says_what_to_do():
+def test_one_sufficient_class_is_an_error_with_a_remedy():
     y = np.repeat([0, 1], [20, 4])
 
     with pytest.raises(DataError, match="got one class 0; add rows of another class, or lower"):

@@ -137,7 +137,7 @@ def test_constant_columns_only_lower_the_distances():
     assert padded.labels_.tolist() == plain.labels_.tolist()
 
 
-def test_a_threshold_that_gives_one_center_warns_and_says_what_to_do():
+def test_a_threshold_with_one_center_warns_with_a_remedy():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"one center for all 50 rows.*lower the threshold"):
@@ -146,7 +146,7 @@ def test_a_threshold_that_gives_one_center_warns_and_says_what_to_do():
     assert len(model.centers_) == 1
 
 
-def test_a_threshold_that_gives_a_center_for_each_row_warns_and_says_what_to_do():
+def test_a_threshold_with_a_center_per_row_warns():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"each of 50 rows a center of its own.*raise the"):

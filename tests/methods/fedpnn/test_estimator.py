@@ -163,6 +163,6 @@ def test_owners_must_be_one_for_each_row():
         FedPNNClassifier().fit(X, Y, parties=OWNER[:-1])
 
 
-def test_classes_that_are_too_rare_everywhere_are_an_error_that_says_so():
+def test_classes_too_rare_everywhere_raise():
     with pytest.raises(DataError, match="lower min_count"):
         FedPNNClassifier(min_count=200).fit(X, Y)

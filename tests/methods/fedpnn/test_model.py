@@ -68,7 +68,7 @@ def test_losses_of_parties_add_up():
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)
 
 
-def test_a_row_whose_class_is_left_without_centers_costs_what_the_worst_costs():
+def test_rows_without_centers_of_their_class_cost_the_most():
     x, y = np.array([[0.0], [1.0], [1.1]]), np.array([0, 1, 1])
 
     losses = leave_one_out_losses(x, y, x, np.eye(2, dtype=np.int64)[y], own=np.arange(3))
@@ -87,7 +87,7 @@ def test_a_row_without_a_center_is_scored_by_all():
     np.testing.assert_allclose(losses, [expected], rtol=1e-14)
 
 
-def test_rows_belong_to_the_nearest_center_that_counts_their_class():
+def test_rows_belong_to_the_nearest_center_of_their_class():
     centers, counts = np.array([[0.0], [0.3], [1.0]]), np.array([[2, 0, 0], [0, 5, 0], [1, 1, 0]])
 
     own = own_centers(

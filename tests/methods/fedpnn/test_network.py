@@ -87,7 +87,7 @@ def test_the_lower_of_two_equal_classes_is_predicted():
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_smoothing_of_least_loss_when_rows_are_left_out_is_taken(activation):
+def test_the_smoothing_has_the_least_leave_one_out_loss(activation):
     x, y = load_wine(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
 
@@ -115,7 +115,7 @@ def test_the_smoothing_of_least_loss_when_rows_are_left_out_is_taken(activation)
     np.testing.assert_allclose(own, out, rtol=1e-9, atol=1e-12)
 
 
-def test_the_choice_of_the_smoothing_follows_the_unit_of_the_columns():
+def test_the_chosen_smoothing_scales_with_the_columns():
     x, y = load_wine(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
 

@@ -108,7 +108,7 @@ class Wire:
     st.integers(2, 8),
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
-def test_nothing_that_leaves_stands_for_fewer_records_than_it_must(seed, kind, min_count, sizes):
+def test_no_released_number_describes_too_few_records(seed, kind, min_count, sizes):
     kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
@@ -283,7 +283,7 @@ def test_frames_come_back_from_their_bytes():
         assert again.n_coordinates == 8
 
 
-def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
+def test_the_smoothing_is_the_median_of_the_choices():
     assert chosen_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
     assert chosen_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
     assert chosen_sigma([9, 3], [5, 5]) == chosen_sigma([3, 9], [5, 5]) == SIGMAS[3]
@@ -291,7 +291,7 @@ def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
     assert chosen_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
 
 
-def test_parties_of_one_class_each_get_a_smoothing_that_is_no_extreme():
+def test_parties_of_one_class_agree_on_a_moderate_smoothing():
     x, y = table(n_classes=2)
 
     model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result

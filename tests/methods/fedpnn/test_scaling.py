@@ -71,7 +71,7 @@ def test_a_frame_of_many_parties_is_much_as_that_of_all_rows(kind, seed):
     assert (apart.apply(x) == backwards.apply(x)).all()
 
 
-def test_missing_cells_count_as_the_median_and_are_told_where_there_are_many():
+def test_missing_cells_count_as_median_and_are_marked():
     x = np.column_stack([np.arange(20.0), np.arange(20.0)])
     x[:6, 0], x[:2, 1] = np.nan, np.nan
 
@@ -104,7 +104,7 @@ def test_a_column_that_no_party_may_tell_of_says_nothing():
     assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
 
 
-def test_columns_of_which_a_class_lacks_few_cells_share_one_coordinate():
+def test_columns_with_few_missing_cells_share_a_coordinate():
     labels = np.repeat([0, 1], 20)
     x = np.tile(np.arange(40.0)[:, None], 4)
     x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many of both classes

@@ -54,9 +54,7 @@ CELLS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(2, 12), st.integers(1, 4), st.integers(2, 4))
-def test_statistics_over_parties_are_those_of_rational_numbers_over_pooled_rows(
-    data, n, n_features, n_classes
-):
+def test_federated_statistics_equal_rational_pooled_ones(data, n, n_features, n_classes):
     x = data.draw(arrays(np.float64, (n, n_features), elements=CELLS))
     y = data.draw(arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
     owner = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
@@ -71,7 +69,7 @@ def test_statistics_over_parties_are_those_of_rational_numbers_over_pooled_rows(
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 6))
-def test_sums_of_complete_tables_do_not_depend_on_who_owns_which_rows(seed, n_parties, min_count):
+def test_sums_of_complete_tables_do_not_depend_on_owners(seed, n_parties, min_count):
     rng = np.random.default_rng(seed)
     y, owner = np.repeat(np.arange(3), 40), rng.integers(0, n_parties, 120)
     x = rng.normal(size=(120, 5)) * 10.0 ** rng.integers(-9, 9, 5)
@@ -92,7 +90,7 @@ def test_statistics_are_those_of_scipy():
     np.testing.assert_allclose(found, np.max(each, axis=0), rtol=1e-12)
 
 
-def test_columns_that_set_classes_apart_without_spread_come_first_and_constant_ones_last():
+def test_perfect_columns_come_first_constant_ones_last():
     y = np.repeat([0, 1], 6)
     noise = np.tile([-1.0, 0.0, 1.0], 4)
     x = np.column_stack([np.full(12, 3.0), noise, noise + y, 5.0 * y, np.full(12, np.nan)])
@@ -117,7 +115,7 @@ def test_equal_statistics_go_to_the_lower_column():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_sums_stand_for_many_cells_and_leave_none_or_many_of_a_class_out(seed, min_count, share):
+def test_sums_cover_many_cells_and_omit_none_or_many(seed, min_count, share):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [min_count + 3, 20])
     x = np.where(rng.random((len(y), 8)) < share, np.nan, rng.normal(size=(len(y), 8)))
@@ -132,7 +130,7 @@ def test_sums_stand_for_many_cells_and_leave_none_or_many_of_a_class_out(seed, m
 
 
 @pytest.mark.parametrize("classifier", [FedPNNClassifier(), FedPNNClassifier.paper(0.2, 0.2)])
-def test_a_model_of_few_columns_is_that_of_a_table_of_these_columns(classifier):
+def test_a_model_of_few_columns_equals_one_on_those_columns(classifier):
     noise = np.random.default_rng(0).normal(size=(len(Y), 40))
     x = np.hstack([noise[:, :20], X, noise[:, 20:]])
     classifier.set_params(share=None, holdout=0.0)
@@ -149,7 +147,7 @@ def test_a_model_of_few_columns_is_that_of_a_table_of_these_columns(classifier):
     assert (found.predict_proba(x) == alone.predict_proba(x[:, kept])).all()
 
 
-def test_columns_that_are_kept_do_not_depend_on_who_owns_which_rows():
+def test_kept_columns_do_not_depend_on_owners():
     alone, apart = (
         FedPNNClassifier(n_features_to_select=5).fit(X, Y, parties=owner) for owner in (None, OWNER)
     )
@@ -171,7 +169,7 @@ def test_all_columns_are_kept_without_an_exchange():
     assert not hasattr(found, "t_statistics_")
 
 
-def test_a_model_remembers_its_columns_and_checks_tables_of_all_by_name(tmp_path):
+def test_a_model_checks_full_tables_by_its_column_names(tmp_path):
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNER)
     found.save(tmp_path / "model")
@@ -188,7 +186,7 @@ def test_a_model_remembers_its_columns_and_checks_tables_of_all_by_name(tmp_path
         again.predict(X[:, found.support_])
 
 
-def test_what_a_model_says_does_not_depend_on_columns_that_were_not_kept():
+def test_dropped_columns_do_not_change_predictions():
     found = FedPNNClassifier(n_features_to_select=4).fit(X, Y)
     other = np.where(found.support_, X, np.nan)
 
@@ -250,7 +248,7 @@ def test_a_party_is_asked_for_sums_of_its_own_number_of_columns():
         run(coordinate(FedPNNSettings(n_features_to_select=3)), [Asker()])
 
 
-def test_eleven_thousand_columns_are_told_apart_before_any_product_is_formed():
+def test_eleven_thousand_columns_are_selected_before_products():
     rng = np.random.default_rng(1)
     y = np.repeat([0, 1], [40, 20])
     x = rng.normal(size=(60, 10_936))
@@ -267,7 +265,7 @@ def test_eleven_thousand_columns_are_told_apart_before_any_product_is_formed():
     assert FedPNNModel.from_bytes(found.model_.to_bytes()).n_features == 10_936
 
 
-def test_a_metric_of_too_many_columns_is_an_error_that_says_what_to_do():
+def test_a_metric_of_too_many_columns_raises_with_a_remedy():
     x = np.tile(np.arange(12.0)[:, None], 5000)
 
     with pytest.raises(DataError, match=r"would take 200 MB from each party.*to_select"):

@@ -65,7 +65,7 @@ def twin(x, y, sizes, gamma):
 
 @settings(max_examples=300)
 @given(problems(), st.sampled_from([0.0, 0.5, 0.25, 1.0]))
-def test_with_a_decay_that_is_a_power_of_two_every_bit_is_that_of_algorithm_1(problem, gamma):
+def test_powers_of_two_as_decay_give_algorithm_1s_bits(problem, gamma):
     x, y, x_new, sizes = problem
     matrix, classes, filters, counts = twin(x, y, sizes, gamma)
 
@@ -174,7 +174,7 @@ def test_scores_do_not_depend_on_the_number_of_threads():
     assert len(set(scores)) == 1
 
 
-def test_default_decay_leaves_a_unit_of_mean_load_at_the_same_weight():
+def test_default_decay_weighs_a_mean_load_alike():
     loads = [(1_000, 500, 20, 4), (7, 90, 3, 2), (10**6, 10**5, 128, 10)]
 
     weights = [

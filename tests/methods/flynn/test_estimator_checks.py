@@ -45,7 +45,7 @@ def test_names_of_columns_are_learned_and_asked_for_again(wine):
         classifier.predict(x[x.columns[::-1]])
 
 
-def test_a_frame_an_array_and_a_sparse_matrix_train_the_same_filters(wine):
+def test_frames_arrays_and_sparse_matrices_train_alike(wine):
     x, y = wine
     tables = [x, x.to_numpy(), scipy.sparse.csr_array(x.to_numpy()), scipy.sparse.csc_matrix(x)]
 
@@ -77,7 +77,7 @@ def test_labels_come_back_as_they_went_in(wine, labels):
     assert np.mean(classifier.predict(x) == np.asarray(labels[y])) > 0.9
 
 
-def test_a_clone_has_the_same_parameters_and_trains_the_same_model(wine):
+def test_clones_have_equal_parameters_and_models(wine):
     x, y = wine
     classifier = small(decay=0.5, expand="population", standardize="feature", random_state=3)
 
@@ -125,7 +125,7 @@ def test_a_random_state_of_none_draws_another_wiring_each_time(wine):
     assert len(seeds) == 4  # four draws of 31 bits meet with probability 3e-9
 
 
-def test_a_random_state_object_gives_the_same_model_from_the_same_state(wine):
+def test_equal_random_states_give_equal_models(wine):
     x, y = wine
 
     models = [

@@ -21,7 +21,7 @@ TABLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), el
 
 
 @given(TABLES)
-def test_global_scaling_divides_by_the_root_mean_square_of_the_deviations(x):
+def test_global_scaling_divides_by_the_rms_deviation(x):
     _, each = standardizer(column_moments(x), "feature")
     varying = np.array([(x[:, j] != x[0, j]).any() for j in range(x.shape[1])])
 
@@ -59,7 +59,7 @@ def test_a_ratio_of_six_is_still_global_and_more_is_not():
     assert scales[1].tolist() == [1, 1, np.nextafter(6, 7)]
 
 
-def test_constant_columns_do_not_take_part_in_the_choice_of_scaling():
+def test_constant_columns_are_ignored_by_the_scaling():
     x = np.hstack([spread(2, 12), np.full((2, 50), 7.0)])
 
     mean, scale = standardizer(column_moments(x), True)
@@ -87,7 +87,7 @@ def test_an_unknown_scaling_is_refused(wrong):
 
 
 @pytest.mark.parametrize("kind", EXPANSIONS)
-def test_an_expansion_has_the_announced_width_and_acts_on_each_row_alone(kind):
+def test_expansions_have_their_width_and_act_by_row(kind):
     z = np.random.default_rng(2).normal(size=(9, 4))
 
     wide = expand(z, kind, 5)
@@ -114,7 +114,7 @@ def test_thermometer_tells_above_from_not_above():
     assert (wide[:, 7:] == 1 - wide[:, :7]).all()
 
 
-def test_population_is_highest_at_the_centre_nearest_to_the_value():
+def test_population_is_highest_at_the_nearest_centre():
     z = np.array([[-2.0], [0.1], [2.0]])
 
     wide = expand(z, "population", 0)
@@ -123,7 +123,7 @@ def test_population_is_highest_at_the_centre_nearest_to_the_value():
     assert (wide <= 0).all()
 
 
-def test_fourier_depends_on_the_seed_and_stays_within_eleven_bits():
+def test_fourier_depends_on_the_seed_within_eleven_bits():
     z = np.random.default_rng(3).normal(size=(50, 2)) * 100
 
     first, second = expand(z, "fourier", 0), expand(z, "fourier", 1)

@@ -31,7 +31,7 @@ def test_any_federation_trains_the_model_of_the_pooled_table(federation):
 
 @settings(max_examples=150)
 @given(federations(), st.randoms(use_true_random=False))
-def test_neither_names_nor_order_of_parties_nor_order_of_rows_matter(federation, random):
+def test_names_and_orders_of_parties_and_rows_do_not_matter(federation, random):
     first = train(federation.parties(), federation.settings)
     names = random.sample(["one", "Two", "3", "", "Zürich", " "], federation.n_parties)
     others = []
@@ -48,7 +48,7 @@ def test_neither_names_nor_order_of_parties_nor_order_of_rows_matter(federation,
 
 @settings(max_examples=150)
 @given(federations(), st.data())
-def test_the_dtype_in_which_a_party_keeps_its_numbers_does_not_matter(federation, data):
+def test_the_dtype_of_a_partys_numbers_does_not_matter(federation, data):
     x = np.asarray(federation.x.toarray() if hasattr(federation.x, "toarray") else federation.x)
     x = x.astype(np.int64) % 100 if x.dtype.kind == "f" else x % 100
     pooled = train([FlyNNParty("all", x, federation.y)], federation.settings)
@@ -102,7 +102,7 @@ def test_defaults_train_the_model_of_the_pooled_table(kind):
     assert federated.classes_.dtype == pooled.classes_.dtype
 
 
-def test_a_hundred_parties_of_one_row_each_train_the_model_of_the_pooled_table():
+def test_a_hundred_one_row_parties_equal_the_pooled_table():
     x, y = two_moons(100)
     parties = [FlyNNParty(f"{k}", x[[k]], y[[k]]) for k in range(100)]
 
@@ -111,7 +111,7 @@ def test_a_hundred_parties_of_one_row_each_train_the_model_of_the_pooled_table()
     assert model.to_bytes() == train([FlyNNParty("all", x, y)], HOW).to_bytes()
 
 
-def test_more_rows_than_sixteen_bits_count_train_the_model_of_the_pooled_table():
+def test_counts_beyond_sixteen_bits_equal_the_pooled_table():
     x = np.arange(70_000)[:, None] % 7
     y = x[:, 0] % 2
     how = FlyNNSettings(n_units=3, n_inputs=1, n_active=2, expand=None, standardize=False)
@@ -125,7 +125,7 @@ def test_more_rows_than_sixteen_bits_count_train_the_model_of_the_pooled_table()
     assert model.to_bytes() == train([FlyNNParty("all", x, y)], how).to_bytes()
 
 
-def test_parties_in_processes_train_the_model_of_parties_in_threads():
+def test_parties_in_processes_equal_parties_in_threads():
     x, y = two_moons()
     rows = {"a": slice(0, 41), "b": slice(41, None)}
 

@@ -36,7 +36,7 @@ def raw(**options):
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from(["none", "mirror"]))
-def test_unlearning_what_was_learned_last_restores_the_counts_bit_for_bit(seed, n_more, expand):
+def test_unlearning_the_last_rows_restores_the_counts(seed, n_more, expand):
     x, y = table(20 + n_more, seed)
     learner = classifier(expand=expand).partial_fit(x[:20], y[:20])
     before = learner.counts_.copy()
@@ -50,7 +50,7 @@ def test_unlearning_what_was_learned_last_restores_the_counts_bit_for_bit(seed, 
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.sets(st.integers(0, 24), max_size=20))
-def test_unlearning_any_rows_leaves_what_training_without_them_gives(seed, forgotten):
+def test_unlearning_equals_training_without_the_rows(seed, forgotten):
     x, y = table(25, seed)
     kept = np.array([k for k in range(25) if k not in forgotten])
     reference = raw().partial_fit(x[kept], y[kept], classes=[0, 1, 2])
@@ -142,7 +142,7 @@ def test_merging_refuses_constants_of_another_table():
         classifier().fit(x, y).merge(classifier().fit(x + 1e-9, y))
 
 
-def test_merging_refuses_other_columns_and_labels_of_another_type():
+def test_merging_other_columns_or_label_types_raises():
     x, y = table(30)
     named, swapped = (raw().fit(x, y).name_features(list(names)) for names in ("abcde", "bacde"))
 
@@ -176,7 +176,7 @@ def test_unlearning_more_than_was_learned_changes_nothing():
     assert learner.model_.to_bytes() == before
 
 
-def test_unlearning_all_rows_leaves_filters_as_new_as_before_training():
+def test_unlearning_all_rows_restores_empty_filters():
     x, y = table(30)
 
     learner = classifier().fit(x, y).unlearn(x, y)
@@ -243,7 +243,7 @@ def test_calibration_beats_both_ends_of_the_grid_on_new_rows():
     assert chosen < 0.9 * sharp
 
 
-def test_leave_one_out_scores_are_those_of_filters_without_the_row():
+def test_leave_one_out_scores_equal_filters_without_the_row():
     x, y = table(30)
     model = classifier().fit(x, y).model_
     active = hash_table(x, model.plan)
@@ -272,7 +272,7 @@ def test_the_loss_of_a_hopeless_row_is_cut():
     assert losses[-1] == 50 << 20
 
 
-def test_the_least_loss_chooses_the_sharpness_and_ties_go_to_the_lower():
+def test_the_least_loss_sets_the_sharpness_ties_go_lower():
     losses = np.full(len(SHARPNESS), 9)
     losses[[3, 5]] = 4
 
@@ -296,7 +296,7 @@ def test_the_rows_of_a_calibration_depend_on_their_hashes_alone():
 # Decisions.
 
 
-def test_for_two_classes_the_decision_is_the_advantage_of_the_second():
+def test_the_binary_decision_is_the_second_classs_advantage():
     x, y = table(60, n_classes=2)
     learner = classifier().fit(x, y)
 

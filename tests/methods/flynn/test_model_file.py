@@ -45,7 +45,7 @@ def table(kind="text"):
 
 @pytest.mark.parametrize("kind", ["text", "integers", "booleans"])
 @pytest.mark.parametrize("options", [{}, {"standardize": False, "expand": None, "decay": 0.3}])
-def test_a_loaded_classifier_predicts_and_learns_as_the_saved_one(tmp_path, kind, options):
+def test_a_loaded_classifier_predicts_and_learns_alike(tmp_path, kind, options):
     x, y = table(kind)
     classifier = FlyNNClassifier(n_units=60, n_active=5, **options).fit(x, y)
 
@@ -98,7 +98,7 @@ def test_bytes_behind_the_end_are_refused():
 
 @settings(max_examples=2_000)
 @given(st.data())
-def test_a_forged_file_with_a_true_checksum_is_refused_or_read_never_anything_else(data):
+def test_forged_files_are_refused_or_read_unchanged(data):
     frame = bytearray(encode(MODEL))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(frame) - 1))
@@ -210,7 +210,7 @@ def no_file_above(n_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     model = FlyNNModel.from_bytes(VALID)
     (tmp_path / "m").write_bytes(b"old")
 
@@ -220,7 +220,7 @@ def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_pat
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("m", b"old")]
 
 
-def test_a_save_whose_bytes_do_not_reach_the_disk_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_save_that_misses_the_disk_leaves_the_old_file(tmp_path, monkeypatch):
     def fails(_descriptor):
         raise OSError(28, "No space left on device")
 
@@ -251,7 +251,7 @@ def test_frames_of_the_same_fields_are_the_same_bytes():
 
 
 @pytest.mark.parametrize("standardize", [False, "feature", "global"])
-def test_loaded_classifier_names_the_scaling_that_it_was_trained_with(tmp_path, standardize):
+def test_a_loaded_classifier_names_its_scaling(tmp_path, standardize):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 9)), np.arange(40) % 2
     FlyNNClassifier(n_units=50, n_active=4, standardize=standardize).fit(x, y).save(tmp_path / "m")

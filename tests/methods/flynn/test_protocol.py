@@ -63,7 +63,7 @@ def party(name, *, x=None, y=None, **options):
         (None, "(all)", "expected columns with names, found columns with no names"),
     ],
 )
-def test_columns_of_other_names_are_refused_with_party_and_column(names, column, words):
+def test_other_column_names_are_refused_with_party_and_column(names, column, words):
     first = party("north", feature_names=("age", "weight", "size"))
     second = party("south", feature_names=names)
 
@@ -127,7 +127,7 @@ def test_labels_that_differ_from_the_named_classes_are_refused():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array, scipy.sparse.csc_matrix])
 @pytest.mark.parametrize("names", [None, ("age", "weight", "size")])
-def test_a_value_that_is_not_finite_is_refused_with_its_column_and_without_values(bad, kind, names):
+def test_non_finite_values_are_refused_without_the_value(bad, kind, names):
     x, _ = table()
     x[7, 1] = bad
     x[7, 2] = SECRET
@@ -145,7 +145,7 @@ def test_a_value_that_is_not_finite_is_refused_with_its_column_and_without_value
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("value", [2.0**200, -(2.0**200), 1e300])
-def test_a_value_too_large_to_standardize_is_refused_with_its_column(kind, value):
+def test_values_too_large_to_standardize_name_their_column(kind, value):
     x, _ = table()
     x[3, 2] = value
 
@@ -189,7 +189,7 @@ def test_text_is_refused_with_its_column():
     ],
     ids=str,
 )
-def test_labels_that_cannot_be_used_are_refused_with_the_name_of_the_label(labels, words):
+def test_unusable_labels_are_refused_with_their_name(labels, words):
     other = party("south", y=labels[table()[1]], label_name="outcome")
 
     with pytest.raises(PartyRefused, match=words) as caught:
@@ -198,7 +198,7 @@ def test_labels_that_cannot_be_used_are_refused_with_the_name_of_the_label(label
     assert (caught.value.party, caught.value.detail) == ("south", "outcome")
 
 
-def test_labels_of_numpy_inside_an_array_of_objects_are_plain_labels():
+def test_numpy_labels_in_object_arrays_are_plain_labels():
     labels = np.array([np.str_("a"), "b"], object)
 
     model = train([party("north", y=labels[table()[1]])], HOW)
@@ -385,7 +385,7 @@ def test_the_party_that_sends_impossible_counts_is_named(lie, words):
         train([party("honest"), Liar(LIES[lie])], HOW)
 
 
-def test_counts_of_more_rows_than_a_party_declared_are_refused_by_name():
+def test_counts_beyond_the_declared_rows_are_refused():
     doubled = (CountReply, lambda r: replace(r, counts=r.counts * np.uint16(2)))
     how = replace(HOW, declared_rows={"honest": 12, "liar": 12})
 
@@ -467,7 +467,7 @@ def test_a_party_refuses_losses_that_do_not_fit():
     assert member.model is None
 
 
-def test_a_party_without_memory_finishes_the_model_that_waits_on_disk(tmp_path):
+def test_a_party_without_memory_finishes_the_model_on_disk(tmp_path):
     path = tmp_path / "flynn.model"
     released = replace(train([party("other")], HOW), losses=np.zeros(len(SHARPNESS), np.int64))
     reply = party("north", model_path=path).answer(ModelRelease(released))
@@ -557,7 +557,7 @@ def test_settings_of_the_wrong_kind_are_refused(change, error, words):
         FlyNNSettings(**change)
 
 
-def test_settings_derive_what_was_left_open_from_the_number_of_rows():
+def test_missing_settings_derive_from_the_number_of_rows():
     plan = FlyNNSettings().plan(*moments_of(party("a")))
 
     assert plan.n_units >= 10_000

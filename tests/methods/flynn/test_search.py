@@ -85,7 +85,7 @@ def test_scores_equal_those_of_cross_val_score_to_the_last_digit(cv, scoring):
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
 @pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy"])
-def test_a_class_that_a_fold_holds_alone_is_scored_as_by_cross_val_score(scoring):
+def test_one_fold_classes_score_as_in_cross_val_score(scoring):
     x, y = table()
     order = np.argsort(y, kind="stable")
     x, y = x[order], y[order]  # each of three folds is one class, which the others lack
@@ -101,7 +101,7 @@ def test_a_class_that_a_fold_holds_alone_is_scored_as_by_cross_val_score(scoring
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
-def test_a_class_missing_in_some_folds_is_scored_as_by_cross_val_score():
+def test_classes_missing_in_folds_score_as_in_cross_val_score():
     x, y = table()
     y[y == 2] = 0
     y[[1, 2, 30]] = 2
@@ -129,7 +129,7 @@ def test_leaving_out_one_row_equals_scikit_learns():
         assert found.cv_results_["mean_test_score"][k] == expected.mean()
 
 
-def test_the_splitter_of_scikit_learn_that_leaves_one_out_gives_the_same_mean():
+def test_leave_one_out_of_scikit_learn_gives_the_same_mean():
     x, y = table(18)
 
     ours, theirs = search(cv="loo").fit(x, y), search(cv=LeaveOneOut()).fit(x, y)
@@ -146,7 +146,7 @@ def test_the_splitter_of_scikit_learn_that_leaves_one_out_gives_the_same_mean():
     "cv", ["loo", KFold(4, shuffle=True, random_state=5)], ids=["loo", "folds"]
 )
 @pytest.mark.parametrize("n_parties", [1, 2, 7])
-def test_a_search_over_parties_equals_the_search_on_the_pooled_table(cv, n_parties):
+def test_a_federated_search_equals_the_pooled_search(cv, n_parties):
     x, y = table()
     owner = np.random.default_rng(n_parties).integers(0, n_parties, len(y))
 
@@ -157,7 +157,7 @@ def test_a_search_over_parties_equals_the_search_on_the_pooled_table(cv, n_parti
     assert federated.best_params_ == pooled.best_params_
 
 
-def test_standardizing_constants_of_a_search_are_those_of_all_parties():
+def test_the_search_standardizes_by_all_parties():
     x, y = table()
     candidates = [Candidate("feature", "mirror", 60, 3), Candidate("global", None, 60, 2)]
 
@@ -227,7 +227,7 @@ class Liar(SearchParty):
         ("FoldHits", lambda r: {"hits": r.hits[:-1]}),
     ],
 )
-def test_a_party_whose_numbers_do_not_add_up_is_found_out_in_a_search(wanted, change):
+def test_a_party_with_inconsistent_numbers_is_found(wanted, change):
     candidate = Candidate("feature", None, 60, 2)
     grid = ScoringGrid((4, 9), (0.4,), (True,))
 
@@ -258,7 +258,7 @@ def test_results_are_laid_out_as_by_grid_search():
     assert results["rank_test_score"][found.best_index_] == 1
 
 
-def test_the_best_setting_is_fitted_on_all_rows_of_the_same_parties():
+def test_the_best_setting_is_refitted_on_the_same_parties():
     x, y = table()
     owner = np.arange(48) % 3
 

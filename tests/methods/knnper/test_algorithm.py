@@ -37,7 +37,7 @@ def test_votes_are_those_of_equation_6(distances, data, sigma):
     np.testing.assert_allclose(shares[0], expected, rtol=1e-12, atol=1e-300)
 
 
-def test_a_neighbor_at_the_same_place_alone_counts_where_others_are_far():
+def test_a_neighbor_at_distance_0_alone_counts():
     found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 1e308]]))
 
     assert local_votes(found, np.array([1, 0]), 2).tolist() == [[0.0, 1.0]]
@@ -126,7 +126,7 @@ def test_the_average_is_that_of_equation_13(before, updates, rows):
     assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=0, abs=1e-13)
 
 
-def test_clients_that_change_nothing_leave_the_shared_weights_as_they_were():
+def test_clients_without_changes_keep_the_shared_weights():
     before = np.random.default_rng(0).normal(size=100).astype(np.float32)
 
     change = weighted_change(before, before.copy(), n_rows=30, bits=scale_bits(100))
@@ -134,7 +134,7 @@ def test_clients_that_change_nothing_leave_the_shared_weights_as_they_were():
     assert averaged(before, change, n_rows=100, bits=20).tobytes() == before.tobytes()
 
 
-def test_the_largest_changes_of_all_clients_add_up_without_overflow():
+def test_the_largest_changes_add_up_without_overflow():
     n = 2**40
 
     change = weighted_change(np.zeros(1), np.full(1, 64.0), n_rows=n, bits=scale_bits(n))

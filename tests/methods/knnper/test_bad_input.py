@@ -57,7 +57,7 @@ def test_a_client_of_few_rows_or_one_class_trains_and_is_served(rows, combine):
     assert len(found.clients_["small"].memory) == len(rows)
 
 
-def test_a_client_of_one_row_holds_none_out_and_its_memory_weighs_half():
+def test_a_one_row_client_holds_none_out_and_weighs_half():
     found = KNNPerClassifier(**QUICK).fit(X, Y, parties=owned("lone", [5]))
 
     shared = np.exp(found.embed(X[:2])[1])

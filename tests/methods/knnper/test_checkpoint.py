@@ -173,7 +173,7 @@ def test_a_training_that_was_stopped_comes_to_what_it_would_have(kept):
         ({"weight_decay": 0.0}, {"weight_decay": 0.1}),
     ],
 )
-def test_a_training_of_other_settings_or_another_network_does_not_go_on(kept, before, after):
+def test_a_checkpoint_of_other_settings_is_refused(kept, before, after):
     shared = {"hidden": (8,), "n_rounds": 4}
     path = kept(KNNPerClassifier(**shared, **before))
     with pytest.raises(ModelFileError, match="another training"):

@@ -25,7 +25,7 @@ def small(**changed):
     return KNNPerClassifier(hidden=(5,), n_rounds=1, n_neighbors=3, **changed)
 
 
-def test_a_card_that_is_not_there_is_refused_before_anything_runs(no_card):
+def test_a_missing_card_is_refused_before_anything_runs(no_card):
     net = perceptron(64, 10, hidden=(5,))
     rows = torch.zeros(2, 64)
 
@@ -76,7 +76,7 @@ def test_other_words_are_no_devices(word):
         small(device=word).fit(X, Y)
 
 
-def test_a_model_that_was_fitted_on_a_card_says_so_where_there_is_none(no_card):
+def test_a_model_from_a_card_says_so_without_one(no_card):
     found = small().fit(X, Y)
 
     found.set_params(device="cuda")

@@ -78,7 +78,7 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_a_client_that_comes_later_is_served_and_changes_nobody_else(combine):
+def test_a_later_client_is_served_and_changes_no_other(combine):
     kept = np.arange(ROWS) < 200
     found = KNNPerClassifier(**QUICK, combine=combine, standardize=False)
     found.fit(DIGITS[:200], LABELS[:200], parties=OWNER[:200])
@@ -108,7 +108,7 @@ def test_rows_come_and_go_by_their_names():
         found.update("moon", X[:1], Y[:1])
 
 
-def test_a_memory_emptied_by_its_client_leaves_the_shared_network():
+def test_an_emptied_memory_leaves_the_shared_network():
     found = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
     found.forget("north", found.clients_["north"].memory.ids)
 
@@ -153,7 +153,7 @@ class Tiny(nn.Module):
         return self.last(self.seen(x))
 
 
-def test_a_network_of_the_users_own_is_trained_by_the_names_of_its_layers():
+def test_a_custom_network_is_trained_by_its_layer_names():
     images = (DIGITS[:ROWS] / 16).reshape(-1, 1, 8, 8)
 
     found = KNNPerClassifier(
@@ -222,7 +222,7 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_file(tmp_path, monkeypatch)
     assert not path.exists()
 
 
-def test_fitting_leaves_the_users_module_and_torchs_randomness_alone():
+def test_fit_leaves_module_and_torchs_generator_unchanged():
     torch.manual_seed(5)
     module = nn.Sequential()
     module.add_module("body", nn.Linear(13, 6))

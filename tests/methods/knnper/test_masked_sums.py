@@ -33,7 +33,7 @@ def test_masked_sums_give_the_bits_of_plain_ones(combine):
     assert kinds == {"ClientMomentsRequest", "CountsRequest", "TrainRequest"} | pool
 
 
-def test_those_who_take_part_in_a_round_are_those_of_its_masked_sum():
+def test_round_participants_are_those_of_its_masked_sum():
     some = {**QUICK, "participation": 0.75}
 
     plain = KNNPerClassifier(**some, trainer="reuse").fit(X, Y, parties=CELLAR)
@@ -76,7 +76,7 @@ def leaving(fleet, step, lost):
 
 
 @pytest.mark.parametrize("step", [OpenSum, MaskInput])
-def test_a_client_that_leaves_within_a_round_ends_the_training_and_is_named(step):
+def test_a_client_that_leaves_in_a_round_ends_the_training(step):
     own = members()
     masked, roster = enroll(own)
     fleet = {member.name: member for member in masked}
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_within_a_round_ends_the_training_and_is_named(step
     assert [member.personal for member in own] == [None] * 5
 
 
-def test_a_client_that_leaves_after_its_part_is_summed_is_in_that_round():
+def test_a_client_that_leaves_after_its_sum_is_in_that_round():
     own = members()
     masked, roster = enroll(own)
     fleet = {member.name: member for member in masked}

@@ -139,7 +139,7 @@ def test_rows_that_came_under_numbers_go_by_numbers(method, number):
     assert ids(model, "north")[-2:] == ["1012", "1013"]
 
 
-def test_rows_still_come_without_names_after_one_took_a_number_that_lies_ahead(method, tmp_path):
+def test_default_names_skip_a_number_that_is_taken(method, tmp_path):
     (x, y), model = rows_of(method), fitted(method)
     n = len(ids(model, "north"))
     model.update("north", x[:1], y[:1], ids=[str(n + 1)]).update("north", x[:1], y[:1])
@@ -156,7 +156,7 @@ def test_rows_still_come_without_names_after_one_took_a_number_that_lies_ahead(m
 @pytest.mark.parametrize(
     ("y", "shape"), [([[0]] * 5, r"\(5, 1\)"), (1, r"\(\)"), (None, r"\(\)")], ids=str
 )
-def test_labels_that_are_no_flat_list_are_refused_with_their_shape(y, shape):
+def test_labels_that_are_not_flat_are_refused_with_shape(y, shape):
     model, baseline = fitted(), fitted(LocalClassifier)
 
     for door in (

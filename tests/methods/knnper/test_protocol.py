@@ -25,7 +25,7 @@ def asked(coordinator, parties):
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_clients_side_by_side_give_what_clients_behind_frames_give_bit_for_bit(combine):
+def test_stacked_clients_equal_frames_bit_for_bit(combine):
     settings = MemorySettings(combine=combine)
     apart, together = members(settings=settings), members(settings=settings)
 
@@ -71,7 +71,7 @@ def test_weights_are_formed_from_sums_alone():
         assert "personal" not in reply.__dataclass_fields__
 
 
-def test_only_those_who_are_chosen_are_asked_and_every_round_others():
+def test_only_chosen_clients_are_asked_new_ones_each_round():
     parties = members()
     rounds = RoundSettings(n_rounds=6, participation=0.4, regime=Regime(batch_size=64))
 
@@ -87,7 +87,7 @@ def test_only_those_who_are_chosen_are_asked_and_every_round_others():
     assert len(set(trained)) > 2
 
 
-def test_held_out_rows_choose_and_take_no_part_in_the_first_training():
+def test_held_out_rows_choose_and_do_not_train_at_first():
     parties = members()
     altered = members()
     for party in altered:
@@ -168,7 +168,7 @@ def test_standardized_columns_are_those_of_the_pooled_table():
     np.testing.assert_allclose(outcome.result.scale, np.where(spread > 0, spread, 1.0), rtol=1e-9)
 
 
-def test_no_more_changes_are_held_at_a_time_however_many_clients_train(monkeypatch):
+def test_memory_for_changes_does_not_grow_with_clients(monkeypatch):
     owner = np.array([f"c{i // 4:02d}" for i in range(ROWS)])
     parties = members(owner=owner)
     held, most = [], [0]

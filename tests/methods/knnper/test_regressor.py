@@ -70,7 +70,7 @@ def test_targets_are_standardized_as_those_of_the_pooled_table():
     np.testing.assert_allclose(found.overall_, [BOTH.mean(axis=0), BOTH.std(axis=0)], rtol=1e-12)
 
 
-def test_a_client_that_differs_from_all_others_is_told_apart_by_its_memory():
+def test_an_outlying_client_is_served_by_its_memory():
     higher = Y + 500 * (CLINIC == "south")
 
     found = KNNPerRegressor(n_rounds=10, hidden=(16,)).fit(X, higher, parties=CLINIC)
@@ -111,7 +111,7 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_a_client_that_comes_later_is_served_and_changes_nobody_else(combine):
+def test_a_later_client_is_served_and_changes_no_other(combine):
     found = KNNPerRegressor(**QUICK, combine=combine).fit(X[:100], Y[:100], CLINIC[:100])
     before = found.predict(X[:100], CLINIC[:100])
 
@@ -142,7 +142,7 @@ def test_rows_come_and_go_by_their_names(fitted):
         fitted.update("moon", X[:1], BOTH[:1])
 
 
-def test_a_memory_emptied_by_its_client_leaves_the_shared_network():
+def test_an_emptied_memory_leaves_the_shared_network():
     found = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
     found.forget("north", found.clients_["north"].memory.ids)
     center, scale = found.overall_
@@ -152,7 +152,7 @@ def test_a_memory_emptied_by_its_client_leaves_the_shared_network():
     assert predicted.tolist() == (center + scale * found.embed(X[:4])[1]).tolist()
 
 
-def test_a_client_of_one_row_and_targets_that_are_all_alike_are_no_obstacle():
+def test_one_row_clients_and_constant_targets_work():
     owner = np.array(["big"] * 159 + ["tiny"])
 
     found = KNNPerRegressor(**QUICK, combine="pool").fit(X, np.full(160, 7.0), parties=owner)
@@ -187,7 +187,7 @@ def coded(request):
     return KNNPerRegressor(**QUICK, memory=request.param).fit(X, BOTH, parties=CLINIC)
 
 
-def test_codes_of_keys_keep_targets_as_they_are_and_count_their_bytes(coded):
+def test_coded_keys_keep_targets_and_count_their_bytes(coded):
     exact = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
 
     for name, own in coded.clients_.items():
@@ -199,7 +199,7 @@ def test_codes_of_keys_keep_targets_as_they_are_and_count_their_bytes(coded):
     assert coded.weights_.tobytes() == exact.weights_.tobytes()  # training does not look at them
 
 
-def test_what_a_coded_memory_predicts_is_near_to_what_an_exact_one_does():
+def test_coded_predictions_are_near_the_exact_ones():
     exact = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
     eight = KNNPerRegressor(**QUICK, memory="8-bit").fit(X, BOTH, parties=CLINIC)
     product = KNNPerRegressor(**QUICK, memory="product").fit(X, BOTH, parties=CLINIC)
@@ -253,7 +253,7 @@ def test_a_pool_reads_keys_of_codes():
     assert found.score(X, BOTH, parties=CLINIC) > 0.3
 
 
-def test_clients_share_a_codebook_of_public_rows_and_forget_by_it():
+def test_clients_share_a_public_codebook_and_forget_with_it():
     public = np.random.default_rng(0).normal(size=(300, 10)) * X.std(axis=0)
     found = KNNPerRegressor(**QUICK).fit(X, BOTH, parties=CLINIC)
     targets = found.clients_["north"].memory.labels.tolist()

@@ -57,7 +57,7 @@ def both(models, action):
     ],
     ids=lambda parameters: "-".join(map(str, parameters.values())),
 )
-def test_a_compressed_model_from_a_file_says_the_same_and_lives_on_alike(parameters, tmp_path):
+def test_a_compressed_model_from_a_file_works_alike(parameters, tmp_path):
     kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "a")
     found = KNNPerClassifier.load(tmp_path / "a")
@@ -297,9 +297,7 @@ CODEC, BOOK = "settings.codec", "settings.codec.book"
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
 )
-def test_a_shared_book_that_cannot_be_is_refused_though_it_is_sealed(
-    shared_raw, changed, words, tmp_path
-):
+def test_an_impossible_shared_book_is_refused_even_if_sealed(shared_raw, changed, words, tmp_path):
     (tmp_path / "m").write_bytes(resealed(shared_raw, changed))
 
     with pytest.raises(ModelFileError, match=words):
@@ -311,7 +309,7 @@ def test_bits_that_no_codec_has_are_not_written(shared_raw):
         resealed(shared_raw, {f"{CODEC}.bits": 5})
 
 
-def test_codes_that_are_altered_in_the_file_of_a_model_are_refused(shared_raw, tmp_path):
+def test_altered_codes_in_a_model_file_are_refused(shared_raw, tmp_path):
     path = tmp_path / "m"
     for place in (40, len(shared_raw) // 2, len(shared_raw) - 1):
         path.write_bytes(

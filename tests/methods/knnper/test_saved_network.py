@@ -42,7 +42,7 @@ def test_weights_of_another_number_are_refused(path):
         KNNPerClassifier.load(path)
 
 
-def test_a_network_beyond_all_memory_is_refused_before_it_is_made(path):
+def test_a_network_beyond_memory_is_refused_before_building(path):
     with torch.device("meta"):
         layout = perceptron(13, 3, hidden=(1 << 23, 1 << 23), seed=0).digest
 
@@ -80,7 +80,7 @@ def test_a_network_that_cannot_be_made_or_is_another_is_refused(path, changed, w
         KNNPerClassifier.load(path)
 
 
-def test_a_network_of_the_users_own_that_does_not_take_the_rows_is_refused(tmp_path):
+def test_a_custom_network_that_cannot_take_rows_is_refused(tmp_path):
     def own(layer):
         module = nn.Sequential()
         module.add_module("body", layer)
@@ -95,7 +95,7 @@ def test_a_network_of_the_users_own_that_does_not_take_the_rows_is_refused(tmp_p
     assert KNNPerClassifier.load(tmp_path / "m", model=own(nn.Identity())).n_features_in_ == 13
 
 
-def test_a_client_joins_alike_where_the_writer_of_the_file_had_seen_no_rows(tmp_path):
+def test_a_client_joins_alike_without_rows_in_the_file(tmp_path):
     kept = KNNPerClassifier(hidden=(16, 8), n_rounds=2, combine="pool").fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
 

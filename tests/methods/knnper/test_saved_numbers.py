@@ -45,7 +45,7 @@ def path(fitted, tmp_path):
     ],
 )
 @pytest.mark.parametrize("y", [Y, BOTH], ids=["one output", "two outputs"])
-def test_a_regressor_from_a_file_says_the_same_and_lives_on_alike(parameters, y, tmp_path):
+def test_a_regressor_from_a_file_works_alike(parameters, y, tmp_path):
     kept = KNNPerRegressor(**QUICK, **parameters).fit(X, y, parties=CLINIC)
     kept.save(tmp_path / "a")
     found = KNNPerRegressor.load(tmp_path / "a")
@@ -284,7 +284,7 @@ def small(tmp_path_factory):
         max_size=3,
     )
 )
-def test_a_file_that_is_altered_and_sealed_anew_predicts_or_is_refused(small, changes):
+def test_an_altered_resealed_file_predicts_or_is_refused(small, changes):
     folder, raw = small
     frame = bytearray(raw[len(NUMBERS.magic) + 32 :])
     for where, what in changes:

@@ -47,7 +47,7 @@ def path(fitted, tmp_path):
         {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
     ],
 )
-def test_a_classifier_from_a_file_says_the_same_and_lives_on_alike(parameters, tmp_path):
+def test_a_classifier_from_a_file_works_alike(parameters, tmp_path):
     kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "a")
     found = KNNPerClassifier.load(tmp_path / "a")
@@ -95,7 +95,7 @@ def test_the_same_training_makes_the_same_file(fitted, path, tmp_path):
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_text_labels_names_of_columns_and_empty_memories_come_back(tmp_path):
+def test_labels_names_and_empty_memories_are_restored(tmp_path):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(X, columns=[f"c{j}" for j in range(13)])
     names = np.array(["red", "rose", "white"], dtype=object)[Y]
@@ -117,7 +117,7 @@ def own(width=6):
     return module
 
 
-def test_a_network_of_the_users_own_comes_back_with_its_code_given(tmp_path):
+def test_a_custom_network_is_restored_with_its_code(tmp_path):
     words = {"embedding": "seen", "head": "last"}
     kept = KNNPerClassifier(own(), **words, n_rounds=2).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
@@ -191,7 +191,7 @@ def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_the_promise_of_a_private_training_stays_with_its_network(tmp_path):
+def test_a_private_guarantee_stays_with_its_network(tmp_path):
     promise = Privacy(epsilon=100, delta=1e-5, classes=(0, 1, 2), bounds=(0, 2000))
     kept = KNNPerClassifier(**QUICK, privacy=promise).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")

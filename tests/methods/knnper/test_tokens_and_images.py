@@ -31,7 +31,7 @@ def roles(data_folder):
     return data.take(np.concatenate(first)), names
 
 
-def test_roles_train_a_reader_together_and_each_remembers_what_it_said(roles):
+def test_roles_train_a_reader_and_remember_their_own_text(roles):
     data, names = roles
     parts = ordered_roles(data.parties, test=0.2, gap=LENGTH // STRIDE)
     known = parts.train & (data.parties != names[-1])
@@ -110,7 +110,7 @@ def test_raw_pixels_are_more_than_running_averages_may_move():
         asked.fit(x, digits.y[:60], parties=np.arange(60) % 2)
 
 
-def test_drawers_of_characters_are_natural_clients_of_a_network_for_images(data_folder):
+def test_drawers_are_clients_of_an_image_network(data_folder):
     data = load("omniglot")
     drawers = ["drawer-1", "drawer-2", "drawer-3"]
     rows = np.isin(data.parties, drawers) & np.isin(data.y, data.classes[:5])

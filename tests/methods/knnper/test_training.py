@@ -68,7 +68,7 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 
 
 @pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
-def test_no_more_clients_train_side_by_side_than_stay_in_the_cache(n_bytes, monkeypatch):
+def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
     monkeypatch.setattr("fedneighbors.neural._trainer.STACKED_BYTES", n_bytes)
     stacked, net = [], network()  # of 79 weights
     together = Trainer._together
@@ -182,7 +182,7 @@ def test_running_averages_are_those_of_a_client_of_its_own():
     assert int(task.start["body.1.num_batches_tracked"]) == 0
 
 
-def test_networks_that_cannot_be_stacked_are_trained_one_after_another():
+def test_networks_that_cannot_be_stacked_train_in_turn():
     assert Trainer(normalized(), X, Y).method == "reuse"
     assert Trainer(network(), X, Y).method == "stacked"
     with pytest.raises(ValueError, match="cannot be stacked; take method='reuse'"):
@@ -196,7 +196,7 @@ def test_a_layer_that_is_not_there_is_named_with_those_that_are():
         Network(network().module, "body", ("body.2",))
 
 
-def test_embeddings_are_what_the_named_layer_gives_in_batches_of_any_size():
+def test_embeddings_equal_the_layer_in_any_batch_size():
     net = network()
 
     keys, scores = net.seen(state_of(net.module), X, batch_size=10)

@@ -53,7 +53,7 @@ def test_bounds_claim_nothing():
     assert session().bounds().tolist() == [0.0] * 5
 
 
-def test_real_faiss_finds_most_of_the_nearest_and_the_answer_says_that_it_may_have_missed_some():
+def test_faiss_answers_are_marked_as_possibly_incomplete():
     rng = np.random.default_rng(3)
     x, owners = rng.normal(size=(3000, 16)), np.arange(3000) % 3
     exact = FederatedNeighbors().fit(x, parties=owners).kneighbors(x[:20], 10)[1]

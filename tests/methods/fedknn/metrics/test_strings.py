@@ -32,7 +32,7 @@ class Regime:
 @given(
     searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )
-def test_search_is_brute_force_in_parts_however_strings_are_grouped(search, longest, least_group):
+def test_search_equals_brute_force_for_any_grouping(search, longest, least_group):
     search.assert_obeyed_by(Regime(longest, least_group))
 
 
@@ -72,7 +72,7 @@ def long_strings():
     return strings
 
 
-def test_near_long_strings_are_found_without_comparing_the_far_ones(long_strings):
+def test_near_long_strings_are_found_without_the_far_ones(long_strings):
     ranks = np.arange(len(long_strings))
     session = EditMetric().index(long_strings, ranks=ranks).open(long_strings[7])
 
@@ -98,7 +98,7 @@ def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
     assert (before <= after).all()
 
 
-def test_far_long_strings_are_compared_in_groups_with_the_same_result(long_strings):
+def test_far_long_strings_in_groups_give_the_same_result(long_strings):
     query = "ACGT" * 100
     grouped, single = (
         Regime(256, least_group).index(long_strings, ranks=np.arange(150)).open(query)
@@ -131,7 +131,7 @@ def test_bounds_of_short_strings_are_their_distances():
     assert bounds.tolist() == [1.0, 6.0, 2.0, 1.0]
 
 
-def test_strings_of_equal_distance_come_in_the_order_of_their_ranks():
+def test_strings_of_equal_distance_come_in_rank_order():
     strings = ["ab", "ac", "ad", "ae"]
     session = EditMetric().index(strings, ranks=np.array([3, 1, 0, 2])).open("a")
 

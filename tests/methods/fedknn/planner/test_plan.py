@@ -70,9 +70,7 @@ def overheard(coordinator, said):
 
 @settings(max_examples=400, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS), st.integers(0, 5))
-def test_an_algorithm_asks_recorded_providers_what_it_asks_the_real_ones(
-    federation, algorithm, beyond
-):
+def test_recorded_providers_are_asked_like_real_ones(federation, algorithm, beyond):
     query, k = repr(federation.query).encode(), federation.k
     recorded = {
         name: Recorded(name, sample, k=k + beyond, limit_s=LIMIT_S)
@@ -161,7 +159,7 @@ def test_plans_for_fewer_neighbors_follow_from_the_same_samples():
     assert plans == {k: (1, 4 * k, round(0.1 * k, 9), 0.0) for k in plans}
 
 
-def test_a_search_without_bounds_pays_for_what_the_bounds_would_have_done():
+def test_a_search_without_bounds_pays_for_their_work():
     measured = costs(8, round_trip_s=0.0, bounds_s=0.5, object_s=0.01, first_s=0.41)
 
     found = without_broker(make_plan(measured, 8))
@@ -181,7 +179,7 @@ def test_providers_one_after_another_take_the_sum_of_their_times():
     assert (alone, two, together) == (6.4, 3.2, 1.6)
 
 
-def test_an_exchange_takes_as_long_as_its_slowest_provider_link_included():
+def test_an_exchange_takes_as_long_as_its_slowest_provider():
     measured = costs(4, round_trip_s=0.0, object_s=0.1, n_providers=2)
     links = {"p0": LinkCost(1.0), "p1": LinkCost(3.0)}
 
@@ -265,7 +263,7 @@ def slow_line(n):
     return Provider("p0", list(range(n)), metric, decode=lambda raw: float(raw))
 
 
-def test_a_sample_tells_objects_bounds_and_the_time_of_doubling_steps():
+def test_a_sample_reports_objects_bounds_and_doubling_times():
     federation = Federation({"p0": [5.0, 1.0, 4.0, 2.0, 3.0]}, 0.0, 4, BoundedLine(0.5, 1))
 
     sample = sampled(federation, 4)["p0"]
@@ -288,7 +286,7 @@ def test_a_sample_of_fewer_objects_ends_with_the_last():
     assert (found["p1"].complete, found["p1"].exhausted) == (True, True)
 
 
-def test_a_sample_beyond_its_time_is_planned_with_the_least_it_can_be():
+def test_a_sample_beyond_its_time_is_planned_with_minima():
     provider = slow_line(1000)
     late = provider.answer(SampleRequest(b"0.0", 8, 1e-9))
 
@@ -326,7 +324,7 @@ class Counted:
         )
 
 
-def test_providers_that_share_a_machine_are_measured_one_after_another():
+def test_providers_on_one_machine_are_measured_in_turn():
     federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
     together, apart = Counted(federation.providers()), Counted(federation.providers())
 
@@ -362,7 +360,7 @@ def test_a_sample_that_a_provider_refuses_or_misses_names_it():
 # What cannot be planned.
 
 
-def test_an_algorithm_that_asks_what_samples_do_not_tell_cannot_be_planned():
+def test_an_algorithm_beyond_the_samples_cannot_be_planned():
     with pytest.raises(Refuse, match="does not tell"):
         make_plan(costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
 
@@ -376,7 +374,7 @@ def test_an_algorithm_that_asks_what_samples_do_not_tell_cannot_be_planned():
         ({"n_side_by_side": 0}, "n_side_by_side of 1 or more, got 0"),
     ],
 )
-def test_a_plan_for_what_was_not_measured_is_a_mistake_of_the_caller(given, reason):
+def test_a_plan_for_unmeasured_input_is_refused(given, reason):
     with pytest.raises(ValueError, match=reason):
         make_plan(costs(4, round_trip_s=0.0), **{"k": 4} | given)
 

@@ -30,7 +30,7 @@ def test_answers_that_are_promised_to_be_exact_are():
     assert always_exact(500)["wrong"] == 0
 
 
-def test_certified_answers_say_when_they_may_be_wrong_which_is_seldom():
+def test_certified_answers_rarely_fail_and_say_so():
     told = certified(400)
 
     assert told["wrong without a flag"] == 0
@@ -38,7 +38,7 @@ def test_certified_answers_say_when_they_may_be_wrong_which_is_seldom():
     assert told["wrong"] <= told["flagged"] <= 34
 
 
-def test_algorithm_2_as_printed_is_wrong_far_more_often_than_it_promises():
+def test_algorithm_2_as_printed_fails_more_than_it_promises():
     # at its promised rate of 5 %, 9 wrong ones of 60 would come once in 500 runs
     assert as_printed(60)["wrong"] >= 9
 
@@ -57,7 +57,7 @@ def test_a_hundred_thousand_federations_are_answered_exactly():
 
 
 @pytest.mark.slow
-def test_ten_thousand_certified_answers_say_when_they_may_be_wrong():
+def test_ten_thousand_certified_answers_rarely_fail():
     told = certified(10_000, seed=11)
 
     assert told["wrong without a flag"] == 0

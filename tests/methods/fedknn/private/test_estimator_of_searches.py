@@ -38,7 +38,7 @@ def test_private_searches_find_what_a_plain_one_finds(settings):
         assert record.answered == ("0", "1", "2")
 
 
-def test_every_party_is_charged_for_each_query_and_once_for_the_same():
+def test_each_party_pays_once_per_distinct_query():
     search = private()
 
     search.kneighbors(POINTS[:2], 5)
@@ -82,7 +82,7 @@ def test_a_spent_budget_refuses_new_queries_and_answers_old_ones():
     assert [places.tolist() for places in again[1]] == [places.tolist() for places in first[1]]
 
 
-def test_the_smallest_budget_of_all_parties_decides_before_any_is_charged():
+def test_the_smallest_budget_decides_before_any_charge():
     with Ledger(":memory:", party="broker") as ledger:
         for party, epsilon in (("0", 9), ("1", 9), ("2", Fraction(1, 2))):
             ledger.set_budget(party, PureDP(epsilon))
@@ -96,7 +96,7 @@ def test_the_smallest_budget_of_all_parties_decides_before_any_is_charged():
         assert [ledger.spent(party).epsilon for party in "012"] == [0, 0, 0]
 
 
-def test_the_printed_variant_is_never_called_exact_and_costs_twice_as_much():
+def test_the_printed_variant_is_never_exact_and_costs_double():
     search = private(variant="paper", privacy=Privacy(epsilon=1))
 
     search.kneighbors(POINTS[:3], 10)

@@ -80,7 +80,7 @@ def test_other_laws_are_other_questions():
     assert len({law.identity for law in LAWS}) == len(LAWS)
 
 
-def test_other_queries_epochs_and_providers_get_noise_of_their_own(ledger):
+def test_other_queries_epochs_and_providers_get_own_noise(ledger):
     law = law_of("0.001")
 
     noise_of = charged_noise(ledger, law, query=b"q")
@@ -106,7 +106,7 @@ def test_a_second_user_gets_the_same_noise_and_is_charged_for_it(ledger):
     assert spent(ledger) == [3, 3, 3]
 
 
-def test_a_user_whose_budget_is_spent_is_refused_what_others_know(ledger):
+def test_a_user_without_budget_is_refused_known_answers_too(ledger):
     ledger.set_budget("south", ApproxDP(1, "0.1"), user="ben")
     ask(ledger, user="ben", query=b"another")
     ask(ledger, user="anna")
@@ -128,9 +128,7 @@ def test_one_provider_without_room_means_that_none_is_charged(ledger):
     assert ledger.entries() == before
 
 
-def test_all_providers_are_charged_in_one_commit_and_their_noise_kept_in_another(
-    ledger, monkeypatch
-):
+def test_charges_share_one_commit_noises_another(ledger, monkeypatch):
     commits, transaction = [], ledger._file.transaction
 
     @contextmanager
@@ -147,7 +145,7 @@ def test_all_providers_are_charged_in_one_commit_and_their_noise_kept_in_another
     assert commits == [before + 3, before + 6]
 
 
-def test_noise_is_drawn_after_the_charge_and_a_failed_draw_stays_charged(ledger):
+def test_noise_is_drawn_after_the_charge_which_stays(ledger):
     charged = []
 
     def fails(n_bytes):
@@ -176,7 +174,7 @@ class Overtaken(Ledger):
         return seen
 
 
-def test_a_user_who_is_overtaken_gets_the_noise_of_who_was_faster(tmp_path):
+def test_a_slower_user_gets_the_faster_ones_noise(tmp_path):
     path, found = tmp_path / "ledger.db", []
     with opened(path) as ledger, Overtaken(path) as slow:
         slow.other = lambda: found.append(ask(ledger, user="anna"))

@@ -93,7 +93,7 @@ def frames_of(federation, noise):
     return sizes
 
 
-def test_messages_of_a_kind_have_one_size_whatever_a_provider_holds():
+def test_message_sizes_do_not_depend_on_the_providers_data():
     few = Federation({"p0": [], "p1": [1.0], "p2": [5.0] * 40}, 3.0, 6, BoundedLine(0.5, 1))
     many = Federation({f"p{i}": [float(i)] * 30 for i in range(3)}, 3.0, 6, BoundedLine(0.0, 1))
 
@@ -167,7 +167,7 @@ def test_other_bounds_under_the_same_epoch_are_another_question():
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_grid_as_fine_as_rounding_never_sleeps_less_than_nothing(monkeypatch):
+def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
     slept, readings = [], accumulate(iter(random.Random(0).random, None))
     clock = SimpleNamespace(monotonic=readings.__next__, sleep=slept.append)
     monkeypatch.setattr(_provider, "time", clock)
@@ -180,7 +180,7 @@ def test_a_grid_as_fine_as_rounding_never_sleeps_less_than_nothing(monkeypatch):
     assert min(slept) >= 0
 
 
-def test_a_name_without_room_in_a_reply_is_refused_before_any_search():
+def test_a_name_too_long_for_a_reply_is_refused_before_search():
     provider = Provider(
         "p0", [1.0], BoundedLine(0.0, 1), decode=lambda raw: float(raw), ids=["x" * 65]
     )
@@ -189,7 +189,7 @@ def test_a_name_without_room_in_a_reply_is_refused_before_any_search():
         run(dann_star(b"0.0", 1, name="q", noise_of=always(0, 0)), [provider])
 
 
-def test_many_more_neighbors_than_objects_need_no_more_room_than_their_places():
+def test_far_more_neighbors_than_objects_need_no_more_room():
     k = 3000
     federation = replace(SHORT, k=k)
 

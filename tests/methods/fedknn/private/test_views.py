@@ -104,7 +104,7 @@ def test_random_tables_stay_within_the_price(m, k, epsilon, relation):
                 assert naive.loss(*views) <= float(epsilon) * (1 + ROUNDING)
 
 
-def test_algorithm_2_as_printed_costs_half_as_much_again_as_it_claims():
+def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
     rng, law = random.Random(1), PaperNoise(1, n_providers=2, k=6)
     worst = 0.0
     for _ in range(200):

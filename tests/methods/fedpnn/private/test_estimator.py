@@ -33,7 +33,7 @@ def blobs(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
-def test_a_private_model_tells_classes_apart_and_survives_its_file(privacy, n_classes, tmp_path):
+def test_a_private_model_separates_classes_and_is_saved(privacy, n_classes, tmp_path):
     x, y = blobs(n_classes)
     model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNER)
 
@@ -68,7 +68,7 @@ def test_missing_cells_are_learned_from_and_predicted():
     assert balanced_accuracy(y, model.predict(x)) > 0.7
 
 
-def test_breast_cancer_within_documented_bounds_is_told_apart_at_epsilon_1():
+def test_breast_cancer_is_separated_at_epsilon_1():
     x, y = load_breast_cancer(return_X_y=True)
     bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # as the set's documentation lists
     owner = np.arange(len(y)) % 2
@@ -178,7 +178,7 @@ def test_a_damaged_private_model_file_is_refused(tmp_path):
         FedPNNClassifier.load(tmp_path / "private")
 
 
-def test_a_federation_of_one_process_shares_the_rows_out_where_asked_to():
+def test_one_process_splits_rows_over_parties_on_request():
     x, y = blobs(2)
 
     record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS, share=4).fit(x, y).run_record_

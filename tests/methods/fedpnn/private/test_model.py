@@ -66,7 +66,7 @@ def test_without_noise_origin_and_means_are_those_of_the_rows():
     assert np.round(found.counts).tolist() == [134, 133, 133]
 
 
-def test_counts_below_what_noise_makes_believable_are_raised_to_it():
+def test_counts_below_the_noise_level_are_raised_to_it():
     values = np.array([-900, 3, *[50] * 8])
 
     found = noised_means(values, n_classes=2, levels=1024, variance=409.0**2)
@@ -102,7 +102,7 @@ def test_where_cells_are_noise_no_class_is_preferred():
     assert shares[0, 0] == shares[0, 1]
 
 
-def test_a_class_has_as_many_records_as_both_releases_say_by_their_precision():
+def test_class_sizes_combine_both_releases_by_precision():
     cells = np.concatenate([np.full(N_CELLS, 10), np.full(N_CELLS, 5)])
     found = ClassMeans(np.array([120.0, 60.0]), 4.0, np.zeros((2, 2)))
 

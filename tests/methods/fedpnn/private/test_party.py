@@ -95,7 +95,7 @@ def test_requests_of_the_exact_protocol_get_no_answer(request_):
 
 
 @EACH
-def test_a_release_is_charged_its_share_before_its_noise_is_drawn(ask):
+def test_a_release_is_charged_before_its_noise_is_drawn(ask):
     seen = []
 
     def bits(n):
@@ -108,7 +108,7 @@ def test_a_release_is_charged_its_share_before_its_noise_is_drawn(ask):
     assert set(seen) == {PureDP(COST[ask])}
 
 
-def test_three_releases_cost_the_whole_budget_and_no_fourth_is_given():
+def test_three_releases_cost_the_whole_budget_no_fourth():
     north = party()
     for ask in COST:
         north.answer(ask())
@@ -139,7 +139,7 @@ def test_an_answer_survives_the_process_that_gave_it(tmp_path):
     assert again == first
 
 
-def test_another_run_is_another_release_and_refused_once_the_budget_is_spent():
+def test_another_run_is_refused_once_the_budget_is_spent():
     north = party()
     first, second = (north.answer(sums_request(run=run)) for run in ("a", "b"))
 
@@ -204,7 +204,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
 
 
 @pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
-def test_masks_that_do_not_hold_against_the_colluders_get_no_share(n_asked, threshold, colluders):
+def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
 
     with pytest.raises(Refuse, match="do not hold against the colluders"):
@@ -226,7 +226,7 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
     assert spent(twice) == PureDP(1)
 
 
-def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
+def test_noise_shares_are_sized_and_charged_for_all_cells():
     policy = replace(CENTRAL, epsilon=20)
     north = party(privacy=policy)
     release = class_sums_of(policy, 4, 2)
@@ -250,7 +250,7 @@ def test_labels_that_were_not_declared_public_are_not_told():
 
 
 @EACH
-def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself(ask):
+def test_failures_after_the_charge_stay_charged_and_silent(ask):
     def bits(n):
         raise OSError("the operating system has no entropy")
 
@@ -264,7 +264,7 @@ def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself(as
     assert spent(north) == PureDP(COST[ask])
 
 
-def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
+def test_without_a_usable_ledger_a_party_answers_nothing():
     ledger = ledger_of("north", PureDP(1))
     ledger.close()
 
@@ -324,7 +324,7 @@ def test_no_value_makes_a_party_fail(ask, value):
 
 
 @EACH
-def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word(ask):
+def test_rows_of_unknown_labels_are_dropped_silently(ask):
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
     odd = y.copy()
@@ -356,12 +356,12 @@ def test_a_party_without_rows_answers_noise():
         ({"public": ()}, "declare public="),
     ],
 )
-def test_a_party_needs_bounds_and_classes_that_do_not_come_from_its_rows(change, words):
+def test_bounds_and_classes_must_not_come_from_rows(change, words):
     with pytest.raises(ValueError, match=words):
         party(privacy=replace(LOCAL, **change))
 
 
-def test_a_reply_is_the_exact_sums_and_laplace_noise_of_the_stated_scale():
+def test_a_reply_is_exact_sums_plus_the_stated_laplace_noise():
     release = class_sums_of(LOCAL, 4, 2)
     noise = np.concatenate(
         [
@@ -427,9 +427,7 @@ def released(rows, ask, n, seed):
         (cells_request, "cell_counts", cells_up_to_the_farthest_row),
     ],
 )
-def test_audit_of_what_leaves_a_party_finds_breaches_and_nothing_else(
-    monkeypatch, ask, name, breach
-):
+def test_an_audit_of_replies_finds_only_planted_breaches(monkeypatch, ask, name, breach):
     if breach is not None:
         monkeypatch.setattr(party_module, name, breach)
     rng = np.random.default_rng(3)

@@ -145,7 +145,7 @@ def test_some_row_moves_the_origin_as_far_as_stated(row, norm):
     assert reached[norm] == getattr(stated, norm)
 
 
-def test_a_row_exchanged_for_its_opposite_moves_the_origin_as_far_as_stated():
+def test_an_opposite_row_moves_the_origin_by_the_bound():
     row = np.r_[np.ones(16), np.zeros(9)][None, :]
 
     moved = np.abs(origin_sums(row, 1000) - origin_sums(-row, 1000))
@@ -244,7 +244,7 @@ def test_a_row_on_the_origin_has_no_direction():
     assert directions(place[None, :], place).tolist() == [[0.0, 0.0]]
 
 
-def test_values_are_cut_to_the_bounds_and_missing_ones_go_to_the_middle():
+def test_values_are_clipped_and_missing_ones_centered():
     bounds = (np.array([0.0, 5.0, 2.0]), np.array([10.0, 6.0, 2.0]))  # the last range is empty
     x = np.array([[2.5, 5.25, 7.0], [np.inf, -np.inf, np.nan], [np.nan, 99.0, 2.0]])
 
@@ -320,7 +320,7 @@ def test_vectors_are_as_fine_as_the_samplers_bear(policy, n_columns, levels):
             origin(policy, n_columns, 2)
 
 
-def test_a_release_of_more_than_two_classes_gets_the_share_of_the_cells():
+def test_more_than_two_classes_get_the_share_of_the_cells():
     privacy = Privacy(epsilon=1)
 
     assert part(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))

@@ -30,7 +30,7 @@ def test_words_and_missing_cells_come_back_exactly():
     assert np.isnan(back.columns["n"]).tolist() == [False, True, False, False]
 
 
-def test_numbers_come_back_within_the_rounding_of_float32_and_the_reach_of_their_mode():
+def test_numbers_are_restored_within_rounding_and_mode_width():
     column = np.random.default_rng(1).normal(50.0, 3.0, 800)
 
     back = there_and_back(Table({"x": column}, "t")).columns["x"]

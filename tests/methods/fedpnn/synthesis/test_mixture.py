@@ -35,7 +35,7 @@ def test_weights_add_up_means_ascend_and_widths_are_positive():
         assert 1 <= len(modes.means) <= 10
 
 
-def test_modes_of_a_column_do_not_depend_on_the_columns_beside_it():
+def test_modes_do_not_depend_on_neighbouring_columns():
     rng = np.random.default_rng(3)
     columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_hills(seed=4)]
 

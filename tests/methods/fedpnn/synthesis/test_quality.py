@@ -63,7 +63,7 @@ def test_correlations_with_missing_cells_are_those_of_pandas():
     assert found.mean == 1.0
 
 
-def test_constant_columns_have_no_correlation_where_real_and_none_where_synthetic():
+def test_constant_columns_have_no_correlation():
     x = np.array([[0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [2.0, 2.0, 5.0]])
     made = np.array([[0.0, 4.0, 1.0], [1.0, 4.0, 2.0], [2.0, 4.0, 7.0]])
 
@@ -101,7 +101,7 @@ def test_copies_are_counted_whatever_their_cells():
     assert (found.synthetic[2:] > 0).all()
 
 
-def test_a_table_is_a_copy_of_itself_and_its_repeated_rows_are_duplicates():
+def test_a_table_is_its_own_copy_repeated_rows_duplicates():
     x = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
 
     found = nearest_records(x, x)
@@ -110,7 +110,7 @@ def test_a_table_is_a_copy_of_itself_and_its_repeated_rows_are_duplicates():
     assert found.real[:2].tolist() == [0.0, 0.0]
 
 
-def test_distances_are_root_mean_squares_of_ranks_and_of_words_that_differ():
+def test_distances_combine_rank_and_word_differences():
     real = pd.DataFrame({"n": [10.0, 20.0], "w": ["a", "b"]})
     made = pd.DataFrame({"n": [10.0], "w": ["z"]})
 
@@ -144,7 +144,7 @@ def test_honest_rows_are_worth_as_much_as_real_ones():
     assert abs(found.separability_gap.roc_auc) < 0.1
 
 
-def test_rows_whose_generators_mark_their_class_have_a_separability_gap():
+def test_marked_classes_have_a_separability_gap():
     found = utility(halves(400, 1.0, 0), halves(400, 0.0, 1, marked=True), halves(400, 1.0, 2))
 
     assert found.synthetic_on_synthetic.balanced_accuracy == 1.0
@@ -152,7 +152,7 @@ def test_rows_whose_generators_mark_their_class_have_a_separability_gap():
     assert found.separability_gap.roc_auc > 0.3
 
 
-def test_worth_is_measured_for_more_classes_words_and_missing_cells():
+def test_worth_covers_classes_words_and_missing_cells():
     rng = np.random.default_rng(3)
 
     def rows(seed):

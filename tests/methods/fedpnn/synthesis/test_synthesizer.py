@@ -114,7 +114,7 @@ def test_classes_keep_their_shares_and_can_be_asked_for():
             assert (labels == "failed").mean() == pytest.approx((y == "failed").mean(), abs=0.005)
 
 
-def test_a_generator_of_its_own_tells_classes_apart_from_the_first_epoch():
+def test_separate_generators_separate_classes_at_once():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 100)
     x = rng.normal(size=(200, 1)) + 20.0 * y[:, None]
@@ -226,7 +226,7 @@ def test_what_cannot_be_sampled_is_refused():
             plain.sample(n)
 
 
-def test_a_training_that_ends_in_weights_that_are_no_numbers_says_so():
+def test_training_that_ends_in_nan_weights_raises():
     rows = np.full((20, 3), np.nan, np.float32)
     layout = Layout(widths=(2,), scalars=(0,))
     settings = TrainingSettings(generator=(4,), critic=(4,), epochs=2, informed=False)
@@ -240,7 +240,7 @@ def test_infinite_numbers_are_refused_before_training():
         small().fit(np.array([[1.0], [np.inf], [2.0]]))
 
 
-def test_a_class_that_a_generator_hardly_makes_is_filled_up_with_a_warning():
+def test_a_rarely_generated_class_is_filled_up_with_a_warning():
     x, y = companies()
     synthesizer = small(per_class=False, informed=True).fit(x, y)
     part = synthesizer.model_.parts[0]
@@ -295,7 +295,7 @@ def test_training_teaches_a_generator_to_follow_conditions():
     assert followed(60) > 0.8
 
 
-def test_an_informed_start_has_the_shares_of_the_rows_before_it_has_learned_anything():
+def test_an_informed_start_has_the_rows_shares_untrained():
     rng = np.random.default_rng(6)
     words = pd.DataFrame({"w": rng.choice(["often", "rare"], 300, p=[0.9, 0.1])})
     share = (words["w"] == "rare").mean()

@@ -68,7 +68,7 @@ def test_generated_parts_are_shares_and_places_lie_within_one():
         torch.testing.assert_close(part.sum(0), torch.ones(6))
 
 
-def test_a_frozen_generator_gives_the_logits_of_the_running_normalization():
+def test_a_frozen_generator_uses_the_running_normalization():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(10))
     for seed in range(30):
         generator.logits(noise(seed, 4, 40))  # moves the running means
@@ -97,7 +97,7 @@ def test_a_frozen_generator_gives_the_logits_of_the_running_normalization():
     assert TrainedGenerator(hidden, output, 2, "normal", 4).n_parameters == 185
 
 
-def test_an_informed_generator_starts_at_the_shares_of_the_categories():
+def test_an_informed_generator_starts_at_category_shares():
     generator = Generator(4, (), LAYOUT, np.random.default_rng(11))
     shares = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
 

@@ -69,7 +69,7 @@ def fitted(rows):
     }
 
 
-def test_central_is_useful_and_better_than_local_which_is_better_than_the_paper(fitted, rows):
+def test_central_beats_local_which_beats_the_paper(fitted, rows):
     _, (x, y) = rows
 
     reached = {name: balanced_accuracy(y, model.predict(x)) for name, model in fitted.items()}
@@ -92,9 +92,7 @@ def test_probabilities_and_decisions_agree_with_predictions(fitted, rows, privac
 
 
 @EACH
-def test_a_saved_private_model_predicts_the_same_and_keeps_its_guarantee(
-    fitted, rows, privacy, tmp_path
-):
+def test_a_saved_private_model_keeps_predictions_and_guarantee(fitted, rows, privacy, tmp_path):
     model, (x, _) = fitted[privacy.mechanism], rows[1]
 
     model.save(tmp_path / "private.fnn")
@@ -196,7 +194,7 @@ def test_privacy_out_of_range_is_refused(arguments, words):
 
 
 @pytest.mark.parametrize("mechanism", ["local", "paper"])
-def test_a_delta_that_would_buy_nothing_is_refused_by_the_training(mechanism):
+def test_a_useless_delta_is_refused_by_the_training(mechanism):
     privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, public=("classes",))
     classifier = FlyNNClassifier(n_units=64, n_active=4, standardize=False, privacy=privacy)
 
@@ -226,7 +224,7 @@ def test_labels_outside_the_agreed_classes_are_named():
 
 
 @EACH
-def test_probabilities_of_a_private_model_are_calibrated_on_no_rows(fitted, privacy):
+def test_private_probabilities_use_no_rows_for_calibration(fitted, privacy):
     model = fitted[privacy.mechanism].model_
 
     assert not model.losses.any()
@@ -234,7 +232,7 @@ def test_probabilities_of_a_private_model_are_calibrated_on_no_rows(fitted, priv
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
-def test_with_next_to_no_noise_the_counts_are_those_of_all_parties_rows(mechanism):
+def test_with_negligible_noise_counts_equal_the_exact_ones(mechanism):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
     settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}

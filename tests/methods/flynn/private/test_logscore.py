@@ -12,7 +12,7 @@ def profile(rng, n_units, n_active, strength):
     return np.minimum(raw / raw.sum() * n_active, 1.0)
 
 
-def test_table_holds_the_clipped_logarithm_up_to_a_constant_for_each_class():
+def test_the_table_is_a_clipped_log_up_to_class_constants():
     counts = np.array([[9, 4], [6, 8], [7, 6], [-3, 2]], np.int32)
 
     table = log_table(counts, variance=0.25, n_active=2)
@@ -47,7 +47,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
     assert min(right) > 0.8, right
 
 
-def test_a_class_that_does_not_stand_out_of_the_noise_is_never_predicted():
+def test_a_class_within_the_noise_is_never_predicted():
     rng = np.random.default_rng(2)
     counts = rng.normal([400, 300, 0], 30, (200, 3)).round().astype(np.int32)
 
@@ -69,7 +69,7 @@ def test_counts_that_are_all_noise_still_give_finite_scores(fill):
     assert scores.tolist() == [[0.0] * 4]
 
 
-def test_the_border_between_classes_is_half_way_for_rows_that_the_noise_has_not_met():
+def test_the_border_is_half_way_for_rows_without_noise():
     rng = np.random.default_rng(3)
     chances = np.stack([profile(rng, 4000, 20, 0.5) for _ in range(2)], axis=1)
     exact = chances * np.array([200_000, 10_000])
@@ -86,7 +86,7 @@ def test_the_border_between_classes_is_half_way_for_rows_that_the_noise_has_not_
 
 
 @pytest.mark.parametrize(("total", "stands_out"), [(1272, False), (1274, True)])
-def test_a_class_stands_out_from_three_deviations_of_the_noise_on_its_sum(total, stands_out):
+def test_a_class_stands_out_from_three_deviations_on(total, stands_out):
     counts = np.full((200, 2), [400, total // 200], np.int32)
     counts[: total % 200, 1] += 1  # the noise on the sum has deviation 30 sqrt(200) = 424.3
 

@@ -110,7 +110,7 @@ def test_an_answer_survives_the_process_that_gave_it(tmp_path):
     assert again == first
 
 
-def test_another_run_is_another_release_and_refused_once_the_budget_is_spent():
+def test_another_run_is_refused_once_the_budget_is_spent():
     north = party(ledger=ledger_of("north", PureDP(2)))
     first, second = (north.answer(counts_request(run=run)) for run in ("a", "b"))
 
@@ -206,7 +206,7 @@ def test_a_schema_without_labels_tells_none():
     assert (schema.labels, schema.label_kind) == ((), "none")
 
 
-def test_a_failure_behind_the_charge_stays_charged_and_says_nothing_of_itself():
+def test_failures_after_the_charge_stay_charged_and_silent():
     def bits(n):
         raise OSError("the operating system has no entropy")
 
@@ -257,7 +257,7 @@ def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
-def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word():
+def test_rows_of_unknown_labels_are_dropped_silently():
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
     odd = y.copy()
@@ -272,7 +272,7 @@ def test_rows_of_labels_that_were_not_agreed_are_left_out_without_a_word():
     assert (answers[0] == answers[1]).all()
 
 
-def test_a_plan_without_an_agreed_class_is_refused_whatever_the_rows():
+def test_a_plan_without_an_agreed_class_is_always_refused():
     policy = replace(LOCAL, public=(), classes=(0, 1, 2))
     north = party(privacy=policy)
 
@@ -295,7 +295,7 @@ def test_two_data_sets_of_one_ledger_answer_one_run_apart():
     assert ledger.spent("table") == ledger.spent("visits") == PureDP(1)
 
 
-def test_a_reply_is_the_exact_counts_and_laplace_noise_of_the_stated_scale():
+def test_a_reply_is_exact_counts_plus_the_stated_noise():
     noise = np.concatenate(
         [
             party(bits_seed=seed).answer(counts_request()).counts.ravel() - exact_counts().ravel()
@@ -394,7 +394,7 @@ def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
-def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
+def test_oversized_replies_are_refused_without_a_charge():
     wide = HashPlan(PLAN.features, 1 << 23, 2, 5, 7)
     north = party()
 
@@ -405,7 +405,7 @@ def test_counts_too_many_for_a_reply_are_refused_without_a_charge():
 
 
 @pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
-def test_masks_that_do_not_hold_against_the_colluders_get_no_share(n_asked, threshold, colluders):
+def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=policy)
 
@@ -450,7 +450,7 @@ def test_each_term_alone_must_be_the_agreed_one(change):
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
 
 
-def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
+def test_without_a_usable_ledger_a_party_answers_nothing():
     ledger = ledger_of("north", PureDP(1))
     ledger.close()
 
@@ -458,7 +458,7 @@ def test_a_party_whose_ledger_cannot_be_used_answers_nothing_about_its_rows():
         party(ledger=ledger).answer(counts_request())
 
 
-def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
+def test_noise_shares_are_sized_and_charged_for_all_cells():
     policy = replace(CENTRAL, epsilon=20)  # so little noise that the number of cells matters
     north = party(privacy=policy)
     moved = count_sensitivity(PLAN.n_active, "add_remove")
@@ -473,7 +473,7 @@ def test_noise_shares_are_sized_and_charged_for_all_cells_of_the_sum():
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
-def test_a_row_moves_paid_constants_as_far_as_their_noise_covers_and_no_further(mechanism):
+def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
     policy = Privacy(epsilon=1, mechanism=mechanism, classes=(0, 1), bounds=(-4.0, 4.0))
     levels = constants_levels(policy, 3)
     x, y = table()
@@ -495,14 +495,14 @@ def test_a_row_moves_paid_constants_as_far_as_their_noise_covers_and_no_further(
     assert moved.sum() == constants_sensitivity(3, levels, "add_remove").l1
 
 
-def test_parties_that_left_count_as_asked_for_their_shares_of_secrets_may_be_known():
+def test_left_parties_count_as_asked_for_secret_shares():
     policy = replace(CENTRAL, colluders=4)
 
     with pytest.raises(Refuse, match="do not hold against the colluders"):
         party(privacy=policy).contribute(masked_request(policy, 1), MaskedRound("ab", 7, 8, 6))
 
 
-def test_noise_beyond_32_bits_is_cut_at_their_ends_and_does_not_wrap():
+def test_noise_beyond_32_bits_is_clipped_not_wrapped():
     policy = replace(LOCAL, epsilon="1e-9")  # noise of scale 5e9
 
     counts = party(privacy=policy).answer(counts_request(policy)).counts
@@ -511,7 +511,7 @@ def test_noise_beyond_32_bits_is_cut_at_their_ends_and_does_not_wrap():
     assert (np.abs(counts.astype(np.int64)) == np.iinfo(np.int32).max).sum() >= 10
 
 
-def test_a_plan_without_a_class_that_is_public_is_refused_without_a_charge():
+def test_a_plan_without_public_classes_is_refused_uncharged():
     north = party()
 
     with pytest.raises(Refuse, match="a class that was agreed or is public is missing"):

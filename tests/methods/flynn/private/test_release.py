@@ -84,7 +84,7 @@ def test_no_row_moves_the_moments_further_than_stated(seed, relation):
     assert moved.max() <= stated.linf
 
 
-def test_moments_of_a_table_within_its_bounds_give_mean_and_spread_to_a_thousandth():
+def test_bounded_moments_give_mean_and_spread_to_001():
     x = np.random.default_rng(0).uniform(2, 6, (5000, 1))
 
     rows, first, second = quantized_moments(x, (np.array([2.0]), np.array([6.0])), 1024)
@@ -145,7 +145,7 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
         assert whole == some.guarantee(moved) == allowed
 
 
-def test_shares_too_small_to_be_gaussian_together_are_taken_larger():
+def test_too_small_gaussian_shares_are_enlarged():
     policy = Privacy(epsilon=1000, delta="1e-6", mechanism="central")
     allowed = part(policy, of="counts", constants_paid=False)
     moved = count_sensitivity(1, "add_remove")
@@ -170,7 +170,7 @@ def test_stated_variance_is_that_of_the_law():
     assert variance(halves, n_summed=6) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_paper_divides_epsilon_by_the_parties_and_parallel_composition_does_not():
+def test_the_paper_divides_epsilon_by_parties_we_do_not():
     moved = count_sensitivity(15, "add_remove")
     spent = {
         accounting: picks(

@@ -88,7 +88,7 @@ def test_noise_of_the_sum_has_the_variance_that_the_model_states(privacy):
     assert abs(noise.mean()) < 7 * np.sqrt(model.noise_variance / noise.size)
 
 
-def test_central_noise_is_that_of_one_table_and_local_noise_that_of_all():
+def test_central_noise_is_one_tables_local_noise_the_sum():
     spreads = {
         privacy.mechanism: train(parties(8, privacy), privacy).result.noise_variance
         for privacy in (LOCAL, replace(LOCAL, mechanism="central"))
@@ -98,7 +98,7 @@ def test_central_noise_is_that_of_one_table_and_local_noise_that_of_all():
     assert spreads["local"] == pytest.approx(5 * spreads["central"], rel=1e-9)
 
 
-def test_replace_one_doubles_what_a_row_moves_and_so_quadruples_laplace_noise():
+def test_replace_one_doubles_sensitivity_quadruples_variance():
     one, two = (
         train(parties(1, policy), policy).result.noise_variance
         for policy in (LOCAL, replace(LOCAL, neighbors="replace_one"))
@@ -123,7 +123,7 @@ def lossy(members, step, lost):
 
 
 @pytest.mark.parametrize(("step", "n_summed"), [(OpenSum, 6), (MaskInput, 6), (Unmask, 8)])
-def test_parties_that_drop_out_of_the_masked_sum_leave_enough_noise(step, n_summed):
+def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     policy = replace(CENTRAL, public=("classes",))
     how = replace(HOW, standardize=False, n_units=4000)
     members = parties(8, policy)
@@ -194,7 +194,7 @@ def test_more_colluders_than_survivors_are_refused():
         train(parties(4, policy), policy)
 
 
-def test_two_parties_noise_by_themselves_since_each_could_take_off_its_share():
+def test_each_of_two_parties_adds_all_of_the_noise():
     one, two = (train(parties(n, CENTRAL), CENTRAL).result.noise_variance for n in (1, 2))
 
     assert two == pytest.approx(2 * one, rel=0.01)
@@ -287,7 +287,7 @@ def released(rows, epsilon, n, seed):
 
 
 @pytest.mark.parametrize(("epsilon", "holds"), [(1, True), (3, False)])
-def test_audit_of_what_leaves_a_party_finds_a_breach_of_epsilon_1_and_no_other(epsilon, holds):
+def test_an_audit_of_replies_finds_only_planted_breaches(epsilon, holds):
     x, y = table(6)
     with_row = released((x, y), epsilon, 1000, seed=1)
     without = released((x[1:], y[1:]), epsilon, 1000, seed=2)
@@ -301,7 +301,7 @@ def test_audit_of_what_leaves_a_party_finds_a_breach_of_epsilon_1_and_no_other(e
 @pytest.mark.parametrize(
     ("privacy", "request_"), [(LOCAL, NoisyCountRequest), (PAPER, PicksRequest)]
 )
-def test_a_party_missing_from_counts_in_the_plain_ends_the_training(privacy, request_):
+def test_a_party_missing_from_plain_counts_ends_the_training(privacy, request_):
     members = {member.name: member for member in parties(3, privacy)}
 
     with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
@@ -325,14 +325,14 @@ def test_a_party_missing_from_counts_in_the_plain_ends_the_training(privacy, req
         ),
     ],
 )
-def test_replies_of_a_wrong_shape_are_refused_though_no_party_sent_another(kind, change, words):
+def test_replies_of_wrong_shape_are_refused_even_if_all_agree(kind, change, words):
     policy = replace(LOCAL, public=(), classes=(0, 1), bounds=(-4.0, 4.0))
 
     with pytest.raises(ProtocolError, match=words):
         train([Liar(policy, kind, change)], policy)
 
 
-def test_what_is_asked_for_in_masked_sums_is_asked_for_in_shares_of_noise():
+def test_masked_sums_are_requested_with_noise_shares():
     policy = replace(CENTRAL, public=(), classes=(0, 1), bounds=(-4.0, 4.0))
 
     rounds = train(parties(4, policy), policy, FlyNNSettings()).rounds

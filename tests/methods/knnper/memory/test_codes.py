@@ -68,7 +68,7 @@ def test_a_code_depends_on_its_row_alone(one, other):
     )
 
 
-def test_a_forgotten_row_leaves_the_memory_as_if_it_had_never_come():
+def test_a_forgotten_row_leaves_no_trace_in_the_memory():
     rows = np.random.default_rng(0).normal(size=(6, 4))
     never = CodedDatastore(4, n_classes=3, codec=EightBitCodec(4))
     never.add(rows[[0, 2, 3, 5]], [0, 2, 0, 2], ids=["0", "2", "3", "5"])
@@ -95,7 +95,7 @@ def test_a_full_memory_drops_the_oldest_codes():
     assert store.keys[:, 0].tolist() == [4.0, 5.0, 6.0]
 
 
-def test_keys_and_labels_that_do_not_fit_are_refused_and_change_nothing():
+def test_unfit_keys_and_labels_are_refused_without_effect():
     store = memory(np.ones((2, 2)))
 
     with pytest.raises(DataError, match="beyond the numbers of 32 bits"):
@@ -176,7 +176,7 @@ def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
     assert in_blocks.distances.tolist() == at_once.distances.tolist()
 
 
-def test_an_own_book_belongs_to_the_memory_and_hinders_forgetting():
+def test_an_own_codebook_hinders_forgetting():
     rows = np.random.default_rng(0).normal(size=(50, 32))
     store = CodedDatastore(32, n_classes=10, codec=ProductCodec(8, 4))
 

@@ -77,7 +77,7 @@ def picked(store):
 
 
 @pytest.mark.parametrize(("gone", "first"), [(asked_for, 3), (picked, 10)])
-def test_what_a_reservoir_forgets_favors_none_of_the_rows_that_come_later(gone, first):
+def test_a_reservoir_after_forgetting_stays_fair_to_new_rows(gone, first):
     """4,000 memories of 5 of 20 rows: each row from ``first`` on in 1,000 on average."""
     times = np.zeros(20)
 
@@ -93,7 +93,7 @@ def test_what_a_reservoir_forgets_favors_none_of_the_rows_that_come_later(gone, 
     assert abs(times[first:] - 1000).max() < 5 * 27.4  # by chance in 1 of 100,000 suites
 
 
-def test_places_that_a_reservoir_has_forgotten_stay_open_in_a_copy_of_its_parts():
+def test_a_restored_reservoir_keeps_its_open_places():
     store = filled("reservoir", 5, [4, 20])
     store.forget(store.ids[1:4])
     copy = Datastore(1, 5, "reservoir").restore(store.keys, store.labels, store.ids, store.state())
@@ -105,7 +105,7 @@ def test_places_that_a_reservoir_has_forgotten_stay_open_in_a_copy_of_its_parts(
     assert copy.labels.tolist() == store.labels.tolist()
 
 
-def test_a_reservoir_that_was_not_full_takes_all_that_still_find_a_place():
+def test_a_reservoir_below_capacity_takes_all_that_fit():
     store = filled("reservoir", 5, [3])
 
     store.forget(["1"]).add([[3.0], [4.0]], [3, 4])
@@ -163,7 +163,7 @@ def test_default_names_go_around_those_that_are_taken():
     assert store.ids == ["0", "1", "4", "3", "5", "6", "7"]
 
 
-def test_default_names_are_given_once_also_by_a_copy_of_its_parts():
+def test_default_names_stay_unique_after_a_restore():
     store = filled("concatenate", None, [2]).add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
     store.forget(["3", "4"])
     copy = Datastore(1).restore(store.keys, store.labels, store.ids, store.state())
@@ -194,7 +194,7 @@ def test_the_state_of_a_memory_tells_which_name_comes_next():
     ],
 )
 @pytest.mark.parametrize("strategy", ["concatenate", "drift"])
-def test_labels_that_are_no_classes_are_refused_where_classes_are_known(labels, words, strategy):
+def test_unknown_labels_are_refused_where_classes_are_known(labels, words, strategy):
     store = Datastore(1, strategy=strategy, n_classes=2).add([[0.0], [1.0]], [0, 1])
 
     with pytest.raises(ValueError, match=words):
@@ -268,7 +268,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=60)
-def test_a_window_holds_what_a_list_would_and_nothing_of_what_left(steps):
+def test_a_window_equals_a_list_and_keeps_nothing_that_left(steps):
     window, rows, count = RowWindow(np.empty((0, 1)), np.empty(0, int)), [], 0
     for what, n in steps:
         if what == "append":

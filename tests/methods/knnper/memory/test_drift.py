@@ -75,7 +75,7 @@ pairs = st.integers(1, 4).flatmap(
 
 
 @given(pairs)
-def test_evidence_of_labels_is_that_of_all_splits_one_after_another(pair):
+def test_label_evidence_equals_the_sum_over_all_splits(pair):
     before, since = pair
     prior = [1 / len(before)] * len(before)
     together = [b + s for b, s in zip(before, since, strict=True)]
@@ -177,7 +177,7 @@ def test_a_memory_of_the_same_rows_is_rarely_thrown_away():
     assert false <= 6
 
 
-def test_labels_that_come_to_mean_something_else_are_noticed_within_a_step_or_two():
+def test_changed_label_meanings_are_noticed_in_two_steps():
     meaning = np.array([1, 2, 3, 4, 5, 0])
     noticed, behind = [], []
 
@@ -260,7 +260,7 @@ def test_a_class_that_was_never_seen_is_a_change_of_shares():
     assert memory.recent_labels.tolist() == [3] * 6
 
 
-def test_votes_weigh_what_shares_are_now_over_what_they_are_among_the_keys():
+def test_votes_weigh_current_shares_over_stored_ones():
     memory, plain = changed_shares(), Datastore(8, n_classes=6)
     plain.add(memory.keys, memory.labels)
     asked, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
@@ -287,7 +287,7 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-9)
 
 
-def test_rows_that_stayed_and_turn_out_to_be_untrue_are_forgotten_later():
+def test_kept_rows_that_turn_out_outdated_are_dropped_later():
     rng, swapped = np.random.default_rng(7), np.array([1, 0, 2, 3, 4, 5])
     memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, SKEWED, 100))
     memory.add(*rows(rng, np.eye(6)[3], 6))
@@ -316,7 +316,7 @@ def test_what_came_since_a_change_is_known_when_rows_go():
     assert memory.recent_labels.tolist() == recent[1:-1]
 
 
-def test_what_came_since_a_change_stays_when_the_oldest_make_room():
+def test_rows_since_a_change_stay_when_the_oldest_leave():
     rng, memory = np.random.default_rng(3), changed_shares(capacity=112)
     recent = memory.recent_labels.tolist()
 

@@ -82,7 +82,7 @@ def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
     assert asked == [30]
 
 
-def test_without_faiss_the_own_search_serves_unless_faiss_is_asked_for(monkeypatch):
+def test_the_own_search_replaces_a_missing_faiss_unless_named(monkeypatch):
     monkeypatch.setattr(_datastore, "FAISS_FROM", 1)
     keys = np.arange(4.0)[:, None]
 

@@ -37,7 +37,7 @@ def test_a_new_client_gets_a_memory_of_the_same_kind(fitted):
     assert len(fitted.clients_[f"new to {name}"].memory) == 30
 
 
-def test_a_row_is_forgotten_or_the_caller_is_told_that_it_cannot_be(fitted):
+def test_a_row_is_forgotten_or_the_caller_gets_an_error(fitted):
     name = next(iter(fitted.clients_))
     memory = fitted.clients_[name].memory
     n = len(memory)

@@ -35,7 +35,7 @@ def exact(exact_file):
     return KNNPerClassifier.load(exact_file)
 
 
-def test_memories_are_a_32nd_of_narrow_exact_ones_and_answer_nearly_alike(exact):
+def test_shared_codes_are_a_32nd_and_answer_nearly_alike(exact):
     narrow = {name: 4 * own.memory.keys.size for name, own in exact.clients_.items()}
     before = exact.predict(NEW, ASKER)
     right = exact.score(NEW, NEW_Y, parties=ASKER)
@@ -94,7 +94,7 @@ def test_an_own_codebook_can_not_forget():
         model.forget("all", ["0"])
 
 
-def test_clients_that_come_later_get_the_same_codebook_also_from_a_file(exact, tmp_path):
+def test_later_clients_get_the_codebook_also_from_a_file(exact, tmp_path):
     exact.share_codebook(PUBLIC).save(tmp_path / "m")
     found = KNNPerClassifier.load(tmp_path / "m")
 
@@ -127,7 +127,7 @@ def test_capacity_and_strategy_let_in_the_same_rows_as_before(strategy, tmp_path
     assert ours.codes.tolist() == ours.codec.encode(np.array(theirs.keys)).tolist()
 
 
-def test_drift_is_noticed_through_codes_and_only_where_there_is_some():
+def test_drift_is_noticed_through_codes_without_false_alarms():
     model = fitted(strategy="drift", capacity=100).share_codebook(PUBLIC)
     name = WRITERS[0]
     rows = np.random.default_rng(0).permutation(np.flatnonzero(name == WRITER))

@@ -40,7 +40,7 @@ def scene(seed, n=60, n_classes=3):
     arrays(np.float64, (5, 3), elements=st.floats(-1e3, 1e3).filter(lambda v: abs(v) > 1e-3)),
     st.sampled_from([1e-200, 1.0, 1e200]),
 )
-def test_squared_distances_of_directions_are_twice_one_minus_the_cosine(keys, unit):
+def test_squared_direction_distances_are_two_minus_2_cosine(keys, unit):
     found = in_metric(keys * unit, "cosine")
 
     for a, near in zip(keys.tolist(), found, strict=True):
@@ -54,7 +54,7 @@ def test_a_key_of_zeros_has_no_direction_and_stays():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_client_takes_the_first_candidate_of_those_that_get_most_held_out_rows_right(seed):
+def test_a_client_takes_the_first_of_the_best_candidates(seed):
     keys, scores, labels, held = scene(seed)
     settings = MemorySettings(n_neighbors=KS, metric=METRICS)
 
@@ -93,7 +93,7 @@ def test_numbers_take_the_candidate_of_least_squared_error():
     assert found.settings.metric == "cosine"
 
 
-def test_of_equally_good_candidates_the_one_that_stands_first_is_taken():
+def test_the_first_of_equal_candidates_is_taken():
     keys, _, _, held = scene(0)
     settings = MemorySettings(n_neighbors=(9, 2), metric=("cosine", "euclidean"))
     alike = np.zeros((60, 1))  # any neighbors have the same mean
@@ -103,7 +103,7 @@ def test_of_equally_good_candidates_the_one_that_stands_first_is_taken():
     assert (found.settings.n_neighbors, found.settings.metric) == (9, "cosine")
 
 
-def test_labels_of_held_out_rows_choose_and_are_not_in_the_memory_that_is_asked():
+def test_held_out_rows_choose_but_are_not_in_the_memory():
     keys, scores, labels, held = scene(2)
     settings = MemorySettings(n_neighbors=KS, metric=METRICS)
     wrong = np.where(held, (labels + 1) % 3, labels)
@@ -133,7 +133,7 @@ def test_every_client_has_a_k_and_a_metric_of_its_own(kind, combine):
     assert np.isfinite(found.score(X[:140], Y[:140], parties=CELLAR[:140]))
 
 
-def test_one_candidate_gives_the_same_bits_as_none_to_choose_from():
+def test_one_candidate_gives_the_bits_of_no_choice():
     plain = KNNPerClassifier(**QUICK, n_neighbors=5).fit(X, Y, parties=CELLAR)
     listed = KNNPerClassifier(**QUICK, n_neighbors=[5], metric=["euclidean"])
 
@@ -143,7 +143,7 @@ def test_one_candidate_gives_the_same_bits_as_none_to_choose_from():
     assert again.tobytes() == plain.predict_proba(X, CELLAR).tobytes()
 
 
-def test_under_the_cosine_the_length_of_an_embedding_says_nothing():
+def test_under_the_cosine_lengths_do_not_matter():
     _, scores, _, _ = scene(3)
     found = KNNPerClassifier(**QUICK, metric="cosine").fit(X, Y, parties=CELLAR)
     personal = found.clients_["north"]

@@ -85,7 +85,7 @@ def test_scatter_does_not_depend_on_what_classes_are_called(table, names):
     np.testing.assert_allclose(again.between, found.between, atol=1e-12 * len(rows))
 
 
-def test_what_is_seen_of_a_row_does_not_depend_on_the_rows_beside_it():
+def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(300, 70)), random.integers(4, size=300)
     features = RandomFeatures(0, feature_rate(rows.std(axis=0)), 150)
@@ -155,9 +155,7 @@ def test_scatter_that_tells_nothing_gives_finite_directions(rows, labels):
 
 
 @pytest.mark.parametrize(("n_classes", "n_directions"), [(1, 1), (2, 1), (3, 2), (5, 4), (9, 4)])
-def test_there_is_a_direction_less_than_classes_and_none_more_than_features(
-    n_classes, n_directions
-):
+def test_there_are_fewer_directions_than_classes_and_features(n_classes, n_directions):
     random = np.random.default_rng(3)
     rows, labels = random.normal(size=(60, 2)), np.arange(60) % n_classes
 
@@ -176,7 +174,7 @@ def test_classes_that_may_come_later_add_no_directions():
     assert model.predict_proba(X[:1], parties=owners[:1]).shape == (1, 90)
 
 
-def test_few_rows_of_many_classes_are_kept_as_the_last_training_tells(tmp_path):
+def test_few_rows_of_many_classes_stay_in_the_last_training(tmp_path):
     """With the held-out rows there are more random features, and so more directions."""
     x, y = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 9
     owners = ["a", "b"] * 6
@@ -215,7 +213,7 @@ def test_how_many_threads_there_are_does_not_change_a_bit():
     assert len(found) == 1
 
 
-def test_there_are_two_rows_for_a_feature_and_no_more_features_than_can_be_sent():
+def test_two_rows_per_feature_and_a_limit_on_features():
     assert [n_features_for(n) for n in (1, 2, 3, 100, 2047, 10**6)] == [1, 1, 1, 50, 1023, 1024]
 
 
@@ -295,7 +293,7 @@ def meanings(seed, n_clients=8, n=80):
     return np.hstack([points, noise]), names[client, ring], owners
 
 
-def test_clients_that_call_classes_by_other_names_learn_from_one_another():
+def test_clients_with_other_class_names_learn_together():
     X, y, owners = meanings(0)
     known = owners != "client-7"
     model = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool", classes=range(4))

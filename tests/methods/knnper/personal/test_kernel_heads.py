@@ -39,7 +39,7 @@ def test_a_head_tells_apart_what_no_line_does():
     assert (straight == right).mean() < 0.8
 
 
-def test_what_is_said_of_a_row_left_out_does_not_depend_on_its_label():
+def test_a_left_out_rows_output_ignores_its_label():
     rows, labels = rings(200)
     other = np.where(np.arange(200) == 7, 1 - labels, labels)
 

@@ -55,7 +55,7 @@ def test_weights_are_those_of_most_likelihood():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_clients_that_sum_their_terms_find_what_their_pooled_rows_give():
+def test_summed_terms_give_the_pooled_rows_weights():
     scores, labels = experts()
     clients = np.arange(60) % 7
 

@@ -52,7 +52,7 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
-def test_the_weight_of_least_squared_error_is_taken_the_middle_of_equals(n_rows, n_outputs, data):
+def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, data):
     local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
 
     found = least_mixture(local, shared, targets)
@@ -136,7 +136,7 @@ def asked(parties):
     return [(next(iter(requests.values())), replies) for requests, _, replies in cohort.seen]
 
 
-def test_clients_side_by_side_give_what_frames_and_masked_sums_give_bit_for_bit():
+def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
     settings = MemorySettings(combine="pool")
     apart, masked, together = (members(settings=settings) for _ in "abc")
 
@@ -165,7 +165,7 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
 
-def test_units_are_those_of_all_rows_at_the_end_and_of_the_rest_while_rows_are_held_out():
+def test_units_come_from_all_rows_or_those_not_held_out():
     parties = members()
 
     told = [
@@ -181,7 +181,7 @@ def test_units_are_those_of_all_rows_at_the_end_and_of_the_rest_while_rows_are_h
     assert parties[0].personal.overall.tolist() == np.stack(told[-1]).tolist()
 
 
-def test_the_weights_of_the_pool_are_those_of_all_held_out_rows_together():
+def test_pool_weights_are_those_of_all_held_out_rows():
     parties = members(settings=MemorySettings(combine="pool"))
 
     outcome = run_rounds(numbers(parties), Cohort(parties))
@@ -241,7 +241,7 @@ def test_a_client_that_predicts_numbers_counts_no_classes():
         party.answer(request)
 
 
-def test_a_network_of_other_outputs_than_the_targets_is_refused_with_the_way_out():
+def test_a_network_with_other_outputs_is_refused():
     net = Network(perceptron(3, 4, hidden=(2,)).module, "body")
 
     with pytest.raises(ValueError, match=r"with 2 outputs, got .*\(5, 4\).*change its last layer"):

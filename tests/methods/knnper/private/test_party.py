@@ -50,7 +50,7 @@ def kinds(ledger):
     return [entry.kind for entry in ledger.entries()]
 
 
-def test_all_steps_are_paid_before_the_first_and_rounds_cost_no_more():
+def test_all_steps_are_charged_before_the_first():
     ledger = ledger_of("north")
     party = begun(client(ledger=ledger))
     paid = party.spent
@@ -66,7 +66,7 @@ def test_all_steps_are_paid_before_the_first_and_rounds_cost_no_more():
     ] * 2
 
 
-def test_the_steps_that_the_optimizer_made_are_those_that_were_paid():
+def test_the_optimizers_steps_are_those_charged():
     party = begun(client())
 
     for number in (0, 1):
@@ -169,7 +169,7 @@ KILLED = """
 """
 
 
-def test_a_client_killed_within_a_round_has_paid_and_goes_on_at_no_further_cost(tmp_path):
+def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
     path = tmp_path / "ledger"
 
     dead = subprocess.run(
@@ -229,7 +229,7 @@ def test_rounds_that_were_not_announced_are_refused(number, run_name):
         party.answer(round_of(party, number, run_name=run_name))
 
 
-def test_it_takes_no_request_of_the_exact_protocol_but_the_release():
+def test_of_exact_requests_only_the_release_is_accepted():
     party = client()
 
     assert TrainRequest not in party.accepts
@@ -264,7 +264,7 @@ class Exponential(nn.Module):
         return torch.exp(x)
 
 
-def test_a_memory_that_a_row_spoils_is_no_reason_to_answer_otherwise(caplog):
+def test_a_broken_memory_does_not_change_the_reply(caplog):
     x, y = rows()
     x[7] = 1e6
     net = Network(Steep(), embedding="body")

@@ -24,7 +24,7 @@ OWNER = np.arange(240) // 3 % 3
 QUICK = {"hidden": (6,), "n_rounds": 2}
 
 
-def test_every_client_ends_with_the_network_and_a_memory_of_all_its_rows():
+def test_every_client_gets_the_network_and_a_full_memory():
     members = clients(3)
 
     shared = train(members).result
@@ -58,7 +58,7 @@ def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
     assert (masked.overall == plain.overall).all()
 
 
-def test_a_run_of_the_same_name_gives_the_same_network_for_the_same_price():
+def test_equal_run_names_give_equal_networks_at_one_price():
     members = clients(2)
     first = train(members).result.weights
     paid = [member.spent for member in members]
@@ -84,7 +84,7 @@ def test_clients_pay_for_the_rounds_that_they_take_part_in():
         assert len(member.counted.history) == member.plan.n_rounds
 
 
-def test_the_estimator_says_what_was_spent_and_what_is_not_covered():
+def test_the_estimator_reports_what_is_spent_and_not_covered():
     found = KNNPerClassifier(**QUICK, privacy=replace(PRIVACY, bounds=(-6, 6))).fit(X, Y, OWNER)
 
     told = found.run_record_.privacy
@@ -105,7 +105,7 @@ def test_without_privacy_nothing_is_said_to_be_spent():
     assert dict(found.run_record_.privacy) == {}
 
 
-def test_with_next_to_no_noise_a_private_network_learns_what_an_exact_one_does():
+def test_negligible_noise_learns_like_exact_training():
     settings = {"hidden": (16,), "n_rounds": 20, "batch_size": 20, "learning_rate": 0.3}
     found = KNNPerClassifier(**settings, momentum=0.0, privacy=LAVISH).fit(X, Y, OWNER)
 
@@ -116,7 +116,7 @@ def test_with_next_to_no_noise_a_private_network_learns_what_an_exact_one_does()
     assert found.score(X, Y, parties=OWNER) > 0.85
 
 
-def test_a_private_estimator_can_be_cloned_and_takes_in_new_clients():
+def test_a_private_estimator_is_cloned_and_takes_new_clients():
     found = clone(KNNPerClassifier(**QUICK, privacy=LAVISH)).fit(X, Y, OWNER)
 
     found.add_client("late", X[:30], Y[:30])
