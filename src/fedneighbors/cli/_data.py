@@ -87,7 +87,7 @@ def partition(
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
     seed: SeedOption = 0,
-    out: Annotated[Path, typer.Option(help="The manifest, a JSON file.")] = Path("manifest.json"),
+    out: Annotated[Path, typer.Option(help="Manifest file (JSON).")] = Path("manifest.json"),
 ) -> None:
     """Split NAME over parties and write the manifest of the split.
 

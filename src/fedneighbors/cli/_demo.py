@@ -7,11 +7,9 @@ import typer
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
-        "fedneighbors-demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Output directory.")] = Path("fedneighbors-demo"),
     parties: Annotated[int, typer.Option(min=2, help="Number of parties.")] = 8,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of the hash.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split and the hash.")] = 0,
 ) -> None:
     """Train over parties that hold different digits, and compare with pooled data."""
     from fedneighbors.cli._console import progress_bar

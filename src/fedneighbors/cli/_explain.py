@@ -50,8 +50,8 @@ def explain(
 ) -> None:
     """Show the chosen search algorithm and the predicted cost of each.
 
-    Takes the options of "run fedknn". The parties search for the query as a
-    sample and the links to them are measured; nothing is charged to a ledger.
+    Accepts the options of "run fedknn". Runs a sample search at the parties and
+    measures the links to them; nothing is charged to a ledger.
     """
     search = build_search(
         metric,

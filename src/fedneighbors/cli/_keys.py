@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
-keys = typer.Typer(no_args_is_help=True, help="Make the keys of masked sums and their roster.")
+keys = typer.Typer(no_args_is_help=True, help="Create keys and rosters for masked sums.")
 
 
 @keys.command("new", epilog="Example: [bold]fedneighbors keys new --party north --out north.pem[/]")
 def new(
     party: Annotated[str, typer.Option(help="Name of the party in the federation.")],
-    out: Annotated[Path, typer.Option(help="The private key; the public one ends in .pub.")],
+    out: Annotated[
+        Path, typer.Option(help="File of the private key; the public key gets the ending .pub.")
+    ],
 ) -> None:
     """Create the key pair of a party.
 
@@ -38,8 +40,8 @@ def new(
     epilog="Example: [bold]fedneighbors keys roster north.pub east.pub --out roster.json[/]"
 )
 def roster(
-    public: Annotated[list[Path], typer.Argument(help="Public keys of all parties.")],
-    out: Annotated[Path, typer.Option(help="The roster, a JSON file.")] = Path("roster.json"),
+    public: Annotated[list[Path], typer.Argument(help="Public key files of all parties.")],
+    out: Annotated[Path, typer.Option(help="Roster file (JSON).")] = Path("roster.json"),
 ) -> None:
     """Join public keys into the roster of all parties and the coordinator."""
     from fedneighbors.cli._console import say

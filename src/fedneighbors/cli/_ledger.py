@@ -29,10 +29,10 @@ _REST = ("note", "sha256", "bytes")
 
 ledger = typer.Typer(
     no_args_is_help=True,
-    help="Show what a party's privacy ledger released, set its budgets, export it.",
+    help="Show and export a party's privacy ledger, and set its budgets.",
 )
 
-LedgerArgument = Annotated[Path, typer.Argument(help="The ledger, a file of one party.")]
+LedgerArgument = Annotated[Path, typer.Argument(help="Ledger file.")]
 
 
 class ExportFormat(StrEnum):
@@ -45,14 +45,13 @@ class ExportFormat(StrEnum):
 @ledger.command(epilog="Example: [bold]fedneighbors ledger show north.ledger --last 50[/bold]")
 def show(
     path: LedgerArgument,
-    dataset: Annotated[str, typer.Option(help="Only this data set.")] = "",
+    dataset: Annotated[str, typer.Option(help="Show this data set only.")] = "",
     last: Annotated[int, typer.Option(min=1, help="Number of lines, newest first.")] = 20,
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
-    A line "paid, no answer" is of a process that works on it, or ended
-    before it could answer: it counts as spent, and pays for the same query
-    if that is asked again.
+    "paid, no answer" marks a release whose process is still running or has
+    died. It counts as spent and covers a repetition of the same query.
     """
     from fedneighbors.cli._console import say
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -76,20 +75,25 @@ def show(
 )
 def budget(
     path: LedgerArgument,
-    dataset: Annotated[str, typer.Option(help="The data set that the budget is for.")],
+    dataset: Annotated[str, typer.Option(help="Name of the data set.")],
     epsilon: Annotated[
-        str | None, typer.Option(help="Allowed in all, as 0.5 or 1/3: alone for pure privacy.")
+        str | None,
+        typer.Option(
+            help="Total epsilon, such as 0.5 or 1/3. Without --delta: pure differential privacy."
+        ),
     ] = None,
     delta: Annotated[
         str | None, typer.Option(help="Probability of failure of --epsilon, such as 1e-6.")
     ] = None,
     rho: Annotated[
-        str | None, typer.Option(help="In place of --epsilon: zero-concentrated privacy.")
+        str | None,
+        typer.Option(help="Total rho of zero-concentrated privacy, instead of --epsilon."),
     ] = None,
     user: Annotated[str, typer.Option(help="Additional limit for this user.")] = "",
-    note: Annotated[str, typer.Option(help="Why, for those who read the ledger later.")] = "",
+    note: Annotated[str, typer.Option(help="Reason, stored with the entry.")] = "",
     party: Annotated[
-        str | None, typer.Option(help="Makes a new ledger for this party if there is none.")
+        str | None,
+        typer.Option(help="Party of a new ledger; creates the file if it does not exist."),
     ] = None,
 ) -> None:
     """Set the budget of a data set.
@@ -116,10 +120,10 @@ def budget(
 def export(
     path: LedgerArgument,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write; standard output if left out.")
+        Path | None, typer.Option(help="Output file; standard output by default.")
     ] = None,
     form: Annotated[
-        ExportFormat | None, typer.Option(help="jsonl or csv; by the ending of --out if left out.")
+        ExportFormat | None, typer.Option(help="jsonl or csv; by default from the ending of --out.")
     ] = None,
 ) -> None:
     """Write every entry as JSON lines or CSV.

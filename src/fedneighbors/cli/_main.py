@@ -87,7 +87,7 @@ def options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
     traceback: Annotated[
@@ -95,7 +95,7 @@ def options(
         typer.Option(
             "--traceback",
             envvar="FEDNEIGHBORS_TRACEBACK",
-            help="Show where in the code a failure came from.",
+            help="Show the traceback of an error.",
         ),
     ] = False,
 ) -> None:

@@ -26,11 +26,11 @@ _SYNTHESIZER = b"FNSYNTH"
 
 def predict(
     model: Annotated[
-        Path, typer.Option(help="Model of a run, such as model.fnn, model.fnp or model.fnk.")
+        Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
     ],
-    data: Annotated[Path, typer.Option(help="CSV or Parquet file of rows to predict.")],
-    out: Annotated[Path, typer.Option(help="Predictions, a CSV file.")] = Path("predictions.csv"),
-    proba: Annotated[bool, typer.Option("--proba", help="Add the class probabilities.")] = False,
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file with the rows to predict.")],
+    out: Annotated[Path, typer.Option(help="Output file (CSV).")] = Path("predictions.csv"),
+    proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
     encoder: Annotated[
         Path | None,
         typer.Option(

@@ -12,11 +12,11 @@ from fedneighbors.errors import FederationError, PortInUse
 
 def preflight(
     port: Annotated[
-        list[int] | None, typer.Option(help="A port that a server here will open; repeatable.")
+        list[int] | None, typer.Option(help="Port of a server on this machine; repeatable.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address that it will listen on.")] = "127.0.0.1",
-    data: Annotated[Path | None, typer.Option(help="The table that a party will use.")] = None,
-    label: Annotated[str, typer.Option(help="Its column of labels.")] = "target",
+    host: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1",
+    data: Annotated[Path | None, typer.Option(help="Table of a party.")] = None,
+    label: Annotated[str, typer.Option(help="Label column of the table.")] = "target",
 ) -> None:
     """Check ports and table before a deployment.
 

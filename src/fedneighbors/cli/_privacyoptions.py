@@ -14,37 +14,38 @@ _PANEL = "Privacy"
 EpsilonOption = Annotated[
     str | None,
     typer.Option(
-        help="Train under differential privacy with this budget, as 1 or 1/2.",
+        help="Train under differential privacy with this epsilon, such as 1 or 1/2.",
         rich_help_panel=_PANEL,
     ),
 ]
 DeltaOption = Annotated[
     str | None,
     typer.Option(
-        help="Probability that the guarantee may fail, as 1e-6; for --mechanism central.",
+        help="Delta of the guarantee, such as 1e-6; for --mechanism central.",
         rich_help_panel=_PANEL,
     ),
 ]
 MechanismOption = Annotated[
     str,
     typer.Option(
-        help="central (noise shares under masks), local (each party by itself) or paper.",
+        help="central (noise shares under masks), local (full noise at each party) or paper.",
         rich_help_panel=_PANEL,
     ),
 ]
 PublicOption = Annotated[
     str,
     typer.Option(
-        help="Facts that count as public, with commas: classes (which labels occur), scaling (mean "
-        "and spread of columns), n_rows. A file played as a federation needs the first two.",
+        help="Public facts, comma-separated: classes (which labels occur), scaling (mean and "
+        "spread of columns), n_rows. A simulated federation of one file needs the first "
+        "two.",
         rich_help_panel=_PANEL,
     ),
 ]
 BoundsOption = Annotated[
     str,
     typer.Option(
-        help="Lowest and highest values as they are documented, JSON: [low, high], each a number "
-        "or a list with one for each column. Needed with --epsilon.",
+        help="Lowest and highest values from documentation, as JSON: [low, high], each a "
+        "number or a list with one number per column. Required with --epsilon.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -10,9 +10,9 @@ def report(
     records: Annotated[
         list[Path], typer.Argument(metavar="RECORD...", help="Record files, such as demo.jsonl.")
     ],
-    out: Annotated[Path, typer.Option(help="The report, one HTML file.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="Report file (HTML).")] = Path("report.html"),
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for each figure as PNG and SVG too.")
+        Path | None, typer.Option(help="Directory for the figures as PNG and SVG.")
     ] = None,
 ) -> None:
     """Draw one report from the record files of one or more runs."""

@@ -67,41 +67,49 @@ class Device(StrEnum):
     AUTO = "auto"
 
 
-MinCountOption = Annotated[
-    int, typer.Option(min=1, help="Records that every center stands for at least.")
+MinCountOption = Annotated[int, typer.Option(min=1, help="Minimum number of rows per center.")]
+ClientOption = Annotated[
+    float | None,
+    typer.Option(help="Distance threshold of the parties; by default each party chooses its own."),
 ]
-ClientOption = Annotated[float | None, typer.Option(help="Dthr of the parties; else each chooses.")]
 ServerOption = Annotated[
-    float | None, typer.Option(help="Dthr of the server; else every center is kept.")
+    float | None,
+    typer.Option(help="Distance threshold of the server; by default every center is kept."),
 ]
 SelectOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Columns to keep, those of the largest t; else all are kept."),
+    typer.Option(min=1, help="Number of columns to keep, by largest t statistic; all by default."),
 ]
 PublicClassesOption = Annotated[
     str,
     typer.Option(
-        help="Facts that count as public: classes (which labels occur), which a file played "
-        "as a federation needs with --epsilon.",
+        help="Public facts: classes (which labels occur). Required with --epsilon for a "
+        "simulated federation of one file.",
         rich_help_panel="Privacy",
     ),
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")]
 ParticipationOption = Annotated[
-    float, typer.Option(min=0.001, max=1.0, help="Share of clients in a round.")
+    float, typer.Option(min=0.001, max=1.0, help="Share of clients per round.")
 ]
-NeighborsOption = Annotated[int, typer.Option("-k", "--neighbors", min=1, help="That vote.")]
+NeighborsOption = Annotated[
+    int, typer.Option("-k", "--neighbors", min=1, help="Number of neighbors (k).")
+]
 CombineOption = Annotated[
-    Combine, typer.Option(help="Each client's own weight (paper), or weights for all (pool).")
+    Combine,
+    typer.Option(
+        help="Combine network and memory with a weight per client (paper), "
+        "or several experts with common weights (pool)."
+    ),
 ]
 CheckpointOption = Annotated[
-    Path | None, typer.Option(help="File from which a training that was interrupted goes on.")
+    Path | None, typer.Option(help="Checkpoint file; an interrupted training resumes from it.")
 ]
 RivalsOption = Annotated[
-    bool, typer.Option(help="Train eleven other methods, too, from FedAvg to APFL; takes minutes.")
+    bool, typer.Option(help="Also train eleven other methods, from FedAvg to APFL; takes minutes.")
 ]
 DeviceOption = Annotated[
-    Device, typer.Option(help="Where networks train; auto takes a GPU if there is one.")
+    Device, typer.Option(help="Device of the networks; auto uses a GPU if available.")
 ]
 
 
@@ -210,10 +218,16 @@ def flynn(
     search: Annotated[
         bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
     ] = False,
-    n_units: Annotated[int | None, typer.Option(min=1, help="Units of the hash.")] = None,
-    n_inputs: Annotated[int | None, typer.Option(min=1, help="Features per unit.")] = None,
-    n_active: Annotated[int | None, typer.Option(min=1, help="Active units per row.")] = None,
-    decay: Annotated[float | None, typer.Option(help="Weight per activation, in [0, 1).")] = None,
+    n_units: Annotated[int | None, typer.Option(min=1, help="Number of hash units (m).")] = None,
+    n_inputs: Annotated[
+        int | None, typer.Option(min=1, help="Number of inputs per unit (s).")
+    ] = None,
+    n_active: Annotated[
+        int | None, typer.Option(min=1, help="Number of active units per row (rho).")
+    ] = None,
+    decay: Annotated[
+        float | None, typer.Option(help="Weight per activation (gamma), in [0, 1).")
+    ] = None,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
     epsilon: EpsilonOption = None,
@@ -223,9 +237,8 @@ def flynn(
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
-    Reads one file and plays a federation of its rows in this process, to see
-    what it would reach. For parties on machines of their own see the Flower
-    app.
+    Simulates a federation of the rows of one file in this process. For parties
+    on separate machines use the Flower app.
     """
     from fedneighbors.runs._flynn import run as run_flynn
 
@@ -274,10 +287,10 @@ def fedpnn(
     public: PublicClassesOption = "",
     bounds: BoundsOption = "",
 ) -> None:
-    """Train FedPNN, the one-round classifier of centers that parties send.
+    """Train FedPNN, the one-round classifier from cluster centers.
 
-    Reads one file and plays a federation of its rows in this process, to see
-    what it would reach, and what its centers would tell of single records.
+    Simulates a federation of the rows of one file in this process, and reports
+    what the centers would reveal about single rows.
     """
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 

@@ -62,15 +62,12 @@ def fedknn(
     ledger: LedgerOption = None,
     delay: DelayOption = 0.0,
     workers: WorkersOption = Workers.THREADS,
-    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path(
-        "fedneighbors-search"
-    ),
+    out: Annotated[Path, typer.Option(help="Output directory.")] = Path("fedneighbors-search"),
 ) -> None:
-    """Find the exact nearest objects over parties that keep theirs, by FedKNN.
+    """Find the exact nearest objects of several parties with FedKNN.
 
-    Reads one file and plays a federation of its objects in this process, to
-    see what a search would cost. Prints the neighbors of each query and what
-    finding them took.
+    Simulates a federation of the objects of one file in this process. Prints
+    the neighbors of each query and the cost of the search.
     """
     from fedneighbors.cli._results import keep, print_tables
     from fedneighbors.runs._fedknn import Searched, search_and_record

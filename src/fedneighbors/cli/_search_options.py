@@ -51,26 +51,30 @@ class MetricName(StrEnum):
 DataOption = Annotated[
     str,
     typer.Option(
-        help="CSV or Parquet with columns; text with a string a line (edit) or the words of a set "
-        "a line (jaccard); a t/v/e or .smi file (graph_edit); or the name of a data set.",
+        help="CSV or Parquet table; text with one string per line (edit) or the words of one "
+        "set per line (jaccard); a t/v/e or .smi file (graph_edit); or the name of a data "
+        "set.",
         rich_help_panel=_DATA,
     ),
 ]
-MetricOption = Annotated[MetricName, typer.Option(help="The distance.", rich_help_panel=_DATA)]
+MetricOption = Annotated[MetricName, typer.Option(help="Distance metric.", rich_help_panel=_DATA)]
 ColumnsOption = Annotated[
     str,
     typer.Option(
-        help="Columns of a table, with commas: those of a vector (all numeric ones if left out), "
-        "longitude and latitude, or the one of strings, words or SMILES.",
+        help="Comma-separated columns of a table: vector components (all numeric columns by "
+        "default), longitude and latitude, or the column of strings, words or SMILES.",
         rich_help_panel=_DATA,
     ),
 ]
 NameColumnOption = Annotated[
     str | None,
-    typer.Option(help="Column that says what to call each object.", rich_help_panel=_DATA),
+    typer.Option(help="Column with the name of each object.", rich_help_panel=_DATA),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Take the first so many objects.", rich_help_panel=_DATA)
+    int | None,
+    typer.Option(
+        min=1, help="Number of objects to read, from the first on.", rich_help_panel=_DATA
+    ),
 ]
 PartitionWord = Annotated[
     str,
@@ -81,7 +85,7 @@ PartitionWord = Annotated[
     ),
 ]
 TieSeedOption = Annotated[
-    int, typer.Option(min=0, help="Seed of the deal, and public key of the order of ties.")
+    int, typer.Option(min=0, help="Seed of the split and public key of the tie order.")
 ]
 QueryOption = Annotated[
     list[str] | None,
@@ -93,10 +97,10 @@ QueryOption = Annotated[
 ]
 QueriesOption = Annotated[
     Path | None,
-    typer.Option(help="A file of queries in the form of the data.", rich_help_panel=_QUERY),
+    typer.Option(help="File of queries, in the format of --data.", rich_help_panel=_QUERY),
 ]
 NeighborsOption = Annotated[
-    int, typer.Option("-k", "--n-neighbors", min=1, help="Neighbors of each query.")
+    int, typer.Option("-k", "--n-neighbors", min=1, help="Number of neighbors (k).")
 ]
 
 
@@ -243,31 +247,36 @@ QueryEpsilonOption = Annotated[
 QueryDeltaOption = Annotated[
     str | None,
     typer.Option(
-        help="Probability that this may fail, as 1e-6; for --guarantee exact.",
+        help="Delta of the guarantee, such as 1e-6; for --guarantee exact.",
         rich_help_panel=_PRIVACY,
     ),
 ]
 GuaranteeOption = Annotated[
     Guarantee,
     typer.Option(
-        help="Under --epsilon: answers that are always exact, or that say whether they are.",
+        help="Under --epsilon: answers are always exact, or certified (each states whether it "
+        "is exact).",
         rich_help_panel=_PRIVACY,
     ),
 ]
 LedgerOption = Annotated[
     Path | None,
     typer.Option(
-        help="The broker's ledger, with a budget for each party, that pays for the queries; "
-        "without it they are paid from one that ends with the run.",
+        help="Ledger of the broker, with a budget for each party; by default a ledger in "
+        "memory that ends with the run.",
         rich_help_panel=_PRIVACY,
     ),
 ]
 DelayOption = Annotated[
     float,
-    typer.Option(min=0, help="Round trip to each party in ms, by waiting.", rich_help_panel=_LINKS),
+    typer.Option(
+        min=0,
+        help="Emulated round-trip time to each party in milliseconds.",
+        rich_help_panel=_LINKS,
+    ),
 ]
 WorkersOption = Annotated[
-    Workers, typer.Option(help="Where parties answer.", rich_help_panel=_LINKS)
+    Workers, typer.Option(help="Run parties as threads or processes.", rich_help_panel=_LINKS)
 ]
 
 

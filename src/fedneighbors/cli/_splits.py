@@ -28,26 +28,28 @@ class SplitKind(StrEnum):
     NATURAL = "natural"
 
 
-DataOption = Annotated[str, typer.Option(help="Name of a set, CSV or Parquet file, or openml:ID.")]
+DataOption = Annotated[
+    str, typer.Option(help="Name of a data set, CSV or Parquet file, or openml:ID.")
+]
 TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
 OutOption = Annotated[Path, typer.Option(help="Output directory.")]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels, for a file alone.")]
+LabelOption = Annotated[str, typer.Option(help="Label column of a file.")]
 PartitionOption = Annotated[SplitKind, typer.Option(help="Split of the rows over the parties.")]
 PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]
 AlphaOption = Annotated[
-    float, typer.Option(help="Label skew of 'dirichlet': lower is more skewed.")
+    float, typer.Option(help="Label skew of 'dirichlet'; lower is more skewed.")
 ]
-FactorOption = Annotated[float, typer.Option(help="Size skew of 'quantity': 0 is none.")]
+FactorOption = Annotated[float, typer.Option(help="Size skew of 'quantity'; 0 is none.")]
 ClassesOption = Annotated[
     int,
     typer.Option(
-        min=1, help="Classes of a party: at most in 'pathological', exactly in 'pathological_v2'."
+        min=1, help="Classes per party: maximum in 'pathological', exact in 'pathological_v2'."
     ),
 ]
 PartyColumnOption = Annotated[
-    str | None, typer.Option(help="Column of a file that names each row's owner; means 'natural'.")
+    str | None, typer.Option(help="Column with the party of each row; implies --partition natural.")
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of the split and of all else that is drawn.")]
+SeedOption = Annotated[int, typer.Option(help="Random seed.")]
 
 
 @dataclass(frozen=True)

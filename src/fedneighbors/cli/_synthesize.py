@@ -22,43 +22,50 @@ class NoiseName(StrEnum):
 def synthesize(
     data: Annotated[
         str | None,
-        typer.Option(help="Name of a set, CSV or Parquet file to learn; else --model is read."),
+        typer.Option(
+            help="Data to learn: name of a data set, CSV or Parquet file. Without it, "
+            "--model is read."
+        ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Column of the labels; each class gets its own generator.")
+        str | None, typer.Option(help="Label column; each class gets its own generator.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Rows to make; else as many as there are.")
+        int | None, typer.Option(min=1, help="Number of rows; by default as many as in the data.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The rows, a CSV file; labels come last.")] = Path(
+    out: Annotated[Path, typer.Option(help="Output file (CSV); labels come last.")] = Path(
         "synthetic.csv"
     ),
     report: Annotated[
         Path | None, typer.Option(help="HTML report on the quality of the rows; needs --data.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Written after learning; read if there is no --data.")
+        Path | None,
+        typer.Option(help="Model file, written after training, or read without --data."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the rows, 300 if not given.")
+        int | None, typer.Option(min=1, help="Number of epochs; 300 by default.")
     ] = None,
     noise: Annotated[
-        NoiseName | None, typer.Option(help="Noise of the generators, 'mixture' if not given.")
+        NoiseName | None, typer.Option(help="Noise of the generators; 'mixture' by default.")
     ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="One generator for all classes.")
     ] = False,
     test_size: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Share of rows kept out for a test; 0: none.")
+        float,
+        typer.Option(
+            min=0.0, max=0.99, help="Share of rows held out for the quality test; 0 for none."
+        ),
     ] = 0.25,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the training and of the rows.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> None:
     """Make a synthetic table that resembles a real one.
 
-    Learns the rows of --data and says how far the synthetic ones resemble
-    them: column by column, pair by pair, by what a classifier learns from
-    them, and whether any are copies. Nothing is differentially private.
-    Needs the extra 'torch'; a saved model is read without.
+    Learns the rows of --data and measures the quality of the synthetic rows:
+    similarity of columns and pairs of columns, usefulness for a classifier,
+    copies of real rows. The rows are not differentially private. Training needs
+    the extra 'torch'; a saved model does not.
     """
     if data is None:
         _refuse_alone(model, report, epochs, noise, together=together)
