@@ -33,60 +33,59 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 
 
 class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
-    """Exact nearest neighbours over the objects of parties that may not pool them.
+    """Exact nearest neighbours over the objects of several parties.
 
-    Every algorithm gives the same answer, to the last tie: objects of equal distance stand in the
-    order of keyed digests of their names, which tells nothing of who holds them.
+    Every algorithm gives the same answer, including ties: objects of equal distance are ordered by
+    keyed digests of their names, which do not depend on the owners.
 
     Parameters
     ----------
     metric : str, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
-        ``"graph_edit"``, ``"jaccard"``, or a metric or distance function of your own.
+        ``"graph_edit"``, ``"jaccard"``, or your own metric or distance function.
     algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
-        How the parties are asked, see [1]_. ``"baseline"`` asks each for its k nearest; ``"dann"``
-        first for lower bounds, then only for as many as a party is likely to have among the
-        nearest; ``"dann*"`` is that under ``privacy``; ``"hufu"`` and ``"hufu+"`` look for the
-        radius by range counts. ``"auto"`` measures what the first queries cost and takes
-        ``"baseline"`` or ``"dann"``; under ``privacy`` ``"baseline"`` or ``"dann*"``, by public
-        numbers alone.
+        Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
+        requests lower bounds first, and then only as many objects as a party probably has among
+        the nearest; ``"dann*"`` is DANN under ``privacy``; ``"hufu"`` and ``"hufu+"`` find the
+        radius by range counts. ``"auto"`` measures the first queries and chooses ``"baseline"`` or
+        ``"dann"``; under ``privacy`` it chooses ``"baseline"`` or ``"dann*"`` by public numbers.
     privacy : Privacy, optional
-        What one query may tell each party about the objects of the others. Without it all but
-        ``"baseline"``, which tells nothing, let a party see how many of the nearest are its own.
+        Limit on what one query reveals to each party about the objects of the others. Without it,
+        all algorithms but ``"baseline"`` reveal how many of the nearest are a party's own.
     guarantee : {"exact", "certified"}
-        Of ``"dann*"``: answers that are always exact, at the price of ``privacy.delta``; or
-        answers that say whether they are, without a delta.
+        For ``"dann*"``: answers are always exact, which needs ``privacy.delta``; or each answer
+        states whether it is exact, without a delta.
     variant : {"mended", "paper"}
-        ``"paper"`` runs Algorithm 2 of [1]_ as printed, for comparison: it is not exact, and costs
-        twice the epsilon that the paper counts.
+        ``"paper"`` runs Algorithm 2 of [1]_ as printed, for comparison: it is not exact and costs
+        twice the epsilon stated in the paper.
     random_state : int
         Public key of the order of ties. Noise never comes from it.
     failure : number
-        Of ``guarantee="certified"``: how likely an answer is not exact.
+        For ``guarantee="certified"``: probability that an answer is not exact.
     max_queries : int
-        Different private queries until the budgets are spent, where ``fit`` is given no ledger.
+        Number of distinct private queries, if ``fit`` gets no ledger.
     grid_s : float
-        Under ``"dann*"`` replies leave a multiple of so many seconds after the request came, so
-        that the time they take tells less; 0 for at once.
+        Time grid of ``"dann*"`` in seconds. Replies leave at its multiples, so that response times
+        reveal less. 0 sends at once.
     allow_partial : bool
-        Answer without parties that are missing, and say so; not under ``"dann*"``.
+        Answer without missing parties, and report it; not under ``"dann*"``.
     check_distances : bool
-        Measure the distances of the objects found once more.
+        Recompute the distances of the returned objects.
     workers : {"threads", "processes"}
-        Where parties answer.
+        Run parties as threads or processes.
     link : Link or mapping of str to Link, optional
-        Emulated link to the parties.
+        Emulated network link to the parties.
     deadline_s : float, optional
-        Seconds after which a party that has not answered is missing.
+        Seconds after which a party without a reply counts as missing.
 
     Attributes
     ----------
     ids_ : list
         Name of each object, as given to ``fit``, or its position.
     ledger_ : Ledger or None
-        What each party may still learn of the others.
+        Budgets for what each party may learn about the others.
     query_records_ : list of QueryRecord
-        What each query of the last call cost.
+        Cost of each query of the last call.
 
     References
     ----------
@@ -111,27 +110,28 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ids: Sequence[Any] | None = None,
         ledger: Ledger | None = None,
     ) -> Self:
-        """Give every party its objects.
+        """Assign the objects to their parties.
 
         Parameters
         ----------
         X : sequence of objects
-            Vectors (a matrix), strings, sets, graphs, or what the metric takes.
+            Vectors (a matrix), strings, sets, graphs, or other objects of the metric.
         y : ignored
             For scikit-learn.
         parties : sequence of shape (n_objects,), optional
-            Which party owns each object. None means one party.
+            Party of each object. None means one party.
         ids : sequence of shape (n_objects,), optional
-            Names of the objects, each once. Their positions if None.
+            Unique names of the objects. Their positions if None.
         ledger : Ledger, optional
-            Budgets for private queries, with a data set of the name of each party: what that party
-            may learn of the others. None makes one in memory that allows ``max_queries``.
+            Budgets for private queries, with one data set per party, under the party's name: the
+            limit of what it may learn about the others. None creates one in memory for
+            ``max_queries`` queries.
 
         Raises
         ------
         ValueError, TypeError
-            If a setting is unknown or does not go with another, an object is not one of the
-            metric, or owners or names are not one for each object.
+            If a setting is unknown or conflicts with another, an object does not suit the metric,
+            or there is not one owner and one name for each object.
         """
         metric = metric_of(self.metric)
         settings = self._settings(float(getattr(metric, "step", 0.0)))

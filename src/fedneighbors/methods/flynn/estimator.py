@@ -99,40 +99,40 @@ def _privately(
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Nearest-neighbour classifier that a federation trains exactly, in one round of counts.
+    """Federated nearest-neighbour classifier, trained exactly in one round of counts.
 
-    Each row is hashed to a few active units of many; for each class the filter counts how often
-    each unit was active. A new row goes to the class whose filter finds it least novel. Counts of
-    several parties add up to the counts of the pooled table, so that federated training equals
-    pooled training bit for bit [1]_.
+    Each row is hashed to a few active units. A filter per class counts the activations of each
+    unit, and the class whose filter finds a new row least novel is predicted. The counts of the
+    parties add up to those of the pooled table, so federated training equals pooled training bit
+    for bit [1]_.
 
     Parameters
     ----------
     n_units : int, optional
-        Units of the hash (m). None derives it from rows and features.
+        Number of hash units (m). None derives it from the numbers of rows and features.
     n_inputs : int, optional
-        Features that a unit sums (s). None derives it.
+        Number of inputs per unit (s). None derives it.
     n_active : int, optional
-        Active units of each row (rho). None derives it.
+        Number of active units per row (rho). None derives it.
     decay : float, optional
-        Weight of one activation (gamma), in [0, 1]; 0 keeps whether, not how often. None derives
-        it from the mean load of a unit, also after later ``partial_fit`` and ``unlearn``.
+        Weight of one activation (gamma), in [0, 1]; 0 ignores how often a unit was active. None
+        derives it from the mean load of a unit, also after ``partial_fit`` and ``unlearn``.
     standardize : bool, "feature" or "global"
-        Centre and scale columns; the constants come from exact sums over all parties. True
-        divides columns of like spread by one number and others each by its own.
+        Centre and scale columns with constants from exact sums over all parties. True divides
+        columns of similar spread by a common number and every other column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        What is hashed in place of the features; ``"auto"`` is
-        ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
+        Expansion of the features before hashing; ``"auto"`` is ``"fourier"`` up to 8 columns,
+        ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
-        Weigh counts by class size; keeps a frequent class from winning by its size alone.
+        Weigh counts by class size, so that a frequent class does not win by its size.
     random_state : int, RandomState or None
-        Seed of the hash. It is public in a federation: never the seed of noise.
+        Seed of the hash. It is public in a federation and never the seed of noise.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Number of threads. The result does not depend on it.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. What
-        is derived from the rows is then paid for or was declared public; with ``decay=None`` rows
-        get a score that suits noised counts.
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
+        derived from rows is then charged or declared public; with ``decay=None`` the score is
+        adapted to noisy counts.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which party owns each row. None means one party.
+            Party of each row. None means one party.
 
         Returns
         -------
@@ -228,7 +228,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y
             As for :meth:`fit`.
         classes : sequence, optional
-            All labels that will ever come; needed at the first call if ``y`` lacks some.
+            All possible labels; required in the first call if ``y`` lacks some.
         """
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
@@ -244,17 +244,16 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def unlearn(self, X: Any, y: Any) -> Self:
-        """Take rows out of the filters again, exactly.
+        """Remove rows from the filters exactly.
 
-        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are what they were, bit for
-        bit. Not undone: the standardizing constants, the sizes derived from the first table, the
-        calibration of the probabilities, and any copy of the model that others hold.
+        ``unlearn(X, y)`` undoes the counts of ``partial_fit(X, y)`` bit for bit. It does not undo
+        the standardizing constants, the sizes derived from the first table, the calibration of the
+        probabilities, or copies of the model that others hold.
 
         Raises
         ------
         ValueError
-            If a label was never learned, or if more would be taken out than was put in; the model
-            stays as it was.
+            If a label is unknown, or more would be removed than was added. The model is unchanged.
         """
         check_is_fitted(self)
         self._check_exact("unlearn")
@@ -270,7 +269,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def merge(self, other: "FlyNNClassifier") -> Self:
-        """Add the filters of another classifier that hashes in the same way.
+        """Add the filters of another classifier with the same hash.
 
         Raises
         ------
@@ -292,8 +291,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Floats:
         """Return calibrated probabilities, shape (n_rows, n_classes).
 
-        A softmax over the novelties; its one factor minimises the log-loss of training rows, each
-        scored with its own contribution taken out.
+        A softmax over the novelties. Its factor minimizes the leave-one-out log-loss of the
+        training rows.
         """
         scores = self._novelty(X)
         return self.model_.probabilities(scores)
@@ -304,13 +303,13 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         float64 array of shape (n_rows, n_classes), or (n_rows,) for two classes
-            For two classes the advantage of the second.
+            For two classes, the advantage of the second.
         """
         scores = self._novelty(X)
         return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
 
     def name_features(self, names: Sequence[str]) -> Self:
-        """Give the columns names, which tables with names are then checked against.
+        """Set the column names that later tables are checked against.
 
         Raises
         ------
@@ -325,7 +324,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file; an interrupted write leaves nothing behind."""
+        """Write the model to one file, atomically."""
         check_is_fitted(self)
         self.model_.save(path)
 

@@ -26,79 +26,79 @@ class KNNPerClassifier(
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """A network trained by all clients, and for each client a memory of its own rows.
+    """Personalized classifier with a shared network and a memory of rows for each client.
 
-    The clients train one network by federated averaging. Each then keeps the embeddings of its rows
-    and mixes what the k nearest of them say with what the network says [1]_. How much each weighs
-    is chosen on rows that are held out inside :meth:`fit`, and on nothing else; after that network
-    and memories are built again from all rows.
+    The clients train one network by federated averaging. Each client then stores the embeddings of
+    its rows and mixes the votes of the k nearest of them with the output of the network [1]_. The
+    weights are chosen on rows held out inside :meth:`fit`; then network and memories are rebuilt
+    from all rows.
 
     Parameters
     ----------
     model : torch.nn.Module, callable, str or None
-        The network; a function of (shape of a row, number of classes) that makes it; ``"cnn"`` or
-        ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; or None for a perceptron,
-        which suits tables. What a module has frozen (``requires_grad``) stays as it is.
+        The network, or a function of (shape of a row, number of classes) that returns it;
+        ``"cnn"`` or ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; None is a
+        perceptron for tables. Frozen parameters of a module (``requires_grad``) are not trained.
     embedding : str
-        Name of the layer of ``model`` whose output is memorized; ready networks have their own.
+        Name of the layer of ``model`` whose output is stored; built-in networks have a default.
     head : str or tuple of str
-        Name of the layers that come after it.
+        Names of the layers after it.
     hidden : tuple of int
-        Widths of the perceptron's layers, where ``model`` is None.
+        Widths of the perceptron's layers, if ``model`` is None.
     n_neighbors : int or sequence of int
-        Neighbors that vote (k); of several each client chooses one, on its held-out rows.
+        Number of neighbors (k). From a sequence each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
-        Distance of embeddings; of several each client chooses one.
+        Distance of embeddings. From a sequence each client chooses one.
     sigma : float
         Unit of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
-        What a neighbor's vote weighs: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
+        Weight of a neighbor's vote: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     combine : {"paper", "pool"}
-        ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a log-linear pool of
-        network, memory, the client's class shares, and heads on embeddings, on rows and on their
-        discriminants, with weights for all clients.
+        ``"paper"``: a weight of the memory for each client (Eq 7). ``"pool"``: a log-linear pool of
+        network, memory, the client's class shares, and heads on embeddings, rows and
+        discriminants, with common weights for all clients.
     capacity : int, optional
-        Most rows that a client memorizes.
+        Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        What a full memory does with more rows.
+        Handling of new rows by a memory.
     memory : {"exact", "8-bit", "product", "centers"}
-        What a memory keeps: keys as they are, or less; see :class:`~._settings.MemorySettings`.
-        After :meth:`fit`, :meth:`share_codebook` makes exact memories smaller still.
+        Storage of keys: exact or compressed, see :class:`~._settings.MemorySettings`. After
+        :meth:`fit`, :meth:`share_codebook` compresses exact memories further.
     n_rounds : int
         Rounds of federated averaging.
     participation : float
-        Share of the clients that take part in a round.
+        Share of the clients in each round.
     local_epochs : int
-        Passes over its rows that a client makes in a round.
+        Epochs of a client per round.
     batch_size : int
-        Rows of a step.
+        Rows per step.
     learning_rate, momentum, weight_decay : float
-        Of the steps; the rate falls to a third after 60 and 85 % of the rounds.
+        Parameters of SGD; the rate falls to a third after 60 and 85 % of the rounds.
     validation : float
-        Share of each client's rows that is held out to choose the mixture.
+        Share of each client's rows held out to choose the mixture.
     standardize : bool
-        Bring the columns of a table to mean 0 and deviation 1, by sums over all clients. Rows of
-        other shapes are left as they are.
+        Scale the columns of a table to mean 0 and deviation 1, by sums over all clients. Rows of
+        other shapes are not scaled.
     trainer : {"auto", "stacked", "reuse"}
-        All clients as one batched product, or one after another; the same up to rounding.
+        Train all clients as one batched product, or one after another; equal up to rounding.
     device : {"cpu", "cuda", "auto"}
-        Where networks are computed; ``"auto"`` takes a graphics card if there is one. Equal seeds
-        give equal bits on the processor alone.
+        Device of the networks; ``"auto"`` uses a GPU if available. Equal seeds give equal bits on
+        a CPU only.
     sums : {"plain", "masked"}
-        ``"masked"`` forms all sums over clients by secure aggregation, to the same bits as
-        ``trainer="reuse"`` without. Needs three clients, two under ``privacy``.
+        ``"masked"`` computes all sums over clients by secure aggregation, with the bits of
+        ``trainer="reuse"``. Needs three clients, two under ``privacy``.
     checkpoint : path, optional
-        File from which an interrupted :meth:`fit` goes on; deleted at the end. It needs a
-        ``random_state`` that is not None: no other training has the same seed.
+        File from which an interrupted :meth:`fit` resumes; deleted at the end. Needs a
+        ``random_state`` other than None.
     random_state : int, RandomState or None
-        Of first weights, orders of rows, who takes part, and what is held out. Public.
+        Seed of initial weights, row orders, participants and held-out rows. Public.
     privacy : Privacy, optional
-        Train the network under differential privacy, see :mod:`~.private`. What a client predicts
-        from its own memory is **not** private.
+        Train the network under differential privacy, see :mod:`~.private`. Predictions from a
+        client's own memory are **not** private.
     max_grad_norm : float
-        Largest length of a row's gradient under ``privacy``.
+        Maximum norm of a row's gradient under ``privacy``.
     classes : sequence, optional
-        All labels that may ever come, also from clients that are not here yet.
+        All possible labels, including those of later clients.
 
     Attributes
     ----------
@@ -107,16 +107,16 @@ class KNNPerClassifier(
     clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
-        Of the network.
+        Weights of the network.
     overall_ : float64 array of shape (n_classes,)
-        Shares of the classes over all clients.
+        Class shares over all clients.
     pool_ : dict of str to float
         Weights of the pool's experts; empty for the paper's mixture.
     spent_ : dict of str to Guarantee
-        What each client's ledger has charged; empty without ``privacy``.
+        Charges of each client's ledger; empty without ``privacy``.
     guarantee_ : str
-        Privacy of the shared network in words; empty where it is exact. Memories are no part of it:
-        they are the clients' own rows.
+        Privacy of the shared network in words; empty for an exact one. Memories are not covered:
+        they contain the clients' own rows.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -145,18 +145,18 @@ class KNNPerClassifier(
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, ...)
-            Rows: numbers, or whole numbers that stand for tokens.
+            Rows of numbers, or of whole numbers that represent tokens.
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which client owns each row. None means a single one.
+            Client of each row. None means a single client.
 
         Raises
         ------
         MissingExtraError
             If torch is not installed.
         MissingDeviceError
-            If there is no graphics card and one is asked for.
+            If a GPU is requested and none is available.
         ValueError
             If a parameter is out of range, or there is not one owner for each row.
         AggregationError
@@ -201,49 +201,46 @@ class KNNPerRegressor(
     RegressorMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """A network trained by all clients to predict numbers, and for each a memory of its own rows.
+    """Personalized regressor with a shared network and a memory of rows for each client.
 
-    The clients train one network by federated averaging, on squared error. A prediction is a
-    mixture of what the network says and of the mean target of the k nearest rows of the client's
-    memory [1]_; how much each weighs is chosen by squared error on rows that are held out inside
-    :meth:`fit`. Targets, of one or several outputs, are brought to mean 0 and deviation 1 by exact
-    sums over all clients, so that outputs of different units weigh alike.
+    The clients train one network by federated averaging, on squared error. A prediction mixes the
+    output of the network and the mean target of the k nearest rows of the client's memory [1]_. The
+    weights are chosen by squared error on rows held out inside :meth:`fit`. Targets of one or
+    several outputs are scaled to mean 0 and deviation 1 by exact sums over all clients.
 
-    There is no ``privacy`` and no ``strategy="drift"`` as of :class:`KNNPerClassifier`: its sums of
-    targets are exact, and what is made of them is **not** differentially private.
+    Unlike :class:`KNNPerClassifier` it has no ``privacy`` and no ``strategy="drift"``. The sums of
+    targets are exact, and the model is **not** differentially private.
 
     Parameters
     ----------
     model : torch.nn.Module, callable, str or None
-        The network, as :class:`KNNPerClassifier` takes it; it gives a number for each output.
+        The network, as in :class:`KNNPerClassifier`, with one number per output.
     embedding, head, hidden
         As there.
     n_neighbors : int or sequence of int
-        Neighbors whose targets are averaged (k); of several each client chooses one, on its
-        held-out rows.
+        Number of neighbors (k). From a sequence each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
-        Distance of embeddings; of several each client chooses one.
+        Distance of embeddings. From a sequence each client chooses one.
     sigma : float
         Unit of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
-        What a neighbor weighs.
+        Weight of a neighbor, as in :class:`KNNPerClassifier`.
     combine : {"paper", "pool"}
-        ``"paper"``: each client's own share for its memory (Eq 7). ``"pool"``: a sum of network,
-        memory, the client's mean, and heads on embeddings and on rows, with weights for all clients
-        that are found in closed form from sums over their held-out rows.
+        ``"paper"``: a weight of the memory for each client (Eq 7). ``"pool"``: a weighted sum of
+        network, memory, the client's mean, and heads on embeddings and rows, with common weights
+        in closed form from sums over held-out rows.
     capacity : int, optional
-        Most rows that a client memorizes.
+        Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir"}
-        What a full memory does with more rows. There is no ``"drift"``, which is told by classes.
+        Handling of new rows by a memory. ``"drift"`` needs classes.
     memory : {"exact", "8-bit", "product"}
-        What a memory keeps: keys as they are, or codes of them; targets stay as they are. Centers
-        are of classes.
+        Storage of keys: exact or as codes. Targets stay exact. Centers need classes.
     n_rounds, participation, local_epochs, batch_size
-        Of the training, as there.
+        As there.
     learning_rate, momentum, weight_decay
         As there.
     validation, standardize, trainer, device, sums
-        As there; ``standardize`` is about the columns of rows.
+        As there; ``standardize`` concerns the columns of rows.
     checkpoint, random_state
         As there.
 
@@ -252,13 +249,13 @@ class KNNPerRegressor(
     clients_ : dict of str to OwnPart
         Each client's memory and mixture.
     weights_ : float32 array of shape (n_weights,)
-        Of the network.
+        Weights of the network.
     overall_ : float64 array of shape (2, n_outputs)
         Means and deviations of the targets over all clients.
     pool_ : dict of str to float
         Weights of the pool's experts; empty for the paper's mixture.
     n_outputs_ : int
-        Outputs.
+        Number of outputs.
     guarantee_ : str
         Privacy of the shared network in words; empty, since it is exact.
     run_record_ : RunRecord
@@ -297,7 +294,7 @@ class KNNPerRegressor(
         y : array of shape (n_rows,) or (n_rows, n_outputs)
             Finite numbers.
         parties : sequence of shape (n_rows,), optional
-            Which client owns each row. None means a single one.
+            Client of each row. None means a single client.
 
         Raises
         ------
