@@ -103,9 +103,9 @@ def test_what_does_not_go_with_privacy_is_refused_before_any_party_is_asked(fold
         ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
-        ({"bounds": ""}, "its terms of privacy lack bounds or classes"),
-        ({"bounds": "[[0, 0], [1, 1]]"}, "its terms of privacy lack bounds or classes"),
-        ({"public-classes": ""}, "its terms of privacy lack bounds or classes"),
+        ({"bounds": ""}, "its privacy terms lack bounds or classes"),
+        ({"bounds": "[[0, 0], [1, 1]]"}, "its privacy terms lack bounds or classes"),
+        ({"public-classes": ""}, "its privacy terms lack bounds or classes"),
     ],
 )
 def test_a_node_that_cannot_keep_its_terms_refuses_without_naming_a_path(folder, more, reason):

@@ -97,7 +97,7 @@ def test_a_party_without_rows_takes_part():
 
 
 def test_owners_beside_a_number_of_parties_to_deal_to_are_refused():
-    with pytest.raises(ValueError, match="share=2 deals rows that nobody owns"):
+    with pytest.raises(ValueError, match="share=2 and parties are mutually exclusive"):
         FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNER)
     FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNER)
 

@@ -324,7 +324,7 @@ def test_moments_that_no_table_has_are_refused():
 
     x, y = table()
 
-    with pytest.raises(ProtocolError, match="below what any table has"):
+    with pytest.raises(ProtocolError, match="moments contain negative counts"):
         run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
 
 

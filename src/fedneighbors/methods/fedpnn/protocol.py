@@ -1,9 +1,9 @@
-"""FedPNN: the coordinator (Algorithms 1 to 4 of the paper).
+"""Coordinator of FedPNN (Algorithms 1 to 4 of the paper).
 
-One exchange of centers makes the model. Up to three may come before it, and are counted: sums, by
-which columns are chosen; constants, so that all parties measure in one frame; and moments, so that
-they measure in one metric that tells classes apart. The first exchange of all compares what the
-tables look like, the last hands out the model.
+One round of centers trains the model. Up to three rounds may precede it, and are counted: sums, to
+select columns; constants, so that all parties scale in one frame; and moments, for a common metric
+that separates the classes. The first round of all compares the schemas of the tables, the last one
+distributes the model.
 """
 
 import math
@@ -74,32 +74,34 @@ class FedPNNSettings:
     server_threshold : float or None
         Dthr of the meta-clustering; None keeps every center.
     normalize : {"quantile", "minmax"} or None
-        The frame.
+        Scaling of the columns.
     frame : {"global", "local"}
-        Whether constants are agreed on in an exchange before, or each party uses its own.
+        Agree on the scaling constants in a preceding round, or let each party use its own.
     classwise : bool
-        Cluster each class by itself.
+        Cluster each class separately.
     metric : {"supervised"} or None
-        Whether moments are summed in an exchange before.
+        ``"supervised"`` derives a metric from moments that are summed in a preceding round.
     min_count : int
-        Records that a center or a constant stands for at least.
+        Minimum number of records behind every center and every constant.
     sigma : "loo" or float
-        Smoothing; ``"loo"`` takes the one of least leave-one-out loss over all parties.
+        Smoothing. With ``"loo"``, each party picks the one with the lowest leave-one-out loss and
+        the median of these is used, see :func:`chosen_sigma`.
     activation : str
         Kernel of the network.
     factor : float
-        Of the threshold, up to which a ball is stretched.
+        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
     ridge, boost : float
-        Of the metric, see :func:`supervised_metric`.
+        Parameters of the metric, see :func:`supervised_metric`.
     means : bool
-        Parties send the means of their clusters' records, not where the centers came to lie.
+        Parties send the means of their clusters' records instead of the centers that clustering
+        ended with.
     n_knots : int
-        Groups of a column's values.
+        Maximum number of groups that the values of a column are averaged in.
     classes : tuple of labels
-        Labels to reserve beside those that the parties announce; a party announces those of which
-        it has ``min_count`` rows.
+        Labels to reserve in addition to the announced ones. A party announces the labels of which
+        it has at least ``min_count`` rows.
     n_features_to_select : int or None
-        Columns to keep, those of the largest t; None keeps all, without an exchange.
+        Number of columns to keep, those with the largest t; None keeps all, without a round.
     """
 
     client_threshold: float | None = None
@@ -142,32 +144,32 @@ class FedPNNSettings:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
-                "moments can be summed in a frame that all agree on only: use frame='global' and a "
-                "normalize, or metric=None"
+                "a supervised metric needs a common frame: use frame='global' and a normalize "
+                "other than None, or metric=None"
             )
 
     @property
     def kind(self) -> str:
-        """The frame as its file names it."""
+        """Return the kind of the frame as written to model files."""
         return self.normalize or "none"
 
 
 DEFAULT_SIGMA = 0.5
-"""Where no party has rows of two classes, so that none can tell."""
+"""Smoothing if no party has rows of two classes, so that none can choose one."""
 
 MOST_COORDINATES = 4096
-"""Of a supervised metric, which takes 8 bytes for each pair of them: 134 MB."""
+"""Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
 def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
-    """Return the smoothing in the middle of what the parties chose.
+    """Return the weighted median of the parties' smoothings.
 
     Parameters
     ----------
     choices : sequence of int
-        Positions among the smoothings, -1 for none.
+        Position of each party's smoothing in ``SIGMAS``, -1 for none.
     weights : sequence of int
-        Records that stand behind each choice.
+        Number of records of each party.
     """
     votes = sorted((c, w) for c, w in zip(choices, weights, strict=True) if c >= 0)
     if not votes:
@@ -177,30 +179,30 @@ def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
 
 
 def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
-    """Train one model over all parties, the same whatever their order.
+    """Train one model over all parties, independent of their order.
 
     Yields
     ------
     Ask
-        Schema; sums, if columns are to be chosen; constants, if the frame is global; moments, if
+        Schema; sums, if columns are to be selected; constants, if the frame is global; moments, if
         the metric is supervised; centers; model.
 
     Returns
     -------
     FedPNNModel
-        The model that every party holds as well.
+        The model, which every party holds as well.
 
     Raises
     ------
     SchemaMismatch
-        If a party's table differs from the others'.
+        If the tables of the parties differ in their columns or labels.
     PartyMissing
-        If a party does not answer; no model is made.
+        If a party does not answer; no model is trained.
     DataError
         If no party has enough records of any class, there are fewer than two classes in all, or
         too many coordinates for a supervised metric.
     ProtocolError
-        If a reply is not what a table can give.
+        If a reply is not possible for any table.
     """
     replies = yield gather(SchemaRequest(settings.min_count))
     schema = _agreed(replies.complete("the schema").each, settings)
@@ -227,7 +229,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
 
 
 def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
-    """Return what the tables have in common; say what to do where that is less than two classes."""
+    """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
         raise _too_few()
@@ -240,14 +242,17 @@ def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
 
 
 def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
-    """Return the columns that tell classes apart best; None, without an exchange, for all."""
+    """Select the n columns with the largest Welch t.
+
+    Returns None, without a round, if the table has no more columns than that.
+    """
     if n >= schema.n_features:
         return None
     request = SelectionRequest(schema.classes, schema.n_features, settings.min_count)
     replies = yield total(request)
     sums = replies.summed("the sums of classes")
     try:
-        request.check("all", sums)  # a masked sum is checked nowhere else
+        request.check("all", sums)  # masked sums are not validated elsewhere
     except ValueError as error:
         raise ProtocolError(f"the sums of classes: {error}") from None
     return most_telling(welch_statistics(sums), n)
@@ -255,8 +260,8 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
 
 def _too_few() -> DataError:
     return DataError(
-        "no party has enough records of any class to send anything; lower min_count, or let "
-        "parties with more records take part"
+        "no party has min_count records of any class, so that nothing can be sent; lower "
+        "min_count, or add parties with more records"
     )
 
 
@@ -270,18 +275,18 @@ class _Plan:
 
     @property
     def columns(self) -> npt.NDArray[np.int64] | None:
-        """Positions of the columns that were chosen; None for all."""
+        """Return the positions of the selected columns; None for all."""
         return None if self.chosen is None else self.chosen.columns
 
     def constants(self) -> ConstantsRequest:
         return ConstantsRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
     def frame(self, each: Mapping[str, Any]) -> Frame:
-        """Return the frame of all parties' constants."""
+        """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
             if len(part.knots) != n_features:
-                raise ProtocolError(f"party {name!r}: constants of another number of columns came")
+                raise ProtocolError(f"party {name!r}: constants of the wrong number of columns")
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
@@ -290,7 +295,7 @@ class _Plan:
         if n > MOST_COORDINATES:
             raise DataError(
                 f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
-                f"each party; it takes up to {MOST_COORDINATES}. Keep fewer columns by "
+                f"each party; the limit is {MOST_COORDINATES} coordinates. Keep fewer columns with "
                 "n_features_to_select, or use metric=None"
             )
         return MomentsRequest(frame, self.schema.classes, self.settings.min_count, self.columns)
@@ -317,10 +322,10 @@ class _Plan:
         )
 
     def model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
-        """Return the model of all parties' centers."""
+        """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
-                raise ProtocolError(f"party {name!r}: centers of another number of dimensions came")
+                raise ProtocolError(f"party {name!r}: centers of the wrong number of dimensions")
         merged = self._merged(each)
         sigma = self.settings.sigma
         if sigma == "loo":
@@ -340,7 +345,7 @@ class _Plan:
         )
 
     def _merged(self, each: Mapping[str, Any]) -> Clusters:
-        """Return the clusters of all parties' centers; warn where they are one, or all of them."""
+        """Cluster the centers of all parties; warn about an unsuitable threshold."""
         centers = np.concatenate([each[name].centers for name in each])
         counts = np.concatenate([each[name].counts for name in each])
         if len(centers) == 0:
@@ -371,19 +376,19 @@ class _Plan:
 
 
 def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
-    """Return the means of the classes that have rows, and the covariance within classes.
+    """Return class means and the covariance within classes.
 
     Parameters
     ----------
     moments : MomentsReply
-        Of at least one row.
+        Moments of at least one row.
 
     Returns
     -------
     means : float64 array of shape (n_present, n_coordinates)
-        In the order of the classes.
+        Means of the classes that have rows, in the order of the classes.
     within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric.
+        Symmetric covariance matrix.
     """
     counts = moments.counts
     present = counts > 0
@@ -394,7 +399,7 @@ def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
 
 
 def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
-    """Return a linear map after which Euclidean distance tells classes apart.
+    """Return a linear map after which Euclidean distance separates classes.
 
     Coordinates are whitened by the covariance within classes; the directions between the means of
     the classes are then stretched.
@@ -402,20 +407,20 @@ def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> F
     Parameters
     ----------
     moments : MomentsReply
-        Of all parties.
+        Moments summed over all parties.
     ridge : float
         Added to every variance within classes, in units of the mean variance.
     boost : float
-        Factor of the directions between class means; 1 for none.
+        Factor by which directions between class means are stretched; 1 leaves them.
 
     Returns
     -------
     float64 array of shape (n_coordinates, n_coordinates)
-        To multiply points with from the right.
+        Matrix to multiply points with from the right.
     """
     means, within = covariance_within(moments)
     spread, directions = np.linalg.eigh(within)
-    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
+    unit = float(np.trace(within)) / len(within) or 1.0  # 1 if nothing varies within classes
     whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
     apart = (means - means.mean(axis=0)) @ whiten
     _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
@@ -428,8 +433,13 @@ def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:
     n, n_classes = frame.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):
-        raise ProtocolError(f"moments of other shapes came: {shapes}; a party sent another table's")
+        raise ProtocolError(
+            f"moments have shapes {shapes}, which do not fit the schema and the frame; a party "
+            "sent wrong moments"
+        )
     if (reply.counts < 0).any() or (np.diag(reply.products) < 0).any():
-        raise ProtocolError("moments are below what any table has; a party sent something else")
+        raise ProtocolError(
+            "moments contain negative counts or sums of squares; a party sent wrong moments"
+        )
     if reply.counts.sum() < 1:
         raise _too_few()
