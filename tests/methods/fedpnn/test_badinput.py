@@ -152,16 +152,16 @@ def gap(reply):
         (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
         (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
         (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
-        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "no table's size"),
-        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "no table's size"),
-        (ConstantsReply, gap, "gaps between"),
-        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for every column"),
+        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "below 2"),
+        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "at least 0"),
+        (ConstantsReply, gap, "unused knots"),
+        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for each column"),
         (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
-        (CentersReply, lambda r: {"centers": r.centers * 1e200}, "not a point within 1e\\+150"),
-        (CentersReply, lambda r: {"centers": r.centers * np.inf}, "not a point within"),
-        (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "no table's size"),
+        (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
+        (CentersReply, lambda r: {"centers": r.centers * np.inf}, "must be below 1e"),
+        (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "below 2"),
         (CentersReply, lambda r: {"counts": r.counts * 0 + 1}, "fewer than 5 records"),
-        (CentersReply, lambda r: {"choice": 99}, "no such smoothing"),
+        (CentersReply, lambda r: {"choice": 99}, "not the position of a smoothing"),
     ],
 )
 def test_replies_that_no_table_gives_are_errors_that_name_the_party(kind, change, words):
@@ -200,12 +200,12 @@ class Forged:
     ],
 )
 def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
-    with pytest.raises(ValueError, match=r"ascending positions|no matrix of finite numbers"):
+    with pytest.raises(ValueError, match=r"must be ascending|not a matrix of finite numbers"):
         make()
 
 
 def test_a_party_refuses_columns_that_its_table_does_not_have():
-    with pytest.raises(Refuse, match="does not have"):
+    with pytest.raises(Refuse, match="not in the table"):
         FedPNNParty("p0", X, Y).answer(ConstantsRequest(9, 5, np.array([12, 13])))
 
 

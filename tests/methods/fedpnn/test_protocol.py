@@ -205,7 +205,7 @@ def constants(knots, sizes):
         ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
-        ({"choice": 20}, "no such smoothing"),
+        ({"choice": 20}, "not the position of a smoothing"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
         ({"constants": None}, "expected constants exactly"),
@@ -311,7 +311,7 @@ def test_a_party_does_not_go_below_its_own_least_count():
     x, y = table()
     careful = FedPNNParty("p0", x, y, min_count=5)
 
-    with pytest.raises(PartyRefused, match="fewer records for a number"):
+    with pytest.raises(PartyRefused, match="below the min_count of this party"):
         run(coordinate(FedPNNSettings(min_count=4)), [careful])
     assert run(coordinate(FedPNNSettings(min_count=5)), [careful]).result.centers.size
 

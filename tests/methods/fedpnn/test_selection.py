@@ -246,7 +246,7 @@ def test_a_party_is_asked_for_sums_of_its_own_number_of_columns():
                 request = SelectionRequest(request.classes, 99, request.min_count)
             return member.answer(request)
 
-    with pytest.raises(PartyRefused, match="number of columns is not the announced one"):
+    with pytest.raises(PartyRefused, match="number of columns differs from the schema"):
         run(coordinate(FedPNNSettings(n_features_to_select=3)), [Asker()])
 
 

@@ -1,4 +1,4 @@
-"""FedPNN's party: what one organization answers of its table."""
+"""Party of FedPNN: one organization's table and its replies."""
 
 import logging
 import warnings
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 
 
 FARTHEST_CENTER = 1e150
-"""Centers lie nearer to zero, so that squares of distances stay finite."""
+"""Bound on coordinates of centers, so that squared distances stay finite."""
 
 
 @message
 class SchemaRequest:
-    """Ask what the table looks like; labels of fewer than ``min_count`` rows are not announced."""
+    """Request for the schema, with the labels of at least ``min_count`` rows."""
 
     reply: ClassVar[type] = Schema
     min_count: int
@@ -57,13 +57,13 @@ class SchemaRequest:
 
 @message
 class CentersReply:
-    """The centers of a party, each of at least ``min_count`` records.
+    """Centers of a party, each of at least ``min_count`` records.
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
-    n_classes). ``silent`` says of which classes there are fewer than ``min_count`` records, so that
-    nothing is sent. ``choice`` is the position of the smoothing that suits the party's rows best,
-    -1 if they cannot tell. ``constants`` are those of the party's own frame, None where the frame
-    was agreed before.
+    n_classes). ``silent`` marks classes of fewer than ``min_count`` records, about which nothing is
+    sent. ``choice`` is the position of the smoothing with the lowest loss on the party's rows, -1
+    if it has rows of only one class. ``constants`` are those of the party's own frame, None if the
+    frame was agreed before.
     """
 
     centers: Floats
@@ -74,21 +74,21 @@ class CentersReply:
 
     def __post_init__(self) -> None:
         if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
-            raise ValueError(f"a center is not a point within {FARTHEST_CENTER:g}")
+            raise ValueError(f"coordinates of centers must be below {FARTHEST_CENTER:g}")
         if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
             raise ValueError("centers and counts differ in number")
         if (self.counts < 0).any() or (self.counts >= MOST_ROWS).any():
-            raise ValueError("a count is of no table's size")
+            raise ValueError("counts of records must be at least 0 and below 2**40")
         if not -1 <= self.choice < len(SIGMAS):
-            raise ValueError("there is no such smoothing")
+            raise ValueError("choice is not the position of a smoothing")
 
 
 @message
 class CentersRequest:
-    """Ask for centers in the agreed frame and metric; the metric is the unit one where empty.
+    """Request for centers in the agreed frame and metric.
 
-    Where ``frame`` is None, each party uses the frame of its own constants, in ``n_knots`` groups,
-    and sends these along.
+    An empty metric is the identity. If ``frame`` is None, each party uses the frame of its own
+    constants, in at most ``n_knots`` groups, and sends the constants with its centers.
     """
 
     reply: ClassVar[type] = CentersReply
@@ -108,18 +108,18 @@ class CentersRequest:
     def __post_init__(self) -> None:
         ConstantsRequest(self.n_knots, self.min_count, self.columns)
         if self.metric.ndim != 2 or not np.isfinite(self.metric).all():
-            raise ValueError("a metric is no matrix of finite numbers")
+            raise ValueError("the metric is not a matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
-        """Refuse centers that stand for too few records, and constants of too few values."""
+        """Check shapes and the minimum number of records and values."""
         if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
             raise ValueError(f"expected counts of {len(self.classes)} classes")
         if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
             raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
-            raise ValueError(f"a center stands for fewer than {self.min_count} records")
+            raise ValueError(f"a center has fewer than {self.min_count} records")
         if (reply.constants is None) != (self.frame is not None):
-            raise ValueError("expected constants exactly where a party uses a frame of its own")
+            raise ValueError("expected constants if and only if parties use frames of their own")
         if reply.constants is not None:
             asked = ConstantsRequest(self.n_knots, self.min_count, self.columns)
             asked.check(party, reply.constants)
@@ -127,34 +127,35 @@ class CentersRequest:
 
 @message
 class ModelRelease:
-    """Send the finished model."""
+    """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
     model: FedPNNModel
 
 
 class FedPNNParty(TableParty):
-    """One organization's table and what it answers.
+    """One organization's table and its replies to the coordinator.
 
-    Rows of classes with fewer than ``min_count`` of them enter nothing that it sends; it does not
-    announce their labels either.
+    Rows of classes with fewer than ``min_count`` rows do not enter anything that the party sends;
+    their labels are not announced either.
 
     Parameters
     ----------
     name, x, y
-        Its table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are NaN,
-        others below 2**200 in magnitude.
+        Name and table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are
+        NaN, others below 2**200 in magnitude.
     min_count : int
-        Fewest records that anything it sends stands for; it refuses to go below.
+        Minimum number of records behind every value that the party sends; it refuses requests with
+        a lower ``min_count``.
     **table
-        The other arguments of that class.
+        Other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
 
     Attributes
     ----------
     model : FedPNNModel or None
         The finished model, once training is over.
     exposure : Exposure or None
-        What its centers tell of single records, once it has sent them.
+        Exposure of single records by the centers, once they have been sent.
     """
 
     allows_missing = True
@@ -183,7 +184,7 @@ class FedPNNParty(TableParty):
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         if getattr(request, "min_count", self._min_count) < self._min_count:
-            raise Refuse("fewer records for a number are asked for than this party allows")
+            raise Refuse("min_count of the request is below the min_count of this party")
         match request:
             case SchemaRequest():
                 return self._schema(request)
@@ -201,7 +202,7 @@ class FedPNNParty(TableParty):
         raise Refuse("unknown request")
 
     def _schema(self, request: SchemaRequest) -> Schema:
-        """Return what the table looks like, without labels of few rows."""
+        """Return the schema without labels of few rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(
             (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
@@ -217,11 +218,11 @@ class FedPNNParty(TableParty):
     def _told(
         self, min_count: int, columns: Integers | None, n_features: int | None = None
     ) -> tuple[Floats, npt.NDArray[Any]]:
-        """Return the rows and labels of classes that have enough of them."""
+        """Return rows and labels of classes with at least ``min_count`` rows."""
         if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
-            raise Refuse("a column is asked for that the table does not have")
+            raise Refuse("a requested column is not in the table")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
-            raise Refuse("the number of columns is not the announced one")
+            raise Refuse("the number of columns differs from the schema")
         usual = in_usual_classes(self._y, min_count=min_count)
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]
@@ -244,7 +245,7 @@ class FedPNNParty(TableParty):
     def _points(
         self, request: MomentsRequest | CentersRequest, frame: Frame
     ) -> tuple[Floats, Floats, Integers]:
-        """Return the rows that anything may leave of, their points and their classes."""
+        """Return the rows that may be disclosed, their points and classes."""
         x, y = self._told(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_points_of(x, labels, frame, min_count=request.min_count), labels
@@ -310,10 +311,10 @@ class FedPNNParty(TableParty):
     def _own_choice(
         self, points: Floats, labels: Integers, released: Released, activation: str
     ) -> int:
-        """Return which smoothing costs the rows of a party least, its classes weighing alike.
+        """Return the position of the smoothing with the lowest class-averaged loss.
 
-        Its losses themselves would tell single records. -1 if it has rows of one class alone, which
-        any smoothing suits.
+        Only the position is sent, because the losses would disclose single records. Returns -1 if
+        the party has rows of only one class, where every smoothing fits.
         """
         told = np.flatnonzero(~released.silent)
         if len(told) < 2:
@@ -330,13 +331,16 @@ class FedPNNParty(TableParty):
                 n_threads=self._n_threads,
             )
             losses += own / rows.sum()
-        return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
+        return int(np.flatnonzero(losses == losses.min())[-1])  # ties go to the largest
 
 
 def _points_of(
     x: Floats, groups: Integers, frame: Frame, *, min_count: int
 ) -> tuple[Floats, Floats]:
-    """Return rows without cells that are few in their class or cluster, and their points."""
+    """Remove cells that are few in their group; return rows and points.
+
+    A group is a class or a cluster.
+    """
     kept = without_few_cells(x, groups, min_count=min_count)
     points, n = frame.apply(kept), frame.n_features
     points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
@@ -344,5 +348,5 @@ def _points_of(
 
 
 def _measured(points: Floats, metric: Floats) -> Floats:
-    """Return points in a metric; the empty one is the unit metric."""
+    """Multiply points with a metric; an empty metric is the identity."""
     return points @ metric if len(metric) else points

@@ -16,18 +16,18 @@ from fedneighbors.tabular._schema import column_moments
 
 @message
 class SelectionReply:
-    """Exact sums of the columns over the rows of each class, which parties add up.
+    """Exact sums of each column by class, to be added up over parties.
 
     A class and column take 320 bytes: 7 MB for two classes and 10,936 columns.
 
     Parameters
     ----------
     counts : int64 array of shape (n_classes, n_features)
-        Cells summed over.
+        Number of cells in each sum.
     sums : int64 array of shape (n_classes, n_features, 13)
-        In fixed point, see :mod:`fedneighbors.kernels._exactsum`.
+        Sums of values in fixed point, see :mod:`fedneighbors.kernels._exactsum`.
     squares : int64 array of shape (n_classes, n_features, 26)
-        Of the squares, in fixed point.
+        Sums of squares in fixed point.
     """
 
     counts: Integers
@@ -37,7 +37,7 @@ class SelectionReply:
 
 @message
 class SelectionRequest:
-    """Ask for the sums that tell which columns tell classes apart."""
+    """Request for the sums that columns are selected by."""
 
     reply: ClassVar[type] = SelectionReply
     classes: tuple[str | int | float | bool, ...]
@@ -45,7 +45,7 @@ class SelectionRequest:
     min_count: int
 
     def check(self, party: str, reply: SelectionReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse sums of another table, and those of fewer than ``min_count`` cells."""
+        """Check the shapes of the sums and their numbers of cells."""
         cells = len(self.classes), self.n_features
         if (reply.counts.shape, reply.sums.shape, reply.squares.shape) != (
             cells,
@@ -54,24 +54,24 @@ class SelectionRequest:
         ):
             raise ValueError(f"expected sums of {cells[0]} classes and {cells[1]} columns")
         if ((reply.counts != 0) & (reply.counts < self.min_count)).any():
-            raise ValueError(f"a sum stands for fewer than {self.min_count} cells")
+            raise ValueError(f"a sum covers fewer than {self.min_count} cells")
         if (reply.counts >= MOST_ROWS).any():
-            raise ValueError("a sum stands for more cells than any table has")
+            raise ValueError("a sum covers 2**40 or more cells")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns of a table that were kept.
+    """Columns of a table that were selected.
 
     Parameters
     ----------
     n_features : int
-        Columns of the table.
+        Number of columns of the table.
     columns : int64 array of shape (n_kept,)
-        Their positions, ascending.
+        Positions of the selected columns, ascending.
     statistics : float64 array of shape (n_kept,)
-        Largest absolute t of each; infinite where classes are apart without any spread, NaN where
-        nothing can be told.
+        Largest absolute t of each; infinite where class means differ without any spread, NaN where
+        t is undefined.
     """
 
     n_features: int
@@ -85,17 +85,18 @@ class Selection:
 
 
 def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
-    """Return which cells of one class sums leave out, so that their number tells of few nowhere.
+    """Return a mask of one class's cells to omit from sums.
 
-    Where few are missing, the first of the others are left out with them, up to ``min_count``; a
-    column of which few would remain is left out whole.
+    The number of omitted cells must not disclose few missing ones. Where fewer than ``min_count``
+    are missing in a column, the first present cells are omitted with them until there are
+    ``min_count``; a column with fewer than ``min_count`` remaining cells is omitted completely.
 
     Parameters
     ----------
     gone : bool array of shape (n_rows, n_features)
         Missing cells.
     min_count : int
-        Fewer cells are few.
+        Minimum number of cells that may be disclosed.
 
     Examples
     --------
@@ -113,21 +114,21 @@ def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
 
 
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
-    """Return the sums of a party's table.
+    """Return the sums of a party's table by class and column.
 
-    Missing cells are left out, others of a column with them where fewer than ``min_count`` of a
-    class are missing: see :func:`cells_left_out`.
+    Missing cells are omitted, and further cells where fewer than ``min_count`` of a class are
+    missing in a column, see :func:`cells_left_out`.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Below 2**200 in magnitude; missing cells are NaN.
+        Values below 2**200 in magnitude; missing cells are NaN.
     labels : int64 array of shape (n_rows,)
-        Positions of the classes, each of at least ``min_count`` rows.
+        Class of each row as a position; each class has at least ``min_count`` rows.
     n_classes : int
-        Classes of the federation.
+        Number of classes of the federation.
     min_count : int
-        Fewer cells are summed nowhere.
+        Minimum number of cells in a sum.
     """
     n_features = x.shape[1]
     counts = np.zeros((n_classes, n_features), np.int64)
@@ -137,7 +138,7 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     for label in np.unique(labels):
         own = x[labels == label]
         out = cells_left_out(np.isnan(own), min_count=min_count)
-        own[out] = 0.0  # which adds nothing
+        own[out] = 0.0  # adds nothing to the sums
         moments = column_moments(own)
         counts[label] = len(own) - out.sum(axis=0)
         sums[label], squares[label] = moments.sums, moments.squares
@@ -145,25 +146,26 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
 
 
 def welch_statistics(sums: SelectionReply) -> Floats:
-    """Return how far each column tells a class from the rest: the largest absolute t of Welch.
+    """Return each column's largest absolute Welch t.
 
-    It is formed in exact integers and rounded once.
+    Each class is compared with all others. The statistic is computed in exact integers and rounded
+    once.
 
     Parameters
     ----------
     sums : SelectionReply
-        Of all parties.
+        Sums over all parties.
 
     Returns
     -------
     float64 array of shape (n_features,)
-        Infinite where means differ and nothing spreads; NaN where the column is constant, or no
-        class and its rest have two cells each.
+        Infinite where means differ and both variances are 0; NaN where the column is constant, or
+        no class has two cells with two cells in the rest.
 
     Raises
     ------
     ProtocolError
-        If no table has such sums.
+        If the sums contradict each other.
 
     References
     ----------
@@ -180,7 +182,7 @@ def welch_statistics(sums: SelectionReply) -> Floats:
 
 
 def _largest(sums: SelectionReply, column: int) -> float:
-    """Return the largest absolute t of a column, NaN where there is none."""
+    """Return the largest absolute t of a column, NaN if undefined."""
     each = [
         (int(n), _integer(low), _integer(high))
         for n, low, high in zip(
@@ -191,15 +193,16 @@ def _largest(sums: SelectionReply, column: int) -> float:
     if len(each) < 2:
         return math.nan
     whole = [sum(part) for part in zip(*each, strict=True)]
-    alike = each[:1] if len(each) == 2 else each  # of two classes both have the same t
+    alike = each[:1] if len(each) == 2 else each  # two classes have the same t
     found = [_welch(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
     return max((t for t in found if not math.isnan(t)), default=math.nan)
 
 
 def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
-    """Return |t| of two samples: the gap of their means over its standard error.
+    """Return the absolute Welch t of two samples.
 
-    With V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
+    This is the difference of their means divided by its standard error. With
+    V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
     """
     (n, a, aa), (m, b, bb) = first, second
     v, w = n * aa - a * a, m * bb - b * b
@@ -222,7 +225,9 @@ def _integer(limbs: Integers) -> int:
 
 
 def most_telling(statistics: Floats, n: int) -> Selection:
-    """Return the columns of the largest statistics, ties to the lower, those without one last.
+    """Select the n columns with the largest statistics.
+
+    Ties go to the lower column; columns without a statistic come last.
 
     Examples
     --------

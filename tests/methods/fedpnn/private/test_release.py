@@ -330,7 +330,7 @@ def test_a_release_of_more_than_two_classes_gets_the_share_of_the_cells():
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        (None, "read off the rows they would tell of single records"),
+        (None, "read off the rows would disclose single records"),
         (((0.0, 0.0), (1.0, 1.0)), "one or 3 of them"),
         ((0.0, np.inf), "finite numbers"),
         ((1.0, 0.0), "low bounds below the high ones"),

@@ -227,7 +227,7 @@ def test_more_than_two_classes_are_asked_for_no_cells():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"mechanism": "paper"}, "prints no private mechanism"),
+        ({"mechanism": "paper"}, "has no private mechanism"),
         ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks mean nothing"),
         ({"bounds": None}, "give bounds, an array of shape"),
         ({"public": ()}, r"Privacy\(classes="),
@@ -282,7 +282,7 @@ class Liar:
 
 @pytest.mark.parametrize("change", [lambda v: v[:-1], lambda v: np.append(v, 0)])
 def test_vectors_of_a_wrong_length_are_refused_though_no_party_sent_another(change):
-    with pytest.raises(ProtocolError, match="expected 5 noised values of the origin"):
+    with pytest.raises(ProtocolError, match="expected 5 noised values for the origin"):
         train([Liar(change)], LOCAL)
 
 

@@ -1,11 +1,11 @@
 """Released vectors of a party's rows, and their sensitivity to one row.
 
-Three vectors, each a sum over rows. The *origin*: how many rows, and their sum in the cube that the
-bounds span. The *class sums*: how many rows of each class, and the sum of their directions as seen
-from the noised origin. The *cells*: how many rows of each class lie in which part of a fixed grid
-along one noised axis. Where they are cut depends on public or noised numbers alone, so that one row
-moves its own summand and nothing else. A party and the coordinator derive cost and sensitivity of
-each from what they agreed on, so that no message states them.
+There are three vectors, each a sum over rows. The *origin* has the number of rows and their sum in
+the cube that the bounds span. The *class sums* have the number of rows of each class and the sum of
+their directions from the noised origin. The *cells* have the number of rows of each class in each
+cell of a fixed grid along one noised axis. Clipping and cells depend on public or noised numbers
+only, so that one row changes its own summand and nothing else. Parties and coordinator derive the
+cost and sensitivity of each release from the agreed terms, so that no message states them.
 """
 
 import math
@@ -25,46 +25,48 @@ from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIAN
 from fedneighbors.tabular._private import column_bounds
 
 SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
-"""Of the budget of one training. With more than two classes there are no cells, and their share
-goes to the class sums."""
+"""Fractions of the budget of one training. With more than two classes there are no cells, and their
+fraction goes to the class sums."""
 
 N_CELLS = 8
-"""Cells of the axis, from -1 to 1."""
+"""Number of cells of the axis from -1 to 1."""
 
-_RADIUS = Fraction(4, 5)  # of the half diagonal of the cube, up to which rows count
-_COUNT = Fraction(2, 5)  # weight of a row's count beside the reach of its vector
+_RADIUS = Fraction(4, 5)  # rows are clipped to this fraction of the half diagonal of the cube
+_COUNT = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
 _FINEST, _COARSEST = 1 << 10, 1 << 4
 
 
 def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
-    """Return lowest and highest value of each column as they were declared.
+    """Return the declared lowest and highest value of each column.
 
     Raises
     ------
     ValueError
-        If they were not, or do not fit the columns.
+        If bounds were not declared, or do not fit the columns.
     """
     if privacy.bounds is None:
         raise ValueError(
-            "private training cuts values to a range that is public: give bounds, an array of "
-            "shape (n_features, 2) with the lowest and highest value of each column. Take them "
-            "from what the columns mean or from their documentation; read off the rows they would "
-            "tell of single records and void the guarantee"
+            "private training clips values to a public range: give bounds, an array of shape "
+            "(n_features, 2) with the lowest and highest value of each column. Take them from the "
+            "meaning of the columns or from their documentation; bounds read off the rows would "
+            "disclose single records and void the guarantee"
         )
     return column_bounds(privacy.bounds, n_features)
 
 
 def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
-    """Return the part of the budget that one release may use; all of them add up to the whole.
+    """Return the part of the budget that one release may use.
+
+    The parts of all releases add up to the whole budget.
 
     Parameters
     ----------
     privacy : Privacy
-        The budget of one training.
+        Budget of one training.
     of : {"origin", "class sums", "cells"}
         The release.
     n_classes : int
-        Two classes are told apart along cells.
+        Number of classes; cells are released for two classes only.
     """
     share = SHARES[of]
     if of == "class sums" and n_classes > 2:
@@ -73,22 +75,23 @@ def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
 
 
 def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> int:
-    """Return how many integer steps stand for 1, a function of what was agreed alone.
+    """Return the number of integer steps per unit.
 
-    The noise is the same in the units of the table for any number, so that the finest is taken that
-    the samplers bear.
+    The result depends on the agreed terms only. Since the noise in the units of the table does not
+    depend on it, the finest resolution that the samplers support is used.
 
     Parameters
     ----------
     allowed : PureDP or ZCDP
         Part of the budget.
     moved : callable
-        From a number of steps to the sensitivity.
+        Function from the number of steps to the sensitivity.
 
     Raises
     ------
     PrivacyError
-        If not even coarse steps will do; everything would drown in the noise anyway.
+        If the noise is too large for the samplers even with the coarsest steps, so that it would
+        drown the sums anyway.
     """
     levels = _FINEST
     while levels >= _COARSEST:
@@ -107,22 +110,25 @@ def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> in
 
 
 def origin_reach(n_features: int, levels: int) -> int:
-    """Return up to which length, in steps, a row counts in the cube."""
+    """Return the maximum length of a row in the cube, in steps."""
     squared = _RADIUS**2 * levels**2 * n_features
     return math.isqrt(squared.numerator // squared.denominator)
 
 
 def count_weight(reach: int) -> int:
-    """Return how many steps one row adds to a count beside vectors of this reach."""
+    """Return the weight of one row in a count, in steps.
+
+    ``reach`` is the maximum length of the vectors that are released with the count.
+    """
     return max(1, int(_COUNT * reach))
 
 
 def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`origin_sums`.
+    """Return the sensitivity of :func:`origin_sums` to one row.
 
     A row adds its weight w to the count and a vector v with norm(v) <= R, abs(v_j) <= levels, so
-    that norm(v, 1) <= sqrt(n_features) R by Cauchy and Schwarz. A row exchanged leaves the count
-    and moves the sum by v - v'.
+    that norm(v, 1) <= sqrt(n_features) R by the Cauchy-Schwarz inequality. Replacing a row leaves
+    the count and changes the sum by v - v'.
     """
     reach = origin_reach(n_features, levels)
     largest = min(levels, reach)
@@ -140,11 +146,11 @@ def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Se
 
 
 def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`class_sums`.
+    """Return the sensitivity of :func:`class_sums` to one row.
 
     A row adds its weight w to the count of its class and a vector v with norm(v) <= levels to the
-    sum of its class. A row exchanged for one of the same class moves one sum by v - v', for one of
-    another class it moves two counts by w and two sums by v and v'.
+    sum of its class. Replacing a row by one of the same class changes one sum by v - v'; replacing
+    it by one of another class changes two counts by w and two sums by v and v'.
     """
     weight = count_weight(levels)
     l1 = math.isqrt(n_features * levels**2)
@@ -162,18 +168,23 @@ def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -
 
 
 def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`cell_counts`: one cell by one, exchanged two of them."""
+    """Return the sensitivity of :func:`cell_counts` to one row.
+
+    Adding or removing a row changes one cell by 1; replacing a row changes up to two cells by 1.
+    """
     cells = 1 if neighbors == "add_remove" else 2
     return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
 
 
 def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
-    """Return rows cut to public bounds and brought to [-1, 1]; missing cells go to the middle.
+    """Clip rows to public bounds and scale them to [-1, 1].
+
+    Missing cells become 0, the middle of the bounds.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN.
+        Rows; missing cells are NaN.
     bounds : pair of float64 arrays of shape (n_features,)
         Lowest and highest value of each column.
 
@@ -191,18 +202,19 @@ def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
 
 
 def origin_sums(cube: Floats, levels: int) -> Integers:
-    """Return number of rows and sum of rows, each row cut to a ball in the cube.
+    """Return the number and the sum of rows, clipped to a ball.
 
     Parameters
     ----------
     cube : float64 array of shape (n_rows, n_features)
-        From :func:`in_cube`.
+        Output of :func:`in_cube`.
     levels : int
-        Steps that stand for 1.
+        Integer steps per unit.
 
     Returns
     -------
     int64 array of shape (1 + n_features,)
+        Weighted count, then sums.
     """
     reach = origin_reach(cube.shape[1], levels)
     length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
@@ -212,28 +224,28 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
 
 
 def directions(cube: Floats, origin: Floats) -> Floats:
-    """Return the unit vector from the origin to each row; zero for a row that lies on it."""
+    """Return unit vectors from the origin to rows; zero at the origin."""
     away = cube - origin
     length = np.sqrt((away**2).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(away, length, out=np.zeros_like(away), where=length > 1e-12))
 
 
 def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> Integers:
-    """Return number of rows and sum of unit vectors of each class.
+    """Return each class's number of rows and sum of unit vectors.
 
     Parameters
     ----------
     units : float64 array of shape (n_rows, n_features)
-        From :func:`directions`.
+        Output of :func:`directions`.
     labels : int64 array of shape (n_rows,)
-        Positions among the classes.
+        Class of each row as a position.
     n_classes, levels : int
-        Classes; steps that stand for 1.
+        Number of classes; integer steps per unit.
 
     Returns
     -------
     int64 array of shape (n_classes * (1 + n_features),)
-        Counts, then sums, class by class.
+        Weighted counts of all classes, then the sums, class by class.
     """
     counts = np.bincount(labels, minlength=n_classes).astype(np.int64) * count_weight(levels)
     sums = np.zeros((n_classes, units.shape[1]), np.int64)
@@ -242,21 +254,21 @@ def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> 
 
 
 def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
-    """Return how many rows of each of two classes lie in each cell along an axis.
+    """Count the rows of two classes in each cell along an axis.
 
     Parameters
     ----------
     units : float64 array of shape (n_rows, n_features)
-        From :func:`directions`.
+        Output of :func:`directions`.
     labels : int64 array of shape (n_rows,)
-        0 or 1.
+        Class of each row, 0 or 1.
     axis : float64 array of shape (n_features,)
-        Of length 1; the grid goes from -1 to 1 on it whatever the rows.
+        Axis of length 1; the grid from -1 to 1 on it does not depend on the rows.
 
     Returns
     -------
     int64 array of shape (2 * N_CELLS,)
-        Class by class.
+        Counts, class by class.
     """
     places = (along(units, axis) + 1) / 2 * N_CELLS
     cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
@@ -264,10 +276,10 @@ def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
 
 
 def along(units: Floats, axis: Floats) -> Floats:
-    """Return how far along an axis each row lies, the same bits whatever rows stand beside it.
+    """Project rows onto an axis, bit-identical regardless of other rows.
 
-    A matrix product rounds a row by where it stands, so that one row more could move others into
-    the next cell.
+    A matrix product rounds each row depending on its position, so that an additional row could move
+    others into the next cell.
 
     Parameters
     ----------
@@ -280,7 +292,10 @@ def along(units: Floats, axis: Floats) -> Floats:
 
 
 def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
-    """Return vectors in whole steps, none longer than ``reach``, whatever floats did to them."""
+    """Truncate vectors to integer steps of length at most ``reach``.
+
+    Vectors that are still too long because of rounding errors are shortened step by step.
+    """
     steps = np.trunc(vectors * levels).astype(np.int64)
     while (far := (steps**2).sum(axis=1) > reach**2).any():
         steps[far] -= np.sign(steps[far])
@@ -289,18 +304,18 @@ def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
 
 @dataclass(frozen=True)
 class Release:
-    """A vector that is released.
+    """Description of a released vector.
 
     Parameters
     ----------
     allowed : PureDP or ZCDP
-        What it may cost.
+        Maximum cost.
     moved : Sensitivity
-        How far a row moves it.
+        Sensitivity to one row.
     levels : int
-        Integer steps that stand for 1.
+        Integer steps per unit.
     n_cells : int
-        Its length.
+        Length of the vector.
     """
 
     allowed: PureDP | ZCDP
@@ -315,20 +330,20 @@ def _planned(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], n_cell
 
 
 def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of number and sum of rows."""
+    """Return the release of the number and sum of rows."""
     allowed = part(privacy, of="origin", n_classes=n_classes)
     moved = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
     return _planned(allowed, moved, 1 + n_features)
 
 
 def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of numbers and sums of unit vectors of the classes."""
+    """Return the release of row counts and direction sums by class."""
     allowed = part(privacy, of="class sums", n_classes=n_classes)
     moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
     return _planned(allowed, moved, n_classes * (1 + n_features))
 
 
 def cells(privacy: Privacy) -> Release:
-    """Return the release of the cells of two classes."""
+    """Return the release of the cell counts of two classes."""
     allowed = part(privacy, of="cells", n_classes=2)
     return Release(allowed, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)

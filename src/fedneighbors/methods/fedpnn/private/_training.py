@@ -1,4 +1,4 @@
-"""Training under a privacy budget: a federation in this process, and its record."""
+"""Private training of an in-process federation, and its run record."""
 
 import time
 from collections.abc import Mapping
@@ -21,43 +21,43 @@ _TAKEN = ("privacy", "bounds", "share", "random_state", "n_jobs")
 
 
 def refuse_beside_privacy(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Return if only parameters are set that a private training takes.
+    """Check that only parameters of private training are set.
 
     Raises
     ------
     ValueError
-        If others are: there are no clusters to which they could apply, and rows that a server
-        keeps would be scored for nothing.
+        If other parameters differ from their defaults: there are no clusters that they could apply
+        to, and private training does not score rows held out by a server.
     """
     idle = [name for name in given if name not in _TAKEN and given[name] is not defaults[name]]
     idle = [name for name in idle if given[name] != defaults[name]]
     if idle:
         raise ValueError(
-            f"private training takes no {', '.join(idle)}: it sums noised vectors in place of "
-            "clusters; leave them at their defaults (labels belong into Privacy(classes=...))"
+            f"private training takes no {', '.join(idle)}: it sums noised vectors instead of "
+            "clustering; leave them at their defaults (labels go into Privacy(classes=...))"
         )
 
 
 def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
-    """Return the privacy with public bounds in it, checked.
+    """Return the privacy settings with validated public bounds.
 
     Parameters
     ----------
     privacy : Privacy
-        Its own bounds count where ``bounds`` is None.
+        Settings; their own bounds are used if ``bounds`` is None.
     bounds : array of shape (n_features, 2) or None
         Lowest and highest value of each column.
     n_features : int
-        Columns.
+        Number of columns.
 
     Raises
     ------
     ValueError
-        If there are none, two of them, or others than of that shape.
+        If bounds are not given, given twice, or of the wrong shape.
     """
     if bounds is not None:
         if privacy.bounds is not None:
-            raise ValueError("bounds are given twice, beside privacy and within; leave one out")
+            raise ValueError("bounds are given twice, as an argument and in privacy; leave one out")
         pairs = np.asarray(bounds, np.float64)
         if pairs.shape != (n_features, 2):
             raise ValueError(
@@ -72,21 +72,21 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
 def fit_privately(
     holdings: Holdings, privacy: Privacy, bounds: Any
 ) -> tuple[PrivateFedPNNModel, RunRecord]:
-    """Return the model of all parties' rows and the record of the run that made it.
+    """Train privately; return the model and the run record.
 
     Parameters
     ----------
     holdings : Holdings
         The table and its owners.
     privacy : Privacy
-        Budget, mechanism, and what is public.
+        Budget, mechanism, and public information.
     bounds : array of shape (n_features, 2) or None
         Public lowest and highest value of each column, if not in ``privacy``.
 
     Raises
     ------
     ValueError
-        If something that the training needs was not declared.
+        If bounds or classes were not declared.
     MissingExtraError
         If the packages of the extra ``privacy`` are not installed.
     """

@@ -1,7 +1,7 @@
-"""FedPNN under a privacy budget: the messages and the coordinator of the noised sums.
+"""FedPNN under a privacy budget: messages and coordinator of the noised sums.
 
-Nothing that the coordinator learns is exact but what was declared public. The finished model is a
-function of what was released, so that it costs nothing to hand it out.
+Everything that the coordinator learns is noised or was declared public. The finished model is a
+function of the releases, so that distributing it costs nothing (post-processing).
 """
 
 from typing import ClassVar
@@ -36,7 +36,7 @@ from fedneighbors.tabular._schema import Receipt
 
 @message
 class NoisyReply:
-    """One of the vectors of ``release`` with noise, int64 of one dimension."""
+    """A released vector with noise, int64 of one dimension."""
 
     values: npt.NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class NoisyReply:
 
 @message
 class OriginRequest(PaidRequest):
-    """Ask for the noised number and sum of rows."""
+    """Request for the noised number and sum of rows."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -55,7 +55,7 @@ class OriginRequest(PaidRequest):
 
 @message
 class MaskedOriginRequest(OriginRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for the origin in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -63,7 +63,7 @@ class MaskedOriginRequest(OriginRequest):
 
 @message
 class ClassSumsRequest(PaidRequest):
-    """Ask for noised numbers and sums of unit vectors of each class, as seen from ``origin``."""
+    """Request for noised row counts and direction sums by class, from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -75,7 +75,7 @@ class ClassSumsRequest(PaidRequest):
 
 @message
 class MaskedClassSumsRequest(ClassSumsRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for class sums in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class MaskedClassSumsRequest(ClassSumsRequest):
 
 @message
 class CellsRequest(PaidRequest):
-    """Ask for noised counts of two classes in the cells along ``axis``, as seen from ``origin``."""
+    """Request for noised cell counts of two classes along ``axis`` from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -99,7 +99,7 @@ class CellsRequest(PaidRequest):
 
 @message
 class MaskedCellsRequest(CellsRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for cell counts in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -107,19 +107,19 @@ class MaskedCellsRequest(CellsRequest):
 
 def _check_place(place: Floats) -> None:
     if place.ndim != 1 or not np.isfinite(place).all() or (np.abs(place) > 1).any():
-        raise ValueError("a place is not a vector within the cube")
+        raise ValueError("origin and axis must be finite vectors within [-1, 1]")
 
 
 @message
 class PrivateModelRelease:
-    """Send the finished model to every party."""
+    """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
     model: PrivateFedPNNModel
 
 
 _IDLE = ("n_picks", "accounting", "constants_share")
-"""What a promise may say that other methods alone know."""
+"""Privacy settings that only other methods use."""
 
 
 def coordinate_private(
@@ -130,11 +130,11 @@ def coordinate_private(
     Parameters
     ----------
     privacy : Privacy
-        Budget, mechanism, bounds of the columns, and what is public. Every party must have agreed
-        to the same.
+        Budget, mechanism, bounds of the columns, and public information. Every party must have
+        agreed to the same terms.
     run : str, optional
-        Name of this training. A new name is a new release, which every party charges for; the same
-        name again repeats the same answers. Drawn at random if None.
+        Name of this training. A new name is a new release, which every party charges; with a
+        previous name, parties repeat their stored replies. Drawn at random if None.
 
     Yields
     ------
@@ -144,12 +144,12 @@ def coordinate_private(
     Returns
     -------
     PrivateFedPNNModel
-        With its guarantee.
+        The model with its privacy guarantee.
 
     Raises
     ------
     ValueError
-        If bounds or classes were not declared, or the mechanism is none of this method.
+        If bounds or classes were not declared, or this method does not have the mechanism.
     SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
@@ -174,16 +174,17 @@ def coordinate_private(
 
 
 def check_payable(privacy: Privacy) -> None:
-    """Return if this method can keep what is promised, and all that it needs was declared.
+    """Check that FedPNN supports the privacy settings and none are missing.
 
     Raises
     ------
     ValueError
-        If not.
+        If the mechanism is not supported, settings of other methods are set, or bounds or classes
+        were not declared.
     """
     if privacy.mechanism == "paper":
         raise ValueError(
-            "the paper of FedPNN prints no private mechanism; take mechanism='local' or 'central'"
+            "the FedPNN paper has no private mechanism; use mechanism='local' or 'central'"
         )
     privacy.refuse_idle("FedPNN", _IDLE)
     if privacy.bounds is None:
@@ -192,10 +193,10 @@ def check_payable(privacy: Privacy) -> None:
 
 
 class _Training(PrivateTraining):
-    """One training under way; its generators are the coordinator's rounds."""
+    """State of one training; its generators are the coordinator's rounds."""
 
     def origin(self) -> Coordinator[Floats]:
-        """Ask for the noised mean of all rows."""
+        """Request the noised mean of all rows."""
         planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
         kind = MaskedOriginRequest if self.masked else OriginRequest
         values, spread = yield from self._sum(
@@ -206,7 +207,7 @@ class _Training(PrivateTraining):
         )
 
     def neurons(self, place: Floats) -> Coordinator[Neurons]:
-        """Ask for the noised means of the classes, and for the cells between two of them."""
+        """Request noised class means and, for two classes, cells between them."""
         n_classes = len(self.schema.classes)
         planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
         kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
@@ -224,12 +225,16 @@ class _Training(PrivateTraining):
     def _sum(
         self, request: Message, planned: Release, during: str
     ) -> Coordinator[tuple[Integers, float]]:
-        """Return the sum of the replies and the variance of its noise; masked, some may be lost."""
+        """Return the sum of the replies and the variance of its noise.
+
+        Parties may drop out of masked sums.
+        """
         replies = self.survivors((yield total(request)), during)
         reply = replies.total
         if reply is None or reply.values.shape != (planned.n_cells,):
             raise ProtocolError(
-                f"expected {planned.n_cells} noised values of {during}; a party sent others"
+                f"expected {planned.n_cells} noised values for {during}, got another number; a "
+                "party sent a wrong reply"
             )
         spread = self.variance(
             planned.allowed,

@@ -15,30 +15,30 @@ from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 
 Codes = npt.NDArray[np.int64]
 
-_REACH = 4.0  # a mode reaches this many standard deviations to either side
+_REACH = 4.0  # a mode covers this many standard deviations to either side
 _EDGE = 0.99
 
 
 @dataclass(frozen=True, eq=False)
 class NumericCoding:
-    """A number as the mode that it belongs to and its place in that mode.
+    """Mode-specific encoding of a numeric column.
 
-    A cell is one of: a *repeated value* (stands for itself), a *mode* (a Gaussian, with the place
-    ``(value - mean) / (4 deviation)``), or missing. These are the categories of the column, in
-    this order.
+    A cell is a *repeated value*, a *mode* (a Gaussian, with the position
+    ``(value - mean) / (4 deviation)`` in it), or missing. These are the categories of the column,
+    in this order.
 
     Parameters
     ----------
     name : str
         Column name.
     repeated : float64 array of shape (n_repeated,)
-        Values that many rows share, ascending.
+        Values that occur in many rows, ascending.
     modes : Modes or None
-        None where every value is a repeated one.
+        Modes of the other values; None if there are no others.
     missing : bool
-        Whether the last category is "missing".
+        If True, the last category is "missing".
     whole : bool
-        Whether all values were whole numbers; decoded ones are then rounded.
+        If True, all values of the fit were integers, and decoded values are rounded.
 
     References
     ----------
@@ -54,24 +54,24 @@ class NumericCoding:
     def __post_init__(self) -> None:
         values = self.repeated
         if values.ndim != 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
-            raise ValueError("repeated values do not ascend")
+            raise ValueError("repeated values must be finite and ascend")
         if self.width == 0:
-            raise ValueError("a column holds nothing")
+            raise ValueError("a column has no categories")
 
     @property
     def width(self) -> int:
-        """Number of categories."""
+        """Return the number of categories."""
         n_modes = 0 if self.modes is None else len(self.modes.means)
         return len(self.repeated) + n_modes + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Category and place of each cell; the mode is drawn from its posterior.
+        """Return category and position of each cell; draw modes from their posterior.
 
         Raises
         ------
         DataError
-            If the column is nominal, or a cell cannot be coded: one is missing, or differs from
-            the repeated values, and none of the rows of the fit did.
+            If the column is nominal, or a cell cannot be encoded: it is missing, or differs from
+            the repeated values, and there was no such cell in the fit.
         """
         if column.dtype == np.object_:
             raise DataError(f"column {self.name!r} holds words; it was numeric in the fit")
@@ -92,8 +92,8 @@ class NumericCoding:
             codes[rest], places[rest] = self._in_modes(self.modes, values[rest], rng)
         elif len(rest):
             raise DataError(
-                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held "
-                f"{self.repeated.tolist()} alone"
+                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held only "
+                f"{self.repeated.tolist()}"
             )
         return codes, places
 
@@ -106,7 +106,7 @@ class NumericCoding:
         return len(self.repeated) + drawn, np.clip(places, -_EDGE, _EDGE)
 
     def decode(self, codes: Codes, places: Floats) -> Column:
-        """Numbers with NaN where the category is "missing"."""
+        """Return numbers, with NaN where the category is "missing"."""
         n_repeated = len(self.repeated)
         levels = np.full(self.width, np.nan)
         reach = np.zeros(self.width)
@@ -121,16 +121,16 @@ class NumericCoding:
 
 @dataclass(frozen=True, eq=False)
 class NominalCoding:
-    """A word as its place among the categories of the column.
+    """Encoding of a nominal column by positions among its categories.
 
     Parameters
     ----------
     name : str
         Column name.
     categories : tuple of str
-        Ascending, without the missing one.
+        Categories, ascending, without "missing".
     missing : bool
-        Whether the last category is "missing".
+        If True, the last category is "missing".
     """
 
     modes: ClassVar[None] = None
@@ -141,20 +141,20 @@ class NominalCoding:
 
     def __post_init__(self) -> None:
         if any(a >= b for a, b in pairwise(self.categories)) or self.width == 0:
-            raise ValueError("categories do not ascend")
+            raise ValueError("categories must ascend, and there must be at least one")
 
     @property
     def width(self) -> int:
-        """Number of categories, the missing one included."""
+        """Return the number of categories, "missing" included."""
         return len(self.categories) + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:  # noqa: ARG002
-        """Category of each cell; the places are 0 and nothing is drawn.
+        """Return the category of each cell, and positions of 0; ignore ``rng``.
 
         Raises
         ------
         DataError
-            If the column is numeric, or a category was not there in the fit.
+            If the column is numeric, or has a category that was not in the fit.
         """
         if column.dtype != np.object_:
             raise DataError(f"column {self.name!r} is numeric; it held words in the fit")
@@ -171,7 +171,7 @@ class NominalCoding:
         return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
 
     def decode(self, codes: Codes, places: Floats) -> Column:  # noqa: ARG002
-        """Words with None where the category is "missing"."""
+        """Return words, with None where the category is "missing"."""
         words = np.array([*self.categories, None], dtype=np.object_)
         column: Column = words[codes]
         return column
@@ -181,22 +181,23 @@ Coding = NumericCoding | NominalCoding
 
 
 _LARGEST = 1e150  # squares of larger numbers overflow
-_MANY_DECIMALS = 2.0**53  # larger floats are all whole; they say nothing of the column
+_MANY_DECIMALS = 2.0**53  # all larger floats are integers, whatever the column holds
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of a table's columns in the matrix: all places, then all one-hot parts.
+    """Layout of the encoded matrix: all positions in modes, then all one-hot parts.
 
-    One-hot parts lie in ascending order of their width, so that equal ones form a block and are
-    worked on together.
+    One-hot parts are sorted by width, so that parts of equal width form a block and can be
+    processed together.
 
     Parameters
     ----------
     widths : tuple of int
-        Categories of each column of the table.
+        Number of categories of each column of the table.
     scalars : tuple of int
-        Columns of the table with a place in a mode, ascending; they are the first of the matrix.
+        Columns of the table with modes, ascending; their positions are the first columns of the
+        matrix.
     """
 
     widths: tuple[int, ...]
@@ -204,12 +205,12 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Columns of the table in the order of their one-hot parts."""
+        """Return the columns of the table in the order of their one-hot parts."""
         return tuple(sorted(range(len(self.widths)), key=self.widths.__getitem__))
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """First matrix column of the one-hot part of each table column."""
+        """Return the first matrix column of each table column's one-hot part."""
         starts, at = [0] * len(self.widths), len(self.scalars)
         for column in self.order:
             starts[column] = at
@@ -218,12 +219,15 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Columns of the matrix."""
+        """Return the number of columns of the matrix."""
         return len(self.scalars) + sum(self.widths)
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
-        """Runs of one-hot parts of one width, as (first matrix column, number of parts, width)."""
+        """Return blocks of one-hot parts of equal width.
+
+        Each block is (first matrix column, number of parts, width).
+        """
         runs = groupby(self.order, key=self.widths.__getitem__)
         blocks = [(width, list(columns)) for width, columns in runs]
         return tuple((self.starts[run[0]], len(run), width) for width, run in blocks)
@@ -231,19 +235,19 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class TableTransform:
-    """Turns a table into a matrix and back.
+    """Reversible encoding of a table as a matrix.
 
     Parameters
     ----------
     codings : tuple of NumericCoding or NominalCoding
-        One per column, in the order of the table.
+        Encoding of each column, in the order of the table.
     """
 
     codings: tuple[Coding, ...]
 
     def __post_init__(self) -> None:
         if not self.codings or len({coding.name for coding in self.codings}) < len(self.codings):
-            raise ValueError("expected one coding or more, each of a column of its own")
+            raise ValueError("expected at least one coding, and distinct column names")
 
     @cached_property
     def layout(self) -> Layout:
@@ -254,25 +258,26 @@ class TableTransform:
         )
 
     def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Categories and places of all cells.
+        """Return the category and the position of every cell.
 
         Parameters
         ----------
         table : Table
-            With the columns of the fit.
+            Table with the columns of the fit.
         rng : numpy.random.Generator
-            Draws modes where they overlap.
+            Random source for drawing modes where they overlap.
 
         Returns
         -------
         codes : int64 array of shape (n_rows, n_columns)
+            Categories.
         places : float64 array of shape (n_rows, n_columns)
-            In (-1, 1); 0 where the category is no mode.
+            Positions in modes, in (-1, 1); 0 where the category is not a mode.
 
         Raises
         ------
         DataError
-            If columns are missing, or hold what was not there in the fit.
+            If columns differ from the fit, or hold cells that cannot be encoded.
         """
         names = tuple(coding.name for coding in self.codings)
         if table.names != names:
@@ -281,7 +286,7 @@ class TableTransform:
         return np.stack([a for a, _ in pairs], axis=1), np.stack([b for _, b in pairs], axis=1)
 
     def matrix(self, codes: Codes, places: Floats) -> Singles:
-        """Rows as the networks see them, float32 of shape (n_rows, layout.width)."""
+        """Return the encoded rows, float32 of shape (n_rows, layout.width)."""
         layout = self.layout
         made = np.zeros((len(codes), layout.width), np.float32)
         made[:, : len(layout.scalars)] = places[:, layout.scalars]
@@ -289,14 +294,14 @@ class TableTransform:
         return made
 
     def table(self, matrix: Singles, *, source: str = "the synthetic table") -> Table:
-        """Table that rows of the networks stand for: the largest entry of each one-hot part wins.
+        """Decode rows by the largest entry of each one-hot part.
 
         Parameters
         ----------
         matrix : float32 array of shape (n_rows, layout.width)
-            Made by a generator.
+            Output of a generator.
         source : str
-            What to call the table in messages.
+            Name of the table in messages.
         """
         layout = self.layout
         columns: dict[str, Column] = {}
@@ -317,12 +322,12 @@ def fit_transform(
     Parameters
     ----------
     table : Table
-        Numeric columns with NaN, nominal ones with None where a cell is missing.
+        Table; missing cells are NaN in numeric columns, None in nominal ones.
     max_modes : int
-        Most Gaussian modes of a numeric column.
+        Maximum number of Gaussian modes of a numeric column.
     repeated_share : float or None
-        A value that at least this share of the rows has becomes a category of its own and comes
-        back exactly. None, as in the paper, keeps this for columns of one single value.
+        A value of at least this fraction of the rows becomes a category of its own and is
+        reproduced exactly. None, as in the paper, restricts this to constant columns.
 
     Returns
     -------
@@ -331,7 +336,7 @@ def fit_transform(
     Raises
     ------
     DataError
-        If a numeric column holds an infinite value, or one beyond 1e150.
+        If a numeric column holds a value beyond 1e150 in magnitude or an infinite one.
     """
     split = {
         name: _split(name, column.astype(np.float64), repeated_share)
@@ -355,7 +360,7 @@ def fit_transform(
 
 
 def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
-    """Repeated values of a numeric column, and the values that need modes."""
+    """Split a numeric column into repeated values and values for modes."""
     if (np.abs(column) > _LARGEST).any():
         raise DataError(
             f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "

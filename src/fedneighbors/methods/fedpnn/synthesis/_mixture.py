@@ -1,4 +1,4 @@
-"""Variational Gaussian mixtures of many columns at once: the modes that numbers are coded by."""
+"""Variational Gaussian mixtures of many columns at once, for encoding numbers by modes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from fedneighbors._typing import Floats
 _GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
 _COLUMNS_AT_ONCE = 64  # bounds the memory: 64 x 512 x 10 numbers
 _ROUNDS = 100
-_SETTLED = 1e-3  # largest change of a weight at which a column is done
+_SETTLED = 1e-3  # a column has converged if no weight changes by more
 _SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
-_NARROWEST = 1e-4  # least standard deviation of a mode, in spreads of the column
+_NARROWEST = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
 
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """The Gaussian modes of one column.
+    """Gaussian modes of one column.
 
     Parameters
     ----------
     means, deviations : float64 arrays of shape (n_modes,)
-        In the unit of the column; the means ascend.
+        Means, ascending, and standard deviations, in the unit of the column.
     weights : float64 array of shape (n_modes,)
-        Positive; they add up to 1.
+        Positive weights that add up to 1.
     """
 
     means: Floats
@@ -36,20 +36,20 @@ class Modes:
     def __post_init__(self) -> None:
         shapes = {self.means.shape, self.deviations.shape, self.weights.shape}
         if len(shapes) > 1 or self.means.ndim != 1 or not len(self.means):
-            raise ValueError("modes do not fit together")
+            raise ValueError("means, deviations and weights of modes differ in shape or are empty")
         positive = np.concatenate([self.deviations, self.weights])
         if not (
             np.isfinite(self.means).all() and (positive > 0).all() and (positive < np.inf).all()
         ):
-            raise ValueError("modes are out of range")
+            raise ValueError("modes must be finite, with positive deviations and weights")
 
     def posterior(self, values: Floats) -> Floats:
-        """Probability of each mode given each value.
+        """Return the probability of each mode given each value.
 
         Parameters
         ----------
         values : float64 array of shape (n_rows,)
-            Finite.
+            Finite values.
 
         Returns
         -------
@@ -65,17 +65,18 @@ def fit_modes(
 ) -> list[Modes]:
     """Fit a mixture of Gaussians to each column by variational inference.
 
-    Rows are first condensed to weighted groups of neighbors in value, single rows at both ends,
-    whose means and variances enter the updates: all rows count, and nothing is drawn at random.
+    Rows are first condensed to weighted groups of neighboring values, with single rows at both
+    ends. The means and variances of the groups enter the updates, so that all rows count and
+    nothing is sampled.
 
     Parameters
     ----------
     columns : sequence of float64 arrays
-        Each of at least one finite value.
+        Columns of at least one finite value each.
     max_modes : int
-        Modes to begin with, at quantiles of the column; inference empties what it does not need.
+        Number of initial modes, at quantiles of the column; inference empties those not needed.
     min_weight : float
-        Modes of less weight are dropped.
+        Modes of lower weight are dropped.
 
     Returns
     -------
@@ -104,7 +105,7 @@ def fit_modes(
 
 
 class _Groups(NamedTuple):
-    """Condensed columns, each of shape (n_columns, n_groups): weight, mean, variance within."""
+    """Groups of all columns, arrays of shape (n_columns, n_groups)."""
 
     weight: Floats
     mean: Floats
@@ -112,9 +113,10 @@ class _Groups(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Posterior of all mixtures, arrays of shape (n_columns, n_modes); see [2]_ above.
+    """Posterior of all mixtures, arrays of shape (n_columns, n_modes).
 
-    ``size`` is N_k, ``mean`` m_k, ``shape`` and ``rate`` those of the Gamma law of the precision.
+    In the notation of Bishop, see :func:`fit_modes`: ``size`` is N_k, ``mean`` is m_k, ``shape``
+    and ``rate`` are the parameters of the Gamma distribution of the precision.
     """
 
     size: Floats
@@ -124,7 +126,7 @@ class _State(NamedTuple):
 
 
 def _frame(column: Floats) -> tuple[float, float]:
-    """Center and spread of a sorted column; the spread is that of its bulk, not of its tails."""
+    """Return median and spread of a sorted column, ignoring its tails."""
     low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
     for spread in (high - low, column[-1] - column[0]):
         if spread > 1e-9 * abs(center) and spread > 1e-150:
@@ -141,7 +143,10 @@ def _condensed(columns: Sequence[Floats]) -> _Groups:
 
 
 def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
-    """Weights, means and variances of groups of a sorted column, small groups at both ends."""
+    """Condense a sorted column to groups, with small groups at both ends.
+
+    Returns the weights, means and variances of the groups.
+    """
     n = len(column)
     if n <= _GROUPS:
         return np.ones(n), column, np.zeros(n)
@@ -154,7 +159,10 @@ def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
-    """First means: quantiles, each once, shape (n_columns, max_modes), NaN where there are less."""
+    """Return initial means: distinct quantiles of each column, padded with NaN.
+
+    The result has shape (n_columns, max_modes).
+    """
     means = np.full((len(columns), max_modes), np.nan)
     for place, column in enumerate(columns):
         quantiles = np.unique(np.quantile(column, (np.arange(max_modes) + 0.5) / max_modes))
@@ -163,7 +171,7 @@ def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
 
 
 def _infer(groups: _Groups, means: Floats) -> _State:
-    """Iterate until the weights of every column have settled; a settled column is left alone."""
+    """Iterate until all weights converge; skip columns that have converged."""
     state = _started(groups, means)
     moving = np.arange(len(means))
     for _ in range(_ROUNDS):
@@ -191,7 +199,11 @@ def _started(groups: _Groups, means: Floats) -> _State:
 
 
 def _updated(groups: _Groups, state: _State) -> _State:
-    """One round of [2]_: responsibilities (10.46), then the laws of the modes (10.58-10.63)."""
+    """Run one variational update of all columns.
+
+    The equations are those of Bishop, see :func:`fit_modes`: responsibilities (10.46), then the
+    posteriors of the modes (10.58-10.63).
+    """
     concentration = _SPARSITY + state.size
     precision = state.shape / state.rate
     offset = (
@@ -227,7 +239,7 @@ def _modes(state: _State, place: int, center: float, spread: float, min_weight: 
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Exponentials that add up to 1 over the last axis; may overwrite ``logits``."""
+    """Return the softmax over the last axis; overwrites ``logits``."""
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)

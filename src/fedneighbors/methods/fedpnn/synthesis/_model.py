@@ -1,7 +1,7 @@
-"""A fitted synthesizer, its generators with the codings around them, and its file.
+"""Fitted synthesizer: generators with their codings, and the model file.
 
 The fields of the dataclasses are the schema of the file, see
-:mod:`fedneighbors.tabular._model_file`; their limits hold for fitted models and foreign files.
+:mod:`fedneighbors.tabular._model_file`; their checks apply to fitted models and to files.
 """
 
 import warnings
@@ -30,18 +30,18 @@ _TRIES = 20
 
 @dataclass(frozen=True, eq=False)
 class TablePart:
-    """One generator: for one class, for all classes, or for a table without labels.
+    """Generator for one class, for all classes, or for a table without labels.
 
     Parameters
     ----------
     transform : TableTransform
-        Between tables and what the generator makes.
+        Encoding of tables.
     generator : TrainedGenerator
-        The weights.
+        Weights of the generator.
     conditions : Conditions
         Frequencies of the categories of the nominal columns.
     n_rows : int
-        Rows of the fit.
+        Number of rows of the fit.
     """
 
     transform: TableTransform
@@ -61,12 +61,12 @@ class TablePart:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         return tuple(coding.name for coding in self.transform.codings)
 
     @property
     def nominal(self) -> tuple[NominalCoding, ...]:
-        """Codings of the nominal columns."""
+        """Return the codings of the nominal columns."""
         return tuple(c for c in self.transform.codings if isinstance(c, NominalCoding))
 
     def table(self, n_rows: int, rng: np.random.Generator, fixed: Picks | None = None) -> Table:
@@ -75,11 +75,11 @@ class TablePart:
         Parameters
         ----------
         n_rows : int
-            How many.
+            Number of rows.
         rng : numpy.random.Generator
-            Source of all that is drawn.
+            Random source.
         fixed : Picks, optional
-            The condition of every row, of shape (1,).
+            One condition for all rows, of shape (1,).
         """
         made = self.generator.rows(n_rows, rng, self.conditions, fixed=fixed)
         return self.transform.table(made)
@@ -87,18 +87,18 @@ class TablePart:
 
 @dataclass(frozen=True, eq=False)
 class SynthesisModel(ModelFile):
-    """All that sampling needs.
+    """Fitted model with everything that sampling needs.
 
     Parameters
     ----------
     form : Form
-        How rows were handed in.
+        Input format of the rows.
     classes : tuple of labels
-        Ascending; empty if there were no labels.
+        Labels, ascending; empty if there were none.
     counts : tuple of int
         Rows of each class in the fit.
     parts : tuple of TablePart
-        One per class, or a single one.
+        One generator per class, or a single one.
     """
 
     magic: ClassVar[bytes] = b"FNSYNTH2"
@@ -122,12 +122,12 @@ class SynthesisModel(ModelFile):
 
     @property
     def per_class(self) -> bool:
-        """Return whether each class has a generator of its own."""
+        """Return True if each class has a generator of its own."""
         return LABEL not in self._names
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns, without the label."""
+        """Return the names of the columns, without the label."""
         return tuple(name for name in self._names if name != LABEL)
 
     @property
@@ -135,20 +135,20 @@ class SynthesisModel(ModelFile):
         return self.parts[0].names
 
     def unlabeled(self, n_rows: int, seed: int) -> Table:
-        """Rows of a model without classes."""
+        """Generate rows from a model without classes."""
         return self.parts[0].table(n_rows, np.random.default_rng([seed, 0]))
 
     def labeled(self, n_rows: int, seed: int, only: int | None) -> tuple[Table, Codes]:
-        """Rows and the place of their class.
+        """Generate rows and the positions of their classes.
 
         Parameters
         ----------
         n_rows : int
-            How many.
+            Number of rows.
         seed : int
-            Of all that is drawn.
+            Seed of the sampling.
         only : int, optional
-            Place of the one class that is wanted; None keeps the shares of the fit.
+            Position of a single class to generate; None keeps the class frequencies of the fit.
         """
         if not self.per_class:
             return self._from_one(n_rows, np.random.default_rng([seed, 0]), only)
@@ -175,7 +175,7 @@ class SynthesisModel(ModelFile):
         return made.without([LABEL]), said if only is None else np.full(n_rows, only)
 
     def _of_class(self, n_rows: int, rng: np.random.Generator, only: int) -> Table:
-        """Rows made under the condition of a class; those of another class are thrown away."""
+        """Generate rows conditioned on a class; discard rows of other classes."""
         part = self.parts[0]
         place = [coding.name for coding in part.nominal].index(LABEL)
         code = part.nominal[place].categories.index(str(only))
@@ -190,9 +190,9 @@ class SynthesisModel(ModelFile):
             if n_found >= n_rows:
                 return _stacked(found).take(slice(n_rows))
         warnings.warn(
-            f"the generator follows the condition of class {self.classes[only]!r} in {n_found} of "
-            f"{_TRIES * n_rows} rows; the rest is what it made under that condition. Train longer, "
-            "or with per_class=True",
+            f"only {n_found} of {_TRIES * n_rows} rows generated for class "
+            f"{self.classes[only]!r} are of that class; the rest of the sample are others of these "
+            "rows. Train longer, or with per_class=True",
             stacklevel=4,
         )
         return _stacked([*found, made]).take(slice(n_rows))

@@ -1,4 +1,4 @@
-"""Rows as users hand them in, read as a table; synthetic rows given back in the same form."""
+"""Conversion of users' rows to tables, and of synthetic tables to the input format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Form:
     Parameters
     ----------
     kind : {"table", "frame", "numbers", "objects"}
-        A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or one of
-        objects.
+        A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or an
+        array of objects.
     coded : tuple of str
         Nominal columns whose categories are numbers.
     """
@@ -32,7 +32,7 @@ class Form:
     coded: tuple[str, ...]
 
     def restored(self, table: Table) -> Any:
-        """Return a table in the form that rows were handed in.
+        """Convert a table to the input format.
 
         Parameters
         ----------
@@ -42,12 +42,12 @@ class Form:
         Returns
         -------
         Table, pandas.DataFrame or array of shape (n_rows, n_columns)
-            Numbers as float64; NaN, or None in a column of words, where a cell is missing.
+            Numbers as float64; missing cells are NaN, or None in columns of words.
 
         Raises
         ------
         MissingExtraError
-            If a data frame is wanted and pandas is not installed.
+            If the format is a data frame and pandas is not installed.
         """
         columns = {
             name: np.array([np.nan if word is None else float(word) for word in column])
@@ -69,9 +69,9 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
     Parameters
     ----------
     X : Table, data frame or array of shape (n_rows, n_columns)
-        NaN or None where a cell is missing. The columns of an array are called ``x0``, ``x1``...
+        Rows; missing cells are NaN or None. The columns of an array are named ``x0``, ``x1``...
     categorical : sequence of names or positions, optional
-        Columns of numbers whose values are categories; columns of words always are.
+        Numeric columns to treat as nominal; columns of words are always nominal.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
     Raises
     ------
     ValueError
-        If ``X`` is no table, or a column named in ``categorical`` does not exist.
+        If ``X`` is not a table, or a column in ``categorical`` does not exist.
     """
     kind: Kind
     if isinstance(X, Table):
@@ -112,7 +112,7 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
 
 
 def _mixed(cells: npt.NDArray[Any]) -> Column:
-    """Column of an array of objects: numbers if all present cells are, else words."""
+    """Convert object cells to numbers if all are numeric, else to words."""
     listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
     present = [cell for cell in listed if cell is not None]
     if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in present):
