@@ -205,7 +205,7 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Return the columns of the table in the order of their one-hot parts."""
+        """Return the table columns in the order of their one-hot parts."""
         return tuple(sorted(range(len(self.widths)), key=self.widths.__getitem__))
 
     @cached_property

@@ -190,9 +190,9 @@ class SynthesisModel(ModelFile):
             if n_found >= n_rows:
                 return _stacked(found).take(slice(n_rows))
         warnings.warn(
-            f"only {n_found} of {_TRIES * n_rows} rows generated for class "
-            f"{self.classes[only]!r} are of that class; the rest of the sample are others of these "
-            "rows. Train longer, or with per_class=True",
+            f"the generator follows the condition of class {self.classes[only]!r} in {n_found} of "
+            f"{_TRIES * n_rows} rows; the sample is filled up with rows of other classes. Train "
+            "longer, or with per_class=True",
             stacklevel=4,
         )
         return _stacked([*found, made]).take(slice(n_rows))

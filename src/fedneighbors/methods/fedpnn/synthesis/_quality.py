@@ -1,4 +1,4 @@
-"""Quality of synthetic rows: likeness by column, pair and row, and utility for a classifier."""
+"""Quality of synthetic rows: similarity by column, pair and row, and utility for a classifier."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from fedneighbors.metrics._scores import balanced_accuracy
 
 
 def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
-    """Read both sides as tables of the same columns.
+    """Read real and synthetic rows as tables with the same columns.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        NaN or None where a cell is missing.
+        Rows; missing cells are NaN or None.
 
     Raises
     ------
@@ -47,17 +47,20 @@ def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
 
 
 def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
-    """One minus the Kolmogorov-Smirnov statistic of each numeric column (Eq 6 of [1]_).
+    """Return 1 minus the Kolmogorov-Smirnov statistic of each numeric column.
+
+    This is Eq 6 of [1]_.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        Missing cells are left out.
+        Rows; missing cells are omitted.
 
     Returns
     -------
     dict of str to float
-        In [0, 1], 1 for the same distribution; 0 where one side alone has no cell.
+        Score of each column in [0, 1], 1 for equal distributions; 0 if only one of the two tables
+        has no cells, 1 if neither has.
 
     References
     ----------
@@ -87,15 +90,15 @@ def _present(column: Column) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Pearson correlations of all pairs of numeric columns on both sides.
+    """Pearson correlations of all pairs of numeric columns in both tables.
 
     Parameters
     ----------
     names : tuple of str
-        The numeric columns.
+        Names of the numeric columns.
     real, synthetic : float64 arrays of shape (n_columns, n_columns)
-        NaN where a real column is constant or a pair has less than two rows in common; 0 where a
-        synthetic one is constant.
+        Correlations. Where a column is constant, or a pair has fewer than two rows with both cells,
+        real ones are NaN and synthetic ones are 0.
     """
 
     names: tuple[str, ...]
@@ -104,23 +107,28 @@ class Correlations:
 
     @property
     def similarity(self) -> Floats:
-        """``1 - |S - R| / 2`` of each pair, NaN where the real correlation is not defined."""
+        """Return the similarity of each pair of columns.
+
+        It is ``1 - |S - R| / 2``, and NaN where the real correlation is undefined.
+        """
         return 1.0 - np.abs(self.synthetic - self.real) / 2.0
 
     @property
     def mean(self) -> float:
-        """Mean similarity over the pairs that are defined; NaN if there is none."""
+        """Return the mean similarity over defined pairs; NaN without any."""
         pairs = self.similarity[np.triu_indices(len(self.names), 1)]
         return float(np.nanmean(pairs)) if (~np.isnan(pairs)).any() else float("nan")
 
 
 def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
-    """Correlations of both sides and how similar they are (Eq 7 of [1]_).
+    """Return the correlations of both tables and their similarity.
+
+    The similarity is Eq 7 of [1]_.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        A pair is correlated over the rows in which both cells are present.
+        Rows; the correlation of a pair of columns uses the rows that have both cells.
 
     References
     ----------
@@ -143,7 +151,7 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
 
 
 def _correlations(columns: list[Floats]) -> Floats:
-    """Pearson correlations over complete pairs, from sums of products with missing cells as 0."""
+    """Return Pearson correlations over complete pairs of cells."""
     if not columns:
         return np.empty((0, 0))
     values = np.stack(columns, axis=1)
@@ -165,17 +173,18 @@ def _correlation(a: Floats, b: Floats) -> float:
 
 
 def category_coverage(real: Any, synthetic: Any) -> dict[str, float]:
-    """Share of the categories of each nominal column that synthetic rows have.
+    """Return the fraction of real categories in the synthetic rows.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        A missing cell counts as a category. Categories that are not real do not count.
+        Rows; a missing cell counts as a category. Categories only in the synthetic rows are
+        ignored.
 
     Returns
     -------
     dict of str to float
-        In [0, 1].
+        Fraction for each nominal column, in [0, 1].
     """
     known, made = tables(real, synthetic)
     coverage = {}
@@ -193,13 +202,13 @@ class NearestRecords:
     Parameters
     ----------
     synthetic : float64 array of shape (n_synthetic,)
-        From each synthetic row.
+        Distance from each synthetic row.
     real : float64 array of shape (n_real,)
-        From each real row to the nearest other one: what is usual.
+        Distance from each real row to the nearest other one, for comparison.
     copies : float
-        Share of synthetic rows that equal a real row in every cell.
+        Fraction of synthetic rows that equal a real row in every cell.
     duplicates : float
-        Share of real rows that equal another real row.
+        Fraction of real rows that equal another real row.
     """
 
     synthetic: Floats
@@ -209,29 +218,32 @@ class NearestRecords:
 
     @property
     def closer(self) -> float:
-        """Share of synthetic rows closer to a real row than 95 % of the real rows are."""
+        """Return the fraction of synthetic rows unusually close to real ones.
+
+        These are closer to their nearest real row than 95 % of the real rows are.
+        """
         return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
 
 
 def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     """Measure the distances of synthetic rows to the nearest real rows.
 
-    A number counts as its rank among the real ones, a word or a missing cell as equal or not; the
-    distance is the root of the mean of the squares over the columns.
+    Numbers are compared by their relative ranks among the real ones; words and missing cells differ
+    by 0 or 1. The distance is the root mean square of the differences over the columns.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        At least two real rows.
+        Rows; at least two real ones.
 
     Raises
     ------
     DataError
-        If there is a single real row.
+        If there are fewer than two real rows.
     """
     known, made = tables(real, synthetic)
     if known.n_rows < 2:
-        raise DataError("expected two real rows or more, got 1; distances between them are asked")
+        raise DataError("expected two real rows or more, got 1, which has no other nearest row")
     places, asked = _places(known, known), _places(made, known)
     own, their = (Counter(row.tobytes() for row in rows) for rows in (places, asked))
     search = NearestNeighbors(algorithm="brute").fit(places)
@@ -244,13 +256,13 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
 
 
 def _places(table: Table, real: Table) -> Floats:
-    """Points whose Euclidean distance is that of :func:`nearest_records`."""
+    """Return points with the distance of :func:`nearest_records` as Euclidean distance."""
     parts: list[Floats] = []
     for name, column in table.columns.items():
         if column.dtype == np.object_:
             words = dict.fromkeys(real.columns[name].tolist())
             unseen = np.array([word not in words for word in column.tolist()])
-            # two different words are at distance 1; words that are not real share an entry
+            # different words are at distance 1; words without a real row share one coordinate
             marks = [*(np.equal(column, word) for word in words), unseen]
             parts += [mark * np.sqrt(0.5) for mark in marks]
         else:
@@ -260,7 +272,7 @@ def _places(table: Table, real: Table) -> Floats:
 
 
 def _ranks(values: Floats, real: Floats) -> list[Floats]:
-    """Middle rank among sorted real values as a share, 0.5 where missing, and what is missing."""
+    """Return relative mid-ranks, 0.5 where missing, and missing-cell indicators."""
     gone = np.isnan(values)
     middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
     share = middle / (2.0 * max(len(real), 1))
@@ -279,10 +291,11 @@ class Score:
     Parameters
     ----------
     balanced_accuracy : float
-        Mean recall of the classes that the test rows have; FedPNN calls it AUC (its Eq 8).
+        Mean recall over the classes of the test rows; the FedPNN paper calls it AUC (Eq 8).
     roc_auc : float
-        Area under the receiver operating curve, with more than two classes the mean of one
-        against the rest; NaN where the test rows are of one class.
+        Area under the receiver operating characteristic curve; with more than two classes, the mean
+        of one class against the rest. NaN if the test rows are of one class, or of a class that was
+        not trained on.
     """
 
     balanced_accuracy: float
@@ -291,16 +304,16 @@ class Score:
 
 @dataclass(frozen=True)
 class Utility:
-    """Scores of gradient boosting by what it is trained and tested on.
+    """Scores of gradient boosting by training and test rows.
 
     Parameters
     ----------
     real_on_real : Score
-        Trained on real rows, tested on other real rows: what there is to reach.
+        Trained on real rows, tested on other real rows: the reference.
     synthetic_on_real : Score
-        Trained on synthetic rows, tested on real ones: what synthetic rows are worth.
+        Trained on synthetic rows, tested on real ones: the utility of the synthetic rows.
     synthetic_on_synthetic : Score
-        Trained and tested on synthetic rows: what an evaluation sees that has no real rows.
+        Trained and tested on synthetic rows: the result of an evaluation without real rows.
     """
 
     real_on_real: Score
@@ -309,10 +322,11 @@ class Utility:
 
     @property
     def separability_gap(self) -> Score:
-        """Scores on synthetic rows less those on real ones, of the same classifier.
+        """Return scores on synthetic rows minus scores on real ones.
 
-        Well above 0 where the generators leave traces that tell the classes apart: one generator
-        per class marks its rows as its own, and a test on synthetic rows measures that mark.
+        Both are scores of the classifier that was trained on synthetic rows. The gap is well above
+        0 if the generators leave traces that separate the classes: a generator per class marks its
+        rows, and a test on synthetic rows measures that mark.
         """
         made, real = self.synthetic_on_synthetic, self.synthetic_on_real
         return Score(made.balanced_accuracy - real.balanced_accuracy, made.roc_auc - real.roc_auc)
@@ -325,31 +339,31 @@ def utility(
     *,
     random_state: int = 0,
 ) -> Utility:
-    """Train gradient boosting on real and on synthetic rows, and test it on both.
+    """Score gradient boosting trained on real and on synthetic rows.
 
     Parameters
     ----------
     train : (X, y)
-        Real rows, those that the synthesizer was fitted on.
+        Real rows that the synthesizer was fitted on.
     synthetic : (X, y)
-        Synthetic rows; 30 % of them, drawn by class, are kept for the test on synthetic rows.
+        Synthetic rows; a stratified 30 % of them are held out for the test on synthetic rows.
     test : (X, y)
-        Real rows that neither has seen.
+        Real rows that neither the synthesizer nor the classifiers were fitted on.
     random_state : int
         Seed of the split and of the boosting.
 
     Raises
     ------
     DataError
-        If columns differ, rows to train on are of one class, or a class has a single synthetic
-        row.
+        If columns differ, training rows are of one class, or a class has a single synthetic row.
     """
     classes, coded = _coded([train, synthetic, test])
     (x_train, y_train), (x_made, y_made), (x_test, y_test) = coded
     for y, what in ((y_train, "real"), (y_made, "synthetic")):
         if len(np.unique(y)) < 2:
             raise DataError(
-                f"the {what} rows to train on are all of class {classes.tolist()[y[0]]!r}"
+                f"the {what} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
+                "rows of another class"
             )
     rare = classes[np.bincount(y_made, minlength=len(classes)) == 1]
     if len(rare):
@@ -357,7 +371,7 @@ def utility(
     x_fit, x_held, y_fit, y_held = train_test_split(
         x_made, y_made, test_size=_HELD_OUT, stratify=y_made, random_state=random_state
     )
-    with threadpool_limits(limits=1):  # threads that wait for one another cost more than they give
+    with threadpool_limits(limits=1):  # more threads are slower: they wait for one another
         real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
         made = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
         return Utility(
@@ -370,7 +384,10 @@ def utility(
 def _coded(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
-    """Classes, and rows and labels of all pairs as numbers; words by their alphabetical place."""
+    """Encode rows and labels of all pairs as numbers; return classes first.
+
+    Words are encoded by their alphabetical position.
+    """
     read = [tables(pairs[0][0], x)[1] for x, _ in pairs]
     labels = [column_or_1d(y) for _, y in pairs]
     for table, own in zip(read, labels, strict=True):

@@ -1,4 +1,4 @@
-"""The quality of a synthetic table as a run record, from which a one-page report is drawn."""
+"""Run record of the quality of a synthetic table, for a one-page report."""
 
 import time
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from fedneighbors.methods.fedpnn.synthesis._quality import (
 )
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
-_MOST_DRAWN = 6  # columns whose distributions are drawn
-_MOST_PAIRED = 14  # columns in the pictures of correlations
+_MOST_DRAWN = 6  # maximum number of columns in the plot of distributions
+_MOST_PAIRED = 14  # maximum number of columns in the heatmap of correlations
 _STEPS = np.linspace(0.0, 1.0, 41)
 
 
@@ -36,22 +36,23 @@ def quality_record(
     name: str = "fedpnn.synthesis",
     random_state: int = 0,
 ) -> RunRecord:
-    """Measure synthetic rows against the real ones that they were learned from.
+    """Compare synthetic rows with the real rows of the fit.
 
-    ``fedneighbors.reports.write_report([record], path)`` draws the page. No value of a real row is
-    in the record: distributions are drawn as shares against shares. Correlations, distances and
-    column names are; the record is not differentially private.
+    ``fedneighbors.reports.write_report([record], path)`` renders the page. The record contains no
+    values of real rows, since distributions are plotted as fractions against fractions. It contains
+    correlations, distances and column names, and is not differentially private.
 
     Parameters
     ----------
     real, synthetic : (X, y)
         Rows and labels; None for no labels.
     test : (X, y), optional
-        Real rows that the synthesizer has not seen; with them, and labels, classifiers are tried.
+        Real rows that the synthesizer was not fitted on; with them, and with labels, classifiers
+        are scored.
     parameters : mapping, optional
-        Settings to be shown.
+        Settings to show in the report.
     name : str
-        Of the record.
+        Name of the record.
     random_state : int
         Seed of the classifiers.
 
@@ -99,26 +100,26 @@ _FIGURES = (
     Figure(
         "worst-columns", "line", "Columns that are least alike", "shares",
         x="share_of_real", y="share_of_synthetic", hue="column", diagonal=True,
-        caption="Share of synthetic rows below each quantile of the real ones. On the diagonal "
+        caption="Fraction of synthetic rows up to each quantile of the real ones. On the diagonal "
         "the distributions agree; the largest distance from it is 1 - KS complement.",
     ),
     Figure(
         "correlations", "heatmap", "Correlations of columns", "pairs",
         x="column", y="other_column", hue="correlation",
-        caption="Above the diagonal those of the real rows, below it those of the synthetic ones: "
-        "alike, if the picture is its own mirror image.",
+        caption="Real rows above the diagonal, synthetic rows below it: they agree if the picture "
+        "is symmetric.",
     ),
     Figure(
         "nearest-records", "line", "Distance to the nearest real row", "distances",
         x="distance", y="share_of_rows", hue="rows",
-        caption="Cumulated. A synthetic curve to the left of the real one means rows that lie "
-        "closer to real rows than these do to one another: they may be copies.",
+        caption="Cumulative. If the synthetic curve is left of the real one, synthetic rows are "
+        "closer to real rows than real rows are to one another: they may be copies.",
     ),
     Figure(
         "worth", "bar", "What a classifier learns from the rows", "worth",
         x="trained_and_tested_on", y="ROC-AUC",
-        caption="Gradient boosting. Synthetic on synthetic far above synthetic on real is the "
-        "separability gap: the generators mark the classes.",
+        caption="Gradient boosting. The separability gap is the difference between synthetic on "
+        "synthetic and synthetic on real; if it is large, the generators mark the classes.",
     ),
 )  # fmt: skip
 
@@ -141,7 +142,7 @@ def _summary(
     if worth is not None:
         rows += [
             ("train synthetic, test real", worth.synthetic_on_real.roc_auc, "ROC-AUC"),
-            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, what is to reach"),
+            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, reference"),
             ("separability gap", worth.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
         ]
     defined = tuple(row for row in rows if row[1] == row[1])
@@ -153,7 +154,7 @@ def _mean(scores: Mapping[str, float]) -> float:
 
 
 def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
-    """Both similarities for the rows of each class, where there are labels."""
+    """Return both similarities by class, if there are labels."""
     if y is None or y_made is None:
         return []
     labels, own = np.asarray(y), np.asarray(y_made)
@@ -185,13 +186,16 @@ def _columns(
         "Column by column, the least alike first",
         heads,
         tuple(rows),
-        caption="KS: KS complement of numbers (Eq 6). Coverage: share of a column's words that "
-        "occur. Missing: share of cells.",
+        caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's words that "
+        "occur. Missing: fraction of cells.",
     )
 
 
 def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
-    """Distribution of the worst columns, as shares of synthetic rows at quantiles of real ones."""
+    """Return distributions of the least similar columns.
+
+    They are fractions of synthetic rows up to quantiles of real ones.
+    """
     rows = []
     for name in sorted(scores, key=scores.__getitem__)[:_MOST_DRAWN]:
         real, own = (t.columns[name].astype(np.float64) for t in (known, made))
@@ -214,7 +218,10 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
 
 
 def _pairs(pairs: Correlations) -> Table:
-    """Correlations of the columns that are least alike; real ones where the other comes first."""
+    """Return correlations of the least similar columns.
+
+    Entries are of the real rows where ``other_column`` comes first, else of the synthetic rows.
+    """
     gap = np.nan_to_num(1.0 - pairs.similarity)
     worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED]).tolist()
     rows = tuple(
@@ -255,15 +262,15 @@ def _worth(worth: Utility) -> Table:
 
 
 def _notes(near: NearestRecords, worth: Utility | None) -> tuple[str, ...]:
-    notes = ["Nothing here is differentially private; keep the report where the real rows are."]
+    notes = ["This report is not differentially private; keep it where the real rows are."]
     if near.copies > near.duplicates:
         notes.append(
             f"{near.copies:.1%} of the synthetic rows are copies of real ones, more than the "
-            f"{near.duplicates:.1%} of the real rows that repeat: do not give them away."
+            f"{near.duplicates:.1%} of the real rows that are duplicates: do not share them."
         )
     if worth is not None and worth.separability_gap.roc_auc > 0.1:
         notes.append(
-            "Classes are easier to tell apart among synthetic rows than among real ones: scores "
-            "on synthetic test rows say little of real ones."
+            "Classes are easier to separate among synthetic rows than among real ones: scores on "
+            "synthetic test rows do not carry over to real ones."
         )
     return tuple(notes)

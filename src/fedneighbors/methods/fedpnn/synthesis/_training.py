@@ -1,8 +1,8 @@
-"""Generator and critic of the conditional tabular GAN, in PyTorch, and their training (WGAN-GP).
+"""Training of the conditional tabular GAN (WGAN-GP) in PyTorch: generator and critic.
 
-Batches lie feature-major, a column per row of the table. Runs of one-hot parts are then softmaxed
-along strides that fill whole vectors of the processor (15 times faster than along rows, 500 rows
-of 64 parts of 9), and packing rows for the critic is a view.
+Batches are feature-major, with one column per row of the table. The softmax over blocks of one-hot
+parts then runs along strides that fill whole SIMD vectors (15 times faster than along rows, for 500
+rows of 64 parts of width 9), and packing rows for the critic is a view.
 """
 
 from collections.abc import Sequence
@@ -32,23 +32,23 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """A linear layer: weight of shape (n_out, n_in), bias of shape (n_out,)."""
+    """Linear layer with weight of shape (n_out, n_in) and bias of shape (n_out,)."""
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
     def drawn(cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool) -> "Dense":
-        """Layer with weights and bias uniform within 1 / sqrt(n_in).
+        """Create a layer with uniform random weights within 1 / sqrt(n_in).
 
         Parameters
         ----------
         n_in, n_out : int
             Shape of the layer.
         rng : numpy.random.Generator
-            Source of the weights; PyTorch's own generator is left alone.
+            Random source; the global generator of PyTorch is not used.
         trains : bool
-            Whether autograd follows it.
+            If True, the parameters require gradients.
         """
         bound = n_in**-0.5
         weight = rng.uniform(-bound, bound, (n_out, n_in)).astype(np.float32)
@@ -64,18 +64,19 @@ class Dense:
 
 
 class Generator:
-    """Makes encoded rows from noise and conditional vectors.
+    """Network from noise and conditional vectors to encoded rows.
 
     Parameters
     ----------
     n_inputs : int
-        Entries of noise and conditional vector.
+        Length of a noise vector plus that of a conditional vector.
     hidden : sequence of int
-        Units of the hidden layers; each is put before its input, so the last layer sees all.
+        Units of the hidden layers; the output of each is concatenated with its input, so that the
+        last layer sees all of them.
     layout : Layout
-        Of the encoded table.
+        Layout of the encoded table.
     rng : numpy.random.Generator
-        Source of the first weights.
+        Random source for the initial weights.
 
     References
     ----------
@@ -95,39 +96,42 @@ class Generator:
 
     @torch.no_grad()
     def inform(self, shares: Tensor) -> None:
-        """Begin with categories as frequent as in the rows: logits are the logarithms of shares.
+        """Initialize output biases with log frequencies of the categories.
 
         Parameters
         ----------
         shares : Tensor of shape (n_one_hot,)
-            Of each category of each column, positive.
+            Relative frequency of each category of each column, positive.
         """
         self._output.bias[len(self.layout.scalars) :] = shares.log()
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that the optimizer trains."""
+        """Return all trainable parameters."""
         found = [self._output.weight, self._output.bias]
         for layer, norm in self._hidden:
             found += [layer.weight, layer.bias, norm.weight, norm.bias]
         return found
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Output before its activations, shape (layout.width, n_rows); updates running means."""
+        """Return outputs before activation; update the running statistics.
+
+        The result has shape (layout.width, n_rows).
+        """
         state = inputs
         for layer, norm in self._hidden:
             state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
         return self._output(state)
 
     def activated(self, logits: Tensor, spread: Tensor) -> Tensor:
-        """Return encoded rows: tanh for places, Gumbel softmax for one-hot parts.
+        """Return encoded rows: tanh for positions, Gumbel softmax for one-hot parts.
 
         Parameters
         ----------
         logits : Tensor of shape (layout.width, n_rows)
-            From :meth:`logits`.
+            Output of :meth:`logits`.
         spread : Tensor of shape (n_one_hot, n_rows)
-            Exponential draws; ``-log`` of them is Gumbel noise.
+            Exponential random numbers; ``-log`` of them is Gumbel noise.
         """
         n_scalars, n_rows = len(self.layout.scalars), logits.shape[1]
         parts = [torch.tanh(logits[:n_scalars])]
@@ -140,7 +144,7 @@ class Generator:
 
     @torch.no_grad()
     def frozen(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
-        """Hidden layers with the running normalization folded in, and the output layer."""
+        """Return hidden layers with normalization folded in, and the output layer."""
         hidden = []
         for layer, norm in self._hidden:
             mean, variance = norm.running_mean, norm.running_var
@@ -154,22 +158,23 @@ class Generator:
 
 
 class Critic:
-    """Scores packs of rows, high for real ones (WGAN-GP with PacGAN), with its own gradients.
+    """Network that scores packs of rows, high for real ones (WGAN-GP with PacGAN).
 
-    The critic is linear but for the slopes of its units, and dropout only scales these. So the
-    gradient of a score with respect to the input, and that of the penalty on its norm with respect
-    to the weights, are products of the weights and slopes: no double backward pass is needed.
+    Gradients are computed explicitly. The critic is linear except for the slopes of its units, and
+    dropout only scales these. Hence the gradient of a score with respect to the input, and that of
+    the penalty on its norm with respect to the weights, are products of weights and slopes, and no
+    double backward pass is needed.
 
     Parameters
     ----------
     n_inputs : int
-        Entries of a pack: rows, each with its conditional vector.
+        Length of a pack: rows, each with its conditional vector.
     hidden : sequence of int
         Units of the hidden layers.
     rng : numpy.random.Generator
-        Source of the first weights and of the dropout.
+        Random source for the initial weights and the dropout.
     dropout : float
-        Share of the hidden units that are left out, in [0, 1).
+        Fraction of the hidden units that are dropped, in [0, 1).
 
     References
     ----------
@@ -195,11 +200,11 @@ class Critic:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that the optimizer trains."""
+        """Return all trainable parameters."""
         return [part for layer in self.layers for part in (layer.weight, layer.bias)]
 
     def input_gradient(self, packs: Tensor) -> Tensor:
-        """Gradient of the mean score with respect to each entry of the packs.
+        """Return the gradient of the mean score by entries of the packs.
 
         Parameters
         ----------
@@ -211,21 +216,24 @@ class Critic:
         return self.layers[0].weight.T @ self._downwards(slopes, top)[0]
 
     def gradients(self, fake: Tensor, real: Tensor, mixing: Tensor) -> list[Tensor]:
-        """Gradient of the critic's loss with respect to :attr:`parameters`.
+        """Return the gradient of the critic's loss by :attr:`parameters`.
 
-        The loss is the mean score of fake packs, less that of real ones, plus 10 times the mean of
-        ``(norm - 1)**2`` over the norms of the gradient of the score at points between them.
+        The loss is the mean score of fake packs, minus that of real ones, plus 10 times the mean of
+        ``(norm - 1)**2``, where ``norm`` is the norm of the gradient of the score at points
+        interpolated between fake and real packs.
 
         Parameters
         ----------
         fake, real : Tensor of shape (n_inputs, n_packs)
-            Packs of both kinds.
+            Packs of generated and of real rows.
         mixing : Tensor of shape (1, n_packs)
-            In [0, 1]: how real each point between is.
+            Weight of the real pack in each interpolated point, in [0, 1].
         """
         n, bottom = fake.shape[1], self.layers[0]
         raws = bottom(fake), bottom(real)
-        between = torch.lerp(*raws, mixing)  # what the layer makes of the points between
+        between = torch.lerp(
+            *raws, mixing
+        )  # the layer is affine: output at the interpolated points
         states, slopes = self._upwards(torch.cat([*raws, between], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
         pulls = self._downwards(slopes, top)
@@ -238,7 +246,10 @@ class Critic:
         return found
 
     def _upwards(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """States and slopes (0 where dropped out) of the hidden units above a first raw value."""
+        """Run the forward pass from the raw values of the first layer.
+
+        Returns the states and the slopes of all hidden units; slopes are 0 where dropped out.
+        """
         states: list[Tensor] = []
         slopes: list[Tensor] = []
         for layer in self.layers[1:]:
@@ -252,12 +263,12 @@ class Critic:
         return states, slopes
 
     def _downwards(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
-        """Gradients with respect to the raw values of all layers, bottom to top.
+        """Return gradients by the raw values of all layers, bottom to top.
 
         Parameters
         ----------
         slopes : sequence of Tensor
-            Of the hidden units.
+            Slopes of the hidden units.
         top : Tensor of shape (1, n_packs)
             Gradient with respect to the scores.
         """
@@ -267,14 +278,16 @@ class Critic:
         return found
 
     def _penalty(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
-        """Gradient of the penalty with respect to what each layer passes down, bottom to top.
+        """Return gradients of the penalty by backward values, bottom to top.
+
+        The backward values are the gradients that each layer passes down in :meth:`_downwards`.
 
         Parameters
         ----------
         pull : Tensor of shape (n_units, n_packs)
             Gradient of the score with respect to the raw values of the lowest layer.
         slopes : sequence of Tensor
-            Of the hidden units.
+            Slopes of the hidden units.
         """
         gradient = self.layers[0].weight.T @ pull
         norm = gradient.square().sum(0, keepdim=True).sqrt()
@@ -300,25 +313,25 @@ def train(
 ) -> TrainedGenerator:
     """Train a generator on encoded rows.
 
-    The same arguments give the same bits on one processor: one thread works, and all that is drawn
-    comes from a single numpy generator.
+    The same arguments give bit-identical results on the same processor: training uses one thread,
+    and a single numpy generator is the source of all random numbers.
 
     Parameters
     ----------
     matrix : float32 array of shape (n_rows, layout.width)
         Encoded rows.
     by_category : RowsByCategory
-        The same rows, sorted by each nominal column.
+        Index of the same rows by category.
     layout : Layout
-        Of ``matrix``.
+        Layout of ``matrix``.
     nominal : sequence of int
-        The table columns that conditions are about.
+        Nominal columns of the table, which conditions are drawn for.
     settings : TrainingSettings
-        Sizes and speeds.
+        Settings of networks and optimizers.
     seed : sequence of int
-        Of weights, noise, conditions, batches and dropout.
+        Seed of weights, noise, conditions, batches and dropout.
     progress : callable
-        Told after each epoch.
+        Called after each epoch.
 
     Raises
     ------
@@ -345,7 +358,7 @@ def train(
 
 
 class _Loop:
-    """Networks and optimizers, one step after the other."""
+    """Training loop: networks, optimizers and their steps."""
 
     def __init__(
         self,
@@ -375,7 +388,7 @@ class _Loop:
         self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
-        """Go as many steps as batches fit into the rows."""
+        """Train for as many steps as batches fit into the rows."""
         for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
@@ -401,7 +414,7 @@ class _Loop:
         with torch.no_grad():
             pull = -self._critic.input_gradient(self._packed(fake, condition))
         pull = pull.view(-1, self._batch)[: self._layout.width]
-        loss = (fake * pull).sum()  # its gradient is that of the mean score
+        loss = (fake * pull).sum()  # has the gradient of the negative mean score
         if picks is not None:
             loss = loss + self._condition_loss(logits, picks)
         self._generator_adam.zero_grad()
@@ -415,7 +428,7 @@ class _Loop:
         return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
     def _generated(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits and activated rows for fresh noise, feature-major."""
+        """Generate logits and encoded rows from new noise, feature-major."""
         layout, settings = self._layout, self._settings
         drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
         inputs = torch.from_numpy(drawn)
@@ -434,12 +447,12 @@ class _Loop:
         return self._matrix.index_select(0, torch.from_numpy(at))
 
     def _packed(self, rows: Tensor, condition: Tensor | None) -> Tensor:
-        """Packs of rows with their conditions, one a column: a view of feature-major rows."""
+        """Arrange feature-major rows and conditions as packs, one per column."""
         whole = rows if condition is None else torch.cat([rows, condition])
         return whole.reshape(-1, self._batch // self._settings.pac)
 
     def _condition_loss(self, logits: Tensor, picks: Picks) -> Tensor:
-        """Mean cross-entropy between each condition and what was generated for its column."""
+        """Return the mean cross-entropy between conditions and generated categories."""
         layout = self._layout
         losses = []
         for place, column in enumerate(self._nominal):
