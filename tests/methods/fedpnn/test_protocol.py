@@ -25,8 +25,8 @@ from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.protocol import (
     DEFAULT_SIGMA,
     FedPNNSettings,
-    chosen_sigma,
     coordinate,
+    median_sigma,
 )
 from fedneighbors.tabular._schema import Receipt
 
@@ -284,11 +284,11 @@ def test_frames_come_back_from_their_bytes():
 
 
 def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
-    assert chosen_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
-    assert chosen_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
-    assert chosen_sigma([9, 3], [5, 5]) == chosen_sigma([3, 9], [5, 5]) == SIGMAS[3]
-    assert chosen_sigma([-1, 7], [1000, 1]) == SIGMAS[7]
-    assert chosen_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
+    assert median_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
+    assert median_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
+    assert median_sigma([9, 3], [5, 5]) == median_sigma([3, 9], [5, 5]) == SIGMAS[3]
+    assert median_sigma([-1, 7], [1000, 1]) == SIGMAS[7]
+    assert median_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
 
 
 def test_parties_of_one_class_each_get_a_smoothing_that_is_no_extreme():

@@ -15,7 +15,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
 
 # the kernel checks that values are finite, as it reads every number anyway
-_NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
+_VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
 
 
 class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -115,7 +115,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ValueError, TypeError
             If a parameter is invalid or a value is not finite.
         """
-        self._warn(self._cluster(X, y, afresh=True))
+        self._warn_about_threshold(self._cluster(X, y, reset=True))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -129,7 +129,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             As for :meth:`fit`. Pass labels in every call or in none; new labels may appear in any
             call.
         """
-        self._cluster(X, y, afresh=not hasattr(self, "centers_"))
+        self._cluster(X, y, reset=not hasattr(self, "centers_"))
         return self
 
     def predict(self, X: Any) -> Integers:
@@ -145,21 +145,21 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         int64 array of shape (n_rows,)
         """
         check_is_fitted(self, "centers_")
-        x = validate_data(self, X, reset=False, **_NUMBERS)
+        x = validate_data(self, X, reset=False, **_VALIDATION)
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
-    def _cluster(self, X: Any, y: Any, *, afresh: bool) -> Floats:
+    def _cluster(self, X: Any, y: Any, *, reset: bool) -> Floats:
         """Cluster rows, starting over or continuing, and return the validated rows."""
         self._check_settings()
-        x: Floats = validate_data(self, X, reset=afresh, **_NUMBERS)
-        labels, start = _labels(y, len(x)), None
-        if afresh:
+        x: Floats = validate_data(self, X, reset=reset, **_VALIDATION)
+        labels, start = _check_labels(y, len(x)), None
+        if reset:
             self.classes_ = None if labels is None else np.unique(labels)
             self.n_outside_ = 0
         elif (labels is None) != (self.classes_ is None):
             raise ValueError("expected labels in every call of partial_fit, or in none")
         else:
-            start = Clusters(self.centers_, self.radii_, self._widened(labels))
+            start = Clusters(self.centers_, self.radii_, self._add_classes(labels))
         codes, n_classes = np.zeros(len(x), np.int64), 1
         if labels is not None and self.classes_ is not None:
             codes = np.searchsorted(self.classes_, labels).astype(np.int64)
@@ -181,7 +181,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_outside_ += grown.n_outside
         return x
 
-    def _widened(self, labels: npt.NDArray[Any] | None) -> Integers:
+    def _add_classes(self, labels: npt.NDArray[Any] | None) -> Integers:
         """Add new labels to ``classes_`` and return counts with columns for them."""
         if labels is None or self.classes_ is None:
             return self.counts_
@@ -201,7 +201,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if most is not None and most < 1:
             raise ValueError(f"expected max_centres of at least 1, got {most!r}")
 
-    def _warn(self, x: Floats) -> None:
+    def _warn_about_threshold(self, x: Floats) -> None:
         """Warn if there is a single center, or one for every row."""
         n, n_rows = len(self.centers_), len(x)
         single = n == 1 and self.max_centres != 1
@@ -226,7 +226,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
 
 
-def _labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
+def _check_labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
     """Return labels as a one-dimensional array.
 
     Raises

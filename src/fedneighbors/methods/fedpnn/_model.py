@@ -17,9 +17,9 @@ from fedneighbors.methods.fedpnn._scaling import Booleans, Frame
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
-    advice_on,
-    chosen_threshold,
+    choose_threshold,
     class_log_densities,
+    describe_threshold,
     evolve_rows,
     group_means,
     log_posteriors,
@@ -30,7 +30,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
-WORST_LOSS = 20.0
+MAX_LOSS = 20.0
 """Maximum loss of one row in nats; without the only center of its class it would be infinite."""
 
 
@@ -176,7 +176,7 @@ class Exposure:
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedCenters:
     """Centers that a party releases.
 
     Parameters
@@ -192,7 +192,8 @@ class Released:
     exposure : Exposure
         Exposure of single records.
     advice : str
-        Advice about an unsuitable threshold, see :func:`~.algorithm.advice_on`; it is not sent.
+        Advice about an unsuitable threshold, see :func:`~.algorithm.describe_threshold`. It is not
+        sent.
     """
 
     centers: Floats
@@ -214,7 +215,7 @@ def release_centers(
     min_count: int,
     means: bool = True,
     n_threads: int = 1,
-) -> Released:
+) -> ReleasedCenters:
     """Cluster the rows of a party and return the centers to send.
 
     Parameters
@@ -226,7 +227,7 @@ def release_centers(
     n_classes : int
         Number of classes of the federation.
     threshold : float or None
-        Dthr. None chooses one for each class, see :func:`~.algorithm.chosen_threshold`.
+        Dthr. None chooses one for each class, see :func:`~.algorithm.choose_threshold`.
     factor : float
         A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
     classwise : bool
@@ -242,23 +243,23 @@ def release_centers(
     """
     silent = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
-    grown_sizes, clustered, n_sent = [np.zeros(0, np.int64)], [], 0
+    grown_sizes, groups, n_sent = [np.zeros(0, np.int64)], [], 0
     center_of = np.full(len(points), -1)
-    for rows in _together(labels, silent, classwise=classwise):
+    for rows in _group_rows(labels, silent, classwise=classwise):
         own = points[rows]
-        limit = threshold or chosen_threshold(own, factor=factor, n_threads=n_threads)
+        limit = threshold or choose_threshold(own, factor=factor, n_threads=n_threads)
         grown = evolve_rows(
             own, labels[rows], n_classes, threshold=limit, factor=factor, n_threads=n_threads
         )
         sizes = grown.counts.sum(axis=1)
         grown_sizes.append(sizes)
-        clustered.append((own, len(sizes)))
+        groups.append((own, len(sizes)))
         places = group_means(own, grown.rows) if means else grown.centers
         kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
         center_of[rows] = n_sent + into[grown.rows]
         n_sent += len(kept)
         centers.append(kept)
-        counts.append(_without_few(merged, min_count=min_count))
+        counts.append(_suppress_few_counts(merged, min_count=min_count))
     sent = np.concatenate(counts)
     grown_counts, fewest = np.concatenate(grown_sizes), sent.sum(axis=1).min(initial=len(points))
     exposure = Exposure(
@@ -272,11 +273,11 @@ def release_centers(
     )
     advice = ""
     if threshold is not None:
-        advice = advice_on(clustered, threshold=threshold, factor=factor)
-    return Released(np.concatenate(centers), sent, center_of, silent, exposure, advice)
+        advice = describe_threshold(groups, threshold=threshold, factor=factor)
+    return ReleasedCenters(np.concatenate(centers), sent, center_of, silent, exposure, advice)
 
 
-def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
+def _group_rows(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
     """Return groups of rows to cluster together, without silent classes."""
     if classwise:
         return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
@@ -284,7 +285,7 @@ def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[In
     return [rows] if len(rows) else []
 
 
-def _without_few(counts: Integers, *, min_count: int) -> Integers:
+def _suppress_few_counts(counts: Integers, *, min_count: int) -> Integers:
     """Move counts below ``min_count`` to the center's majority class.
 
     The majority of a center does not change.
@@ -324,7 +325,7 @@ def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> 
     return float(sigmas[len(sigmas) - 1 - int(np.argmin(losses[::-1]))])
 
 
-def own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
+def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
     """Return the nearest center with rows of each row's class.
 
     The position is -1 if no center has rows of the class.
@@ -362,7 +363,7 @@ def leave_one_out_losses(
 
     Each row is removed from the counts of its own center: a center of that row alone is omitted,
     and a center whose majority changes without the row changes its class. The positions of centers
-    stay. The loss of a row is at most :data:`WORST_LOSS`. Losses of several parties can be added.
+    stay. The loss of a row is at most :data:`MAX_LOSS`. Losses of several parties can be added.
 
     Parameters
     ----------
@@ -373,7 +374,7 @@ def leave_one_out_losses(
     centers, counts
         As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
     own : int64 array of shape (n_rows,), optional
-        Center that counts each row, -1 for none; by default :func:`own_centers`.
+        Center that counts each row, -1 for none; by default :func:`find_own_centers`.
     sigmas : float64 array of shape (n_sigmas,)
         Smoothings.
     activation : {"gaussian", "logistic", "cauchy"}
@@ -395,16 +396,16 @@ def leave_one_out_losses(
     >>> losses.round(2).tolist()
     [0.0, 0.0, 2.76]
     """
-    own = own_centers(x, y, centers, counts) if own is None else own
+    own = find_own_centers(x, y, centers, counts) if own is None else own
     log_priors = np.zeros(counts.shape[1]) if log_priors is None else log_priors
-    labels, left = _without(y, counts, own)
+    labels, left = _leave_out_rows(y, counts, own)
     order = np.argsort(labels, kind="stable")
     starts = np.append(0, np.bincount(labels, minlength=counts.shape[1]).cumsum())
     position = np.append(np.argsort(order), -1)  # the last entry is for own == -1
-    n_present = np.log(np.maximum(_present(labels, own, left, counts.shape[1]), 1))
+    log_n_centers = np.log(np.maximum(_count_centers(labels, own, left, counts.shape[1]), 1))
     distances = np.sqrt(np.mean((x - centers[own]) ** 2, axis=1))[left >= 0]
     rows = np.arange(len(x))
-    back = rows[left >= 0], left[left >= 0]
+    own_left = rows[left >= 0], left[left >= 0]
     losses = []
     for sigma in map(float, sigmas):
         sums = log_sums(
@@ -417,13 +418,13 @@ def leave_one_out_losses(
             n_threads=n_threads,
         )
         kernel = log_kernel(distances, sigma=sigma, activation=activation)
-        sums[back] = np.logaddexp(sums[back], kernel)
-        log_p = log_posteriors(sums - n_present, log_priors)[rows, y]
-        losses.append(np.minimum(-log_p, WORST_LOSS).sum())
+        sums[own_left] = np.logaddexp(sums[own_left], kernel)
+        log_p = log_posteriors(sums - log_n_centers, log_priors)[rows, y]
+        losses.append(np.minimum(-log_p, MAX_LOSS).sum())
     return np.array(losses)
 
 
-def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
+def _count_centers(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
     """Count the centers of each class, leaving out each row in turn."""
     present = np.tile(np.bincount(labels, minlength=n_classes), (len(own), 1))
     rows = np.arange(len(own))
@@ -433,7 +434,7 @@ def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) ->
     return present
 
 
-def _without(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
+def _leave_out_rows(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
     """Return center classes with all rows, and without each row.
 
     The second array has the class of each row's own center when the row is left out; it is -1 if

@@ -20,7 +20,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     log_posteriors,
 )
 
-MAX_SCORED = 2_000
+MAX_SIGMA_ROWS = 2_000
 """Maximum number of rows for choosing a smoothing; evenly spaced rows of larger tables."""
 
 
@@ -137,7 +137,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.patterns_, self.pattern_classes_ = x.copy(), codes.astype(np.int64)
-        self.priors_ = self._chosen_priors()
+        self.priors_ = self._compute_priors()
         if self.sigma == "loo":
             self._choose_sigma()
         else:
@@ -198,7 +198,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         if not 0 < sigma < np.inf:
             raise ValueError(f"expected a finite sigma above 0, got {sigma!r}")
 
-    def _chosen_priors(self) -> Floats:
+    def _compute_priors(self) -> Floats:
         n_classes = len(self.classes_)
         if isinstance(self.priors, str) and self.priors == "equal":
             return np.full(n_classes, 1.0 / n_classes)
@@ -219,7 +219,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         """Choose the smoothing with the lowest leave-one-out loss."""
         spread = float(np.sqrt(self.patterns_.var(axis=0).mean()))
         n = len(self.patterns_)
-        rows = np.unique(np.linspace(0, n - 1, min(n, MAX_SCORED)).round().astype(np.int64))
+        rows = np.unique(np.linspace(0, n - 1, min(n, MAX_SIGMA_ROWS)).round().astype(np.int64))
         self.sigmas_ = SIGMAS * (spread if spread > 0 else 1.0)
         with np.errstate(divide="ignore"):
             log_priors = np.log(self.priors_)

@@ -15,12 +15,12 @@ from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.fedpnn._model import (
     Exposure,
     FedPNNModel,
-    Released,
+    ReleasedCenters,
     leave_one_out_losses,
     release_centers,
 )
 from fedneighbors.methods.fedpnn._scaling import (
-    MOST_ROWS,
+    MAX_ROWS,
     Booleans,
     ConstantsReply,
     ConstantsRequest,
@@ -29,11 +29,11 @@ from fedneighbors.methods.fedpnn._scaling import (
     MomentsRequest,
     class_moments,
     column_constants,
-    in_usual_classes,
     make_frame,
-    without_few_cells,
-    without_few_pairs,
-    without_few_told,
+    mask_frequent_classes,
+    suppress_few_cells,
+    suppress_few_indicators,
+    suppress_few_pairs,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
@@ -43,7 +43,7 @@ from fedneighbors.tabular._schema import Receipt, Schema
 log = logging.getLogger(__name__)
 
 
-FARTHEST_CENTER = 1e150
+CENTER_LIMIT = 1e150
 """Bound on coordinates of centers, so that squared distances stay finite."""
 
 
@@ -73,11 +73,11 @@ class CentersReply:
     constants: ConstantsReply | None
 
     def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
-            raise ValueError(f"coordinates of centers must be below {FARTHEST_CENTER:g}")
+        if self.centers.ndim != 2 or not (np.abs(self.centers) < CENTER_LIMIT).all():
+            raise ValueError(f"coordinates of centers must be below {CENTER_LIMIT:g}")
         if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
             raise ValueError("centers and counts differ in number")
-        if (self.counts < 0).any() or (self.counts >= MOST_ROWS).any():
+        if (self.counts < 0).any() or (self.counts >= MAX_ROWS).any():
             raise ValueError("counts of records must be at least 0 and below 2**40")
         if not -1 <= self.choice < len(SIGMAS):
             raise ValueError("choice is not the position of a smoothing")
@@ -189,7 +189,7 @@ class FedPNNParty(TableParty):
             case SchemaRequest():
                 return self._schema(request)
             case SelectionRequest():
-                return self._sums(request)
+                return self._class_sums(request)
             case ConstantsRequest():
                 return self._constants(request)
             case MomentsRequest():
@@ -210,12 +210,12 @@ class FedPNNParty(TableParty):
         if len(huge):
             where = self._column(huge[0])
             raise Refuse("a value is 2**200 or more in magnitude; rescale the column", where)
-        usual = in_usual_classes(self._y, min_count=request.min_count)
+        usual = mask_frequent_classes(self._y, min_count=request.min_count)
         announced = set(np.unique(self._y[usual]).tolist())
         labels = tuple(label for label in schema.labels if label in announced)
         return replace(schema, labels=labels, label_kind=schema.label_kind if labels else "none")
 
-    def _told(
+    def _select_rows(
         self, min_count: int, columns: Integers | None, n_features: int | None = None
     ) -> tuple[Floats, npt.NDArray[Any]]:
         """Return rows and labels of classes with at least ``min_count`` rows."""
@@ -223,17 +223,17 @@ class FedPNNParty(TableParty):
             raise Refuse("a requested column is not in the table")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
             raise Refuse("the number of columns differs from the schema")
-        usual = in_usual_classes(self._y, min_count=min_count)
+        usual = mask_frequent_classes(self._y, min_count=min_count)
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]
 
-    def _sums(self, request: SelectionRequest) -> SelectionReply:
-        x, y = self._told(request.min_count, None, request.n_features)
+    def _class_sums(self, request: SelectionRequest) -> SelectionReply:
+        x, y = self._select_rows(request.min_count, None, request.n_features)
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
     def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
-        x, y = self._told(request.min_count, request.columns)
+        x, y = self._select_rows(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
             x,
@@ -246,9 +246,9 @@ class FedPNNParty(TableParty):
         self, request: MomentsRequest | CentersRequest, frame: Frame
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows that may be disclosed, their points and classes."""
-        x, y = self._told(request.min_count, request.columns, frame.n_features)
+        x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
-        return *_points_of(x, labels, frame, min_count=request.min_count), labels
+        return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
 
     def _moments(self, request: MomentsRequest) -> MomentsReply:
         frame = request.frame
@@ -256,10 +256,10 @@ class FedPNNParty(TableParty):
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
             return moments
-        return without_few_pairs(
+        return suppress_few_pairs(
             moments,
             points,
-            frame.nothing_known(),
+            frame.empty_point(),
             np.hstack([~np.isnan(x), points[:, frame.n_features :] > 0]),
             n_columns=frame.n_features,
             min_count=request.min_count,
@@ -272,7 +272,7 @@ class FedPNNParty(TableParty):
             frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
             frame = frame.without_indicators()
         x, points, labels = self._points(request, frame)
-        points = _measured(points, request.metric)
+        points = _apply_metric(points, request.metric)
         released = release_centers(
             points,
             labels,
@@ -285,8 +285,8 @@ class FedPNNParty(TableParty):
             n_threads=self._n_threads,
         )
         if request.means and np.isnan(x).any():
-            _, again = _points_of(x, released.rows, frame, min_count=request.min_count)
-            means = group_means(_measured(again, request.metric), released.rows)
+            _, again = _apply_frame(x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_apply_metric(again, request.metric), released.rows)
             released = replace(released, centers=means)
         n_records, n_sent = len(self._y), int(released.counts.sum())
         self.exposure = replace(
@@ -304,23 +304,23 @@ class FedPNNParty(TableParty):
             released.centers,
             released.counts,
             released.silent,
-            self._own_choice(points, labels, released, request.activation),
+            self._choose_sigma(points, labels, released, request.activation),
             constants,
         )
 
-    def _own_choice(
-        self, points: Floats, labels: Integers, released: Released, activation: str
+    def _choose_sigma(
+        self, points: Floats, labels: Integers, released: ReleasedCenters, activation: str
     ) -> int:
         """Return the position of the smoothing with the lowest class-averaged loss.
 
         Only the position is sent, because the losses would disclose single records. Returns -1 if
         the party has rows of only one class, where every smoothing fits.
         """
-        told = np.flatnonzero(~released.silent)
-        if len(told) < 2:
+        disclosed = np.flatnonzero(~released.silent)
+        if len(disclosed) < 2:
             return -1
         losses = np.zeros(len(SIGMAS))
-        for label in told:
+        for label in disclosed:
             rows = labels == label
             own = leave_one_out_losses(
                 points[rows],
@@ -334,19 +334,19 @@ class FedPNNParty(TableParty):
         return int(np.flatnonzero(losses == losses.min())[-1])  # ties go to the largest
 
 
-def _points_of(
+def _apply_frame(
     x: Floats, groups: Integers, frame: Frame, *, min_count: int
 ) -> tuple[Floats, Floats]:
     """Remove cells that are few in their group; return rows and points.
 
     A group is a class or a cluster.
     """
-    kept = without_few_cells(x, groups, min_count=min_count)
+    kept = suppress_few_cells(x, groups, min_count=min_count)
     points, n = frame.apply(kept), frame.n_features
-    points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
+    points[:, n:] = suppress_few_indicators(points[:, n:], groups, min_count=min_count)
     return kept, points
 
 
-def _measured(points: Floats, metric: Floats) -> Floats:
+def _apply_metric(points: Floats, metric: Floats) -> Floats:
     """Multiply points with a metric; an empty metric is the identity."""
     return points @ metric if len(metric) else points

@@ -23,25 +23,25 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 
-FARTHEST = 3.0
+MAX_SCORE = 3.0
 """Normal scores are clipped at three standard deviations."""
 
 
-MOST_KNOTS = 10_000
+MAX_KNOTS = 10_000
 """Maximum number of groups of a column that a party may be asked for."""
 
 
-MOST_ROWS = 1 << 40
+MAX_ROWS = 1 << 40
 """Upper bound on the rows of a table, so that sums over parties fit into 64 bits."""
 
 
 QUANTA = 1 << 16
 
 
-_REACH = 8.0  # coordinates are clipped here: at most 2**19 quanta, squares 2**38
+_COORDINATE_LIMIT = 8.0  # coordinates are clipped here: at most 2**19 quanta, squares 2**38
 
 
-_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
+_BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
 
 
 Booleans = npt.NDArray[np.bool_]
@@ -99,7 +99,7 @@ class ConstantsReply:
         if self.n_missing.shape != columns or self.told.shape != columns:
             raise ValueError("n_missing and told must have one entry for each column")
         for counts in (self.sizes, self.n_missing):
-            if (counts < 0).any() or (counts >= MOST_ROWS).any():
+            if (counts < 0).any() or (counts >= MAX_ROWS).any():
                 raise ValueError("counts of cells must be at least 0 and below 2**40")
         used = self.sizes > 0
         if (used[:, 1:] & ~used[:, :-1]).any():
@@ -124,8 +124,8 @@ class ConstantsRequest:
     columns: Integers | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.n_knots <= MOST_KNOTS and self.min_count > 0):
-            raise ValueError(f"expected 1 to {MOST_KNOTS} knots of 1 or more values")
+        if not (0 < self.n_knots <= MAX_KNOTS and self.min_count > 0):
+            raise ValueError(f"expected 1 to {MAX_KNOTS} knots of 1 or more values")
         check_columns(self.columns)
 
     def check(self, party: str, reply: ConstantsReply) -> None:  # noqa: ARG002 - runtimes name it
@@ -138,13 +138,13 @@ class ConstantsRequest:
             raise ValueError(f"a knot is the mean of fewer than {self.min_count} values")
 
 
-def in_usual_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
+def mask_frequent_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
     """Return a mask of rows whose class has ``min_count`` rows."""
     _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
     return np.asarray(sizes[label] >= min_count)
 
 
-def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
+def suppress_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
     """Set cells to NaN where a class has few in a column.
 
     A class has few cells in a column if it has more than none but fewer than ``min_count``.
@@ -152,7 +152,7 @@ def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
     Examples
     --------
     >>> x = np.array([[1.0, 1.0], [np.nan, 2.0], [np.nan, 3.0]])
-    >>> without_few_cells(x, np.zeros(3, int), min_count=2).tolist()
+    >>> suppress_few_cells(x, np.zeros(3, int), min_count=2).tolist()
     [[nan, 1.0], [nan, 2.0], [nan, 3.0]]
     """
     kept = x.copy()
@@ -164,25 +164,25 @@ def without_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
     return kept
 
 
-def without_few_told(told: Floats, labels: Integers, *, min_count: int) -> Floats:
+def suppress_few_indicators(indicators: Floats, labels: Integers, *, min_count: int) -> Floats:
     """Make missing-cell indicators constant where few rows of a class differ.
 
     Few are fewer than ``min_count``.
 
     Examples
     --------
-    >>> told = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
-    >>> without_few_told(told, np.zeros(4, int), min_count=2).T.tolist()
+    >>> indicators = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> suppress_few_indicators(indicators, np.zeros(4, int), min_count=2).T.tolist()
     [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    even = told.copy()
+    kept = indicators.copy()
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        n_told = told[rows].sum(axis=0)
-        few, all_but_few = n_told < min_count, len(rows) - n_told < min_count
-        even[np.ix_(rows, np.flatnonzero(few))] = 0.0
-        even[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
-    return even
+        n_set = indicators[rows].sum(axis=0)
+        few, all_but_few = n_set < min_count, len(rows) - n_set < min_count
+        kept[np.ix_(rows, np.flatnonzero(few))] = 0.0
+        kept[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
+    return kept
 
 
 def column_constants(
@@ -202,7 +202,7 @@ def column_constants(
     ([2.0, 6.5], [4, 2], [0])
     """
     groups_of = np.zeros(len(x), np.int64) if labels is None else labels
-    x, n_features = without_few_cells(x, groups_of, min_count=min_count), x.shape[1]
+    x, n_features = suppress_few_cells(x, groups_of, min_count=min_count), x.shape[1]
     knots = np.full((n_features, n_knots), np.nan)
     sizes = np.zeros((n_features, n_knots), np.int64)
     for j in range(n_features):
@@ -213,12 +213,12 @@ def column_constants(
         # rounding may move a mean beyond its group, but knots must ascend
         knots[j, : len(groups)] = [np.clip(group.mean(), group[0], group[-1]) for group in groups]
         sizes[j, : len(groups)] = [len(group) for group in groups]
-    n_missing, n_few = _missing(x, groups_of, min_count=min_count)
+    n_missing, n_few = _count_missing(x, groups_of, min_count=min_count)
     sizes[:, 0] += np.where(sizes[:, 0] > 0, n_few, 0)
     return ConstantsReply(knots, sizes, n_missing, n_few == 0)
 
 
-def _missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
+def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
     """Count missing cells by column, separately for many and few per class."""
     many, few = np.zeros((2, x.shape[1]), np.int64)
     for label in np.unique(labels):
@@ -289,18 +289,18 @@ class Frame:
         filled = np.where(gone, self.fill, np.clip(x, -MAX_MAGNITUDE, MAX_MAGNITUDE))
         points = np.empty((len(x), self.n_coordinates))
         first, last = self.n_features, self.n_features + len(self.indicators)
-        points[:, :first] = self._scaled(filled)
+        points[:, :first] = self._scale(filled)
         points[:, first:last] = gone[:, self.indicators]
         points[:, last:] = gone[:, self.pooled].any(axis=1, keepdims=True)
         return points
 
-    def nothing_known(self) -> Floats:
+    def empty_point(self) -> Floats:
         """Return the point of an empty row with all indicators at 0."""
         point: Floats = self.apply(np.full((1, self.n_features), np.nan))[0]
         point[self.n_features :] = 0.0
         return point
 
-    def _scaled(self, x: Floats) -> Floats:
+    def _scale(self, x: Floats) -> Floats:
         if self.kind == "none":
             return x
         if self.kind == "minmax":
@@ -310,7 +310,7 @@ class Frame:
         ranks = np.empty_like(x)
         for j in range(x.shape[1]):
             ranks[:, j] = np.interp(x[:, j], self.values[j], self.ranks[j])
-        scores: Floats = np.clip(ndtri(ranks), -FARTHEST, FARTHEST)
+        scores: Floats = np.clip(ndtri(ranks), -MAX_SCORE, MAX_SCORE)
         return scores
 
 
@@ -329,7 +329,7 @@ def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) ->
     """
     knots = np.concatenate([part.knots for part in parts], axis=1)
     sizes = np.concatenate([part.sizes for part in parts], axis=1)
-    columns = [_merged(row, weights) for row, weights in zip(knots, sizes, strict=True)]
+    columns = [_merge_knots(row, weights) for row, weights in zip(knots, sizes, strict=True)]
     fill = np.array([np.interp(0.5, ranks, values) for values, ranks in columns])
     n_missing = np.sum([part.n_missing for part in parts], axis=0)
     own = np.all([part.told for part in parts], axis=0)
@@ -347,7 +347,7 @@ def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) ->
     return Frame(kind, values, ranks, fill, indicators, pooled)
 
 
-def _merged(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
+def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     """Return the distinct knots of one column and their mid-ranks."""
     known = sizes > 0
     if not known.any():
@@ -399,22 +399,22 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> MomentsRe
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
     products = np.zeros((n_coordinates, n_coordinates), np.int64)
-    for start in range(0, len(points), _ROWS):
-        block = _quanta(points[start : start + _ROWS])
+    for start in range(0, len(points), _BLOCK_ROWS):
+        block = _quantize(points[start : start + _BLOCK_ROWS])
         products += (block.T @ block).astype(np.int64)  # exact: below 2**53
-        for label in np.unique(labels[start : start + _ROWS]):
+        for label in np.unique(labels[start : start + _BLOCK_ROWS]):
             sums[label] += (
-                block[labels[start : start + _ROWS] == label].sum(axis=0).astype(np.int64)
+                block[labels[start : start + _BLOCK_ROWS] == label].sum(axis=0).astype(np.int64)
             )
     return MomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
 
 
-def _quanta(points: Floats) -> Floats:
+def _quantize(points: Floats) -> Floats:
     """Round coordinates to integer multiples of 2**-16."""
-    return np.asarray(np.rint(np.clip(points, -_REACH, _REACH) * QUANTA))
+    return np.asarray(np.rint(np.clip(points, -_COORDINATE_LIMIT, _COORDINATE_LIMIT) * QUANTA))
 
 
-def without_few_pairs(
+def suppress_few_pairs(
     moments: MomentsReply,
     points: Floats,
     base: Floats,
@@ -436,7 +436,7 @@ def without_few_pairs(
     points : float64 array of shape (n_rows, n_coordinates)
         Rows in the frame.
     base : float64 array of shape (n_coordinates,)
-        Point of an empty row, see :meth:`Frame.nothing_known`.
+        Point of an empty row, see :meth:`Frame.empty_point`.
     known : bool array of shape (n_rows, n_coordinates)
         True where a coordinate carries information; elsewhere it equals ``base``.
     n_columns : int
@@ -445,15 +445,15 @@ def without_few_pairs(
         Minimum number of rows that may be disclosed.
     """
     together, beyond = np.zeros((2, *moments.products.shape), np.int64)
-    for start in range(0, len(points), _ROWS):
-        some = slice(start, start + _ROWS)
-        said = known[some].astype(np.float32)  # sums of a block are below 2**24, exact in float32
-        together += (said.T @ said).astype(np.int64)
-        gap = _quanta(points[some]) - _quanta(base)
+    for start in range(0, len(points), _BLOCK_ROWS):
+        some = slice(start, start + _BLOCK_ROWS)
+        block = known[some].astype(np.float32)  # sums of a block are below 2**24, exact in float32
+        together += (block.T @ block).astype(np.int64)
+        gap = _quantize(points[some]) - _quantize(base)
         beyond += (gap.T @ gap).astype(np.int64)  # exact: few rows, below 2**40 each
     products = moments.products - np.where(together < min_count, beyond, 0)
-    told = products[n_columns:, n_columns:]
-    counts = min_count * np.rint(told / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
+    missing = products[n_columns:, n_columns:]
+    counts = min_count * np.rint(missing / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
     np.fill_diagonal(counts, np.diag(together)[n_columns:])
     products[n_columns:, n_columns:] = counts * QUANTA**2
     return replace(moments, products=products)

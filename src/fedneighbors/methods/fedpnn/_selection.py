@@ -10,7 +10,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, Booleans, check_columns
+from fedneighbors.methods.fedpnn._scaling import MAX_ROWS, Booleans, check_columns
 from fedneighbors.tabular._schema import column_moments
 
 
@@ -55,7 +55,7 @@ class SelectionRequest:
             raise ValueError(f"expected sums of {cells[0]} classes and {cells[1]} columns")
         if ((reply.counts != 0) & (reply.counts < self.min_count)).any():
             raise ValueError(f"a sum covers fewer than {self.min_count} cells")
-        if (reply.counts >= MOST_ROWS).any():
+        if (reply.counts >= MAX_ROWS).any():
             raise ValueError("a sum covers 2**40 or more cells")
 
 
@@ -84,7 +84,7 @@ class Selection:
             raise ValueError("columns and statistics differ in number")
 
 
-def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
+def mask_omitted_cells(gone: Booleans, *, min_count: int) -> Booleans:
     """Return a mask of one class's cells to omit from sums.
 
     The number of omitted cells must not disclose few missing ones. Where fewer than ``min_count``
@@ -101,7 +101,7 @@ def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
     Examples
     --------
     >>> gone = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
-    >>> cells_left_out(gone, min_count=2).T.astype(int).tolist()
+    >>> mask_omitted_cells(gone, min_count=2).T.astype(int).tolist()
     [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     """
     out = gone.copy()
@@ -117,7 +117,7 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     """Return the sums of a party's table by class and column.
 
     Missing cells are omitted, and further cells where fewer than ``min_count`` of a class are
-    missing in a column, see :func:`cells_left_out`.
+    missing in a column, see :func:`mask_omitted_cells`.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     squares = np.zeros((n_classes, *nothing.squares.shape), np.int64)
     for label in np.unique(labels):
         own = x[labels == label]
-        out = cells_left_out(np.isnan(own), min_count=min_count)
+        out = mask_omitted_cells(np.isnan(own), min_count=min_count)
         own[out] = 0.0  # adds nothing to the sums
         moments = column_moments(own)
         counts[label] = len(own) - out.sum(axis=0)
@@ -178,13 +178,13 @@ def welch_statistics(sums: SelectionReply) -> Floats:
     >>> welch_statistics(class_sums(x, y, 2, min_count=1)).round(4).tolist()
     [3.5355, nan]
     """
-    return np.array([_largest(sums, column) for column in range(sums.counts.shape[1])])
+    return np.array([_largest_t(sums, column) for column in range(sums.counts.shape[1])])
 
 
-def _largest(sums: SelectionReply, column: int) -> float:
+def _largest_t(sums: SelectionReply, column: int) -> float:
     """Return the largest absolute t of a column, NaN if undefined."""
     each = [
-        (int(n), _integer(low), _integer(high))
+        (int(n), _join_limbs(low), _join_limbs(high))
         for n, low, high in zip(
             sums.counts[:, column], sums.sums[:, column], sums.squares[:, column], strict=True
         )
@@ -194,11 +194,11 @@ def _largest(sums: SelectionReply, column: int) -> float:
         return math.nan
     whole = [sum(part) for part in zip(*each, strict=True)]
     alike = each[:1] if len(each) == 2 else each  # two classes have the same t
-    found = [_welch(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
+    found = [_welch_t(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
     return max((t for t in found if not math.isnan(t)), default=math.nan)
 
 
-def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
+def _welch_t(first: tuple[int, ...], second: tuple[int, ...]) -> float:
     """Return the absolute Welch t of two samples.
 
     This is the difference of their means divided by its standard error. With
@@ -220,18 +220,18 @@ def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
         return math.inf
 
 
-def _integer(limbs: Integers) -> int:
+def _join_limbs(limbs: Integers) -> int:
     return sum(limb << 32 * k for k, limb in enumerate(limbs.tolist()))
 
 
-def most_telling(statistics: Floats, n: int) -> Selection:
+def select_columns(statistics: Floats, n: int) -> Selection:
     """Select the n columns with the largest statistics.
 
     Ties go to the lower column; columns without a statistic come last.
 
     Examples
     --------
-    >>> most_telling(np.array([0.0, np.nan, 2.0, 2.0]), 2).columns.tolist()
+    >>> select_columns(np.array([0.0, np.nan, 2.0, 2.0]), 2).columns.tolist()
     [2, 3]
     """
     order = np.argsort(np.where(np.isnan(statistics), 1.0, -statistics), kind="stable")

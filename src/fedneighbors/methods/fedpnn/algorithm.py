@@ -46,7 +46,7 @@ class Clusters:
 
 
 @dataclass(frozen=True)
-class Grown(Clusters):
+class EvolvedClusters(Clusters):
     """Clusters after a pass over rows.
 
     Parameters
@@ -74,7 +74,7 @@ def evolve_rows(
     max_centers: int | None = None,
     start: Clusters | None = None,
     n_threads: int = 1,
-) -> Grown:
+) -> EvolvedClusters:
     """Cluster rows in one pass, in the order given (Algorithm 2).
 
     Parameters
@@ -133,7 +133,7 @@ def evolve_rows(
     counts = np.bincount(rows * n_classes + y, minlength=len(centers) * n_classes)
     counts = counts.reshape(len(centers), n_classes).astype(np.int64)
     counts[: len(start.counts)] += start.counts
-    return Grown(centers, radii, counts, rows, n_outside)
+    return EvolvedClusters(centers, radii, counts, rows, n_outside)
 
 
 def nearest_centers(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
@@ -374,7 +374,7 @@ CENTERS_PER_ROOT = 4
 _HALVINGS = 14
 
 
-def chosen_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
+def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
     """Return the smallest threshold that leaves few enough centers.
 
     At most :data:`CENTERS_PER_ROOT` times the square root of the number of rows are left, before
@@ -391,10 +391,10 @@ def chosen_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> fl
         Number of threads. The result does not depend on it.
     """
     most = CENTERS_PER_ROOT * math.sqrt(len(points))
-    return _least(points, most, factor=factor, n_threads=n_threads)
+    return _find_threshold(points, most, factor=factor, n_threads=n_threads)
 
 
-def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
+def _find_threshold(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
     """Return the smallest threshold that leaves at most ``most`` centers.
 
     The search is a bisection to one part in 2**14 of the size of the bounding box.
@@ -413,7 +413,9 @@ def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> flo
     return above
 
 
-def advice_on(groups: Sequence[tuple[Floats, int]], *, threshold: float, factor: float) -> str:
+def describe_threshold(
+    groups: Sequence[tuple[Floats, int]], *, threshold: float, factor: float
+) -> str:
     """Describe a threshold that is too large or small; suggest others.
 
     Parameters
@@ -435,24 +437,24 @@ def advice_on(groups: Sequence[tuple[Floats, int]], *, threshold: float, factor:
     Examples
     --------
     >>> rows = np.arange(40.0)[:, None]
-    >>> advice_on([(rows, 1)], threshold=99.0, factor=2.0)
+    >>> describe_threshold([(rows, 1)], threshold=99.0, factor=2.0)
     '=99 leaves a single center; between about 0.502 (25 centers) and 19.5 (one) there are others'
     """
     spread = [(rows, n) for rows, n in groups if (rows != rows[:1]).any()]
     if spread and all(n == 1 for _, n in spread):
-        what = "a single center" if len(spread) == 1 else "a single center of each class"
+        effect = "a single center" if len(spread) == 1 else "a single center of each class"
     elif spread and all(2 * n > len(rows) and n >= _n_distinct(rows) for rows, n in spread):
-        what = "every distinct row as a center of its own"
+        effect = "every distinct row as a center of its own"
     else:
         return ""
     rows = max((rows for rows, _ in spread), key=len)
     most = min(int(CENTERS_PER_ROOT * math.sqrt(len(rows))), _n_distinct(rows) - 1)
-    few = _least(rows, most, factor=factor, n_threads=1)
-    one = _least(rows, 1, factor=factor, n_threads=1)
+    few = _find_threshold(rows, most, factor=factor, n_threads=1)
+    one = _find_threshold(rows, 1, factor=factor, n_threads=1)
     if most == 1:
-        return f"={threshold:g} leaves {what}; two rows are one center from about {one:.3g} on"
+        return f"={threshold:g} leaves {effect}; two rows are one center from about {one:.3g} on"
     return (
-        f"={threshold:g} leaves {what}; between about {few:.3g} ({most} centers) and {one:.3g} "
+        f"={threshold:g} leaves {effect}; between about {few:.3g} ({most} centers) and {one:.3g} "
         "(one) there are others"
     )
 

@@ -32,7 +32,7 @@ from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
-def dealt(
+def split_rows(
     y: npt.NDArray[Any],
     parties: Sequence[Any] | npt.NDArray[Any] | None,
     *,
@@ -308,10 +308,12 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             raise DataError("expected at least two classes, got one class; add rows of another")
         if self.privacy is not None:
             return self._fit_privately(x, labels, parties, self.privacy)
-        settings = self._settings(labels)
+        settings = self._make_settings(labels)
         seed = public_seed(self.random_state)
-        owners, kept = dealt(labels, parties, share=self.share, holdout=self.holdout, seed=seed)
-        holdings = self._holdings(x[~kept], labels[~kept], owners)
+        owners, kept = split_rows(
+            labels, parties, share=self.share, holdout=self.holdout, seed=seed
+        )
+        holdings = self._make_holdings(x[~kept], labels[~kept], owners)
         started, clock = datetime.now(UTC), time.perf_counter()
         members = holdings.parties(
             FedPNNParty, n_threads=effective_n_jobs(self.n_jobs), min_count=self.min_count
@@ -319,7 +321,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         outcome = run(coordinate(settings), members)
         self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
-        self._warn_of_left_out(labels[~kept])
+        self._warn_about_omitted_classes(labels[~kept])
         if kept.any():
             self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))
         self.run_record_ = RunRecord(
@@ -403,14 +405,14 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         classifier._set_model(model, like=np.array(model.classes))
         return classifier
 
-    def _settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
+    def _make_settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
         given = self.get_params(deep=False)
         names = given.keys() & {field.name for field in fields(FedPNNSettings)}
-        told = {name: given[name] for name in names}
-        told["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
-        return FedPNNSettings(**told)
+        values = {name: given[name] for name in names}
+        values["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
+        return FedPNNSettings(**values)
 
-    def _holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
+    def _make_holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
         return Holdings(x, labels, rows_by_party(owners, len(labels)), columns)
@@ -420,16 +422,18 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         from fedneighbors.methods.fedpnn.private import _training as training
 
-        training.refuse_beside_privacy(self.get_params(deep=False), type(self)().get_params(False))
+        training.check_private_parameters(
+            self.get_params(deep=False), type(self)().get_params(False)
+        )
         seed = public_seed(self.random_state)
-        owners, _ = dealt(labels, parties, share=self.share, holdout=0.0, seed=seed)
-        holdings = self._holdings(x, labels, owners)
+        owners, _ = split_rows(labels, parties, share=self.share, holdout=0.0, seed=seed)
+        holdings = self._make_holdings(x, labels, owners)
         model, self.run_record_ = training.fit_privately(holdings, privacy, self.bounds)
         self.exposures_ = {}
         self._set_model(model, like=labels)
         return self
 
-    def _warn_of_left_out(self, labels: npt.NDArray[Any]) -> None:
+    def _warn_about_omitted_classes(self, labels: npt.NDArray[Any]) -> None:
         """Warn about classes of which no party has enough rows."""
         unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
         if unknown:

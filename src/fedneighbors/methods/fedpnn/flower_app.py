@@ -23,7 +23,7 @@ from fedneighbors.tabular._app_config import reserved_classes, table_apps, typed
 
 log = logging.getLogger(__name__)
 
-FEWEST = 5
+DEFAULT_MIN_COUNT = 5
 """Default of ``min-count`` of a node."""
 
 
@@ -68,13 +68,13 @@ def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[Any]:
     settings = settings_from(config)
     if privacy is None:
         return coordinate(settings)
-    _refuse_beside_privacy(settings)
+    _check_private_settings(settings)
     from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
 
     return coordinate_private(privacy)
 
 
-def _refuse_beside_privacy(settings: FedPNNSettings) -> None:
+def _check_private_settings(settings: FedPNNSettings) -> None:
     """Raise if settings of clustering are set, which private training lacks."""
     set_ = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
     if set_:
@@ -95,21 +95,21 @@ class _Party(FedPNNParty):
         return reply
 
 
-def _fewest(node: Config) -> int:
-    fewest = node.get("min-count", FEWEST)
-    if type(fewest) is not int or fewest < 1:
+def _read_min_count(node: Config) -> int:
+    min_count = node.get("min-count", DEFAULT_MIN_COUNT)
+    if type(min_count) is not int or min_count < 1:
         raise Refuse("min-count of the node must be an integer of 1 or more")
-    return fewest
+    return min_count
 
 
-def _party(table: dict[str, Any], node: Config) -> Party:
-    return _Party(**table, min_count=_fewest(node))
+def _make_party(table: dict[str, Any], node: Config) -> Party:
+    return _Party(**table, min_count=_read_min_count(node))
 
 
-def _private_party(table: dict[str, Any], node: Config) -> Party:
+def _make_private_party(table: dict[str, Any], node: Config) -> Party:
     from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 
-    _fewest(node)
+    _read_min_count(node)
     try:
         return PrivateFedPNNParty(**table)
     except ValueError as error:
@@ -117,7 +117,7 @@ def _private_party(table: dict[str, Any], node: Config) -> Party:
         raise Refuse("its privacy terms lack bounds or classes that fit its table") from error
 
 
-_apps = table_apps(_coordinate, _party, _private_party, keep_missing=True)
+_apps = table_apps(_coordinate, _make_party, _make_private_party, keep_missing=True)
 # Flower searches the source for plain assignments of these names.
 server = _apps[0]
 client = _apps[1]

@@ -33,13 +33,13 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn._selection import (
     Selection,
     SelectionRequest,
-    most_telling,
+    select_columns,
     welch_statistics,
 )
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
     Clusters,
-    advice_on,
+    describe_threshold,
     majority,
     merge_centers,
 )
@@ -51,7 +51,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "metric": ("supervised", None),
     "activation": ("gaussian", "logistic", "cauchy"),
 }
-_LEFT_OPEN: Mapping[str, Any] = {
+_AUTOMATIC: Mapping[str, Any] = {
     "client_threshold": None,
     "server_threshold": None,
     "sigma": "loo",
@@ -70,7 +70,7 @@ class FedPNNSettings:
     Parameters
     ----------
     client_threshold : float or None
-        Dthr of the parties; None lets each choose, see :func:`~.algorithm.chosen_threshold`.
+        Dthr of the parties; None lets each choose, see :func:`~.algorithm.choose_threshold`.
     server_threshold : float or None
         Dthr of the meta-clustering; None keeps every center.
     normalize : {"quantile", "minmax"} or None
@@ -85,7 +85,7 @@ class FedPNNSettings:
         Minimum number of records behind every center and every constant.
     sigma : "loo" or float
         Smoothing. With ``"loo"``, each party picks the one with the lowest leave-one-out loss and
-        the median of these is used, see :func:`chosen_sigma`.
+        the median of these is used, see :func:`median_sigma`.
     activation : str
         Kernel of the network.
     factor : float
@@ -125,10 +125,10 @@ class FedPNNSettings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"expected {name} among {choices}, got {getattr(self, name)!r}")
-        for name, left_open in _LEFT_OPEN.items():
+        for name, automatic in _AUTOMATIC.items():
             value = getattr(self, name)
-            if value != left_open and not _is_positive(value):
-                raise ValueError(f"expected {name} above 0 or {left_open!r}, got {value!r}")
+            if value != automatic and not _is_positive(value):
+                raise ValueError(f"expected {name} above 0 or {automatic!r}, got {value!r}")
         for name in ("factor", "ridge", "boost"):
             if not _is_positive(getattr(self, name)):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
@@ -157,11 +157,11 @@ class FedPNNSettings:
 DEFAULT_SIGMA = 0.5
 """Smoothing if no party has rows of two classes, so that none can choose one."""
 
-MOST_COORDINATES = 4096
+MAX_COORDINATES = 4096
 """Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
-def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
+def median_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
     """Return the weighted median of the parties' smoothings.
 
     Parameters
@@ -205,7 +205,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         If a reply is not possible for any table.
     """
     replies = yield gather(SchemaRequest(settings.min_count))
-    schema = _agreed(replies.complete("the schema").each, settings)
+    schema = _agree_on_schema(replies.complete("the schema").each, settings)
     chosen = None
     if settings.n_features_to_select is not None:
         chosen = yield from _select(settings.n_features_to_select, settings, schema)
@@ -228,11 +228,11 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     return model
 
 
-def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
+def _agree_on_schema(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
     """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
-        raise _too_few()
+        raise _no_records_error()
     if len(labels) < 2:
         raise DataError(
             f"expected at least two classes of min_count={settings.min_count} records at a party, "
@@ -255,10 +255,10 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
         request.check("all", sums)  # masked sums are not validated elsewhere
     except ValueError as error:
         raise ProtocolError(f"the sums of classes: {error}") from None
-    return most_telling(welch_statistics(sums), n)
+    return select_columns(welch_statistics(sums), n)
 
 
-def _too_few() -> DataError:
+def _no_records_error() -> DataError:
     return DataError(
         "no party has min_count records of any class, so that nothing can be sent; lower "
         "min_count, or add parties with more records"
@@ -292,10 +292,10 @@ class _Plan:
 
     def moments(self, frame: Frame) -> MomentsRequest:
         n = frame.n_coordinates
-        if n > MOST_COORDINATES:
+        if n > MAX_COORDINATES:
             raise DataError(
                 f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
-                f"each party; the limit is {MOST_COORDINATES} coordinates. Keep fewer columns with "
+                f"each party; the limit is {MAX_COORDINATES} coordinates. Keep fewer columns with "
                 "n_features_to_select, or use metric=None"
             )
         return MomentsRequest(frame, self.schema.classes, self.settings.min_count, self.columns)
@@ -331,7 +331,7 @@ class _Plan:
         if sigma == "loo":
             names = sorted(each)
             weights = [int(each[name].counts.sum()) for name in names]
-            sigma = chosen_sigma([each[name].choice for name in names], weights)
+            sigma = median_sigma([each[name].choice for name in names], weights)
         return FedPNNModel(
             frame=frame,
             metric=metric if len(metric) else np.eye(merged.centers.shape[1]),
@@ -349,7 +349,7 @@ class _Plan:
         centers = np.concatenate([each[name].centers for name in each])
         counts = np.concatenate([each[name].counts for name in each])
         if len(centers) == 0:
-            raise _too_few()
+            raise _no_records_error()
         threshold, classwise = self.settings.server_threshold, self.settings.classwise
         merged = merge_centers(
             centers,
@@ -363,7 +363,7 @@ class _Plan:
                 majority(freq) if classwise else np.zeros(len(freq), np.int64)
                 for freq in (counts, merged.counts)
             )
-            advice = advice_on(
+            advice = describe_threshold(
                 [(centers[before == group], sum(after == group)) for group in np.unique(before)],
                 threshold=threshold,
                 factor=self.settings.factor,
@@ -424,8 +424,8 @@ def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> F
     whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
     apart = (means - means.mean(axis=0)) @ whiten
     _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
+    stretching = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
+    stretched: Floats = whiten + (boost - 1.0) * (whiten @ stretching.T) @ stretching
     return stretched
 
 
@@ -442,4 +442,4 @@ def _check_moments(reply: Message, frame: Frame, schema: Agreed) -> None:
             "moments contain negative counts or sums of squares; a party sent wrong moments"
         )
     if reply.counts.sum() < 1:
-        raise _too_few()
+        raise _no_records_error()

@@ -17,16 +17,16 @@ from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
-from fedneighbors.methods.fedpnn.private._model import axis_between, noised_means, noised_origin
+from fedneighbors.methods.fedpnn.private._model import axis_between, estimate_means, estimate_origin
 from fedneighbors.methods.fedpnn.private._release import (
     cell_counts,
     class_sums,
-    class_sums_of,
+    class_sums_release,
     directions,
-    in_cube,
-    origin,
+    origin_release,
     origin_sums,
     public_bounds,
+    scale_to_cube,
 )
 from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
@@ -96,11 +96,11 @@ def pooled_neurons(privacy, n):
     """The neurons of all parties' rows in one table, without noise: a loop of its own."""
     tables = [table(seed=k) for k in range(n)]
     x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
-    cube = in_cube(x, public_bounds(privacy, 4))
-    first, second = origin(privacy, 4, 2).levels, class_sums_of(privacy, 4, 2).levels
-    place = noised_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
+    cube = scale_to_cube(x, public_bounds(privacy, 4))
+    first, second = origin_release(privacy, 4, 2).levels, class_sums_release(privacy, 4, 2).levels
+    place = estimate_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
     units = directions(cube, place)
-    found = noised_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
+    found = estimate_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
     axis = axis_between(found.means)
     return place, axis, cell_counts(units, y, axis).reshape(2, -1).T
 

@@ -12,8 +12,8 @@ from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     count_weight,
     directions,
-    in_cube,
     origin_reach,
+    scale_to_cube,
 )
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
@@ -25,9 +25,9 @@ MEAN_SIGMA = 0.3
 """Smoothing around means of unit vectors; it affects probabilities, not predictions. It has the
 lowest log loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
 
-_CLEAR = 2.0  # lower limit of a count, in standard deviations of its noise
-_FLOOR = 0.5  # lower limit of a density, in standard deviations of its noise
-_FEWEST = 0.25  # lower limit of a density, in records
+_COUNT_FLOOR = 2.0  # lower limit of a count, in standard deviations of its noise
+_DENSITY_FLOOR = 0.5  # lower limit of a density, in standard deviations of its noise
+_MIN_RECORDS = 0.25  # lower limit of a density, in records
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Neurons:
         kernel = _kernel(units @ self.axes, self.positions, self.sigma)
         sums = kernel @ self.weights
         spread = np.sqrt(kernel**2 @ self.noise**2)
-        floor = np.maximum(_FLOOR * spread, self.fewest)
+        floor = np.maximum(_DENSITY_FLOOR * spread, self.fewest)
         return np.asarray(np.log(np.maximum(sums, floor[:, None]) / self.totals))
 
 
@@ -106,7 +106,7 @@ class ClassMeans:
     means: Floats
 
 
-def noised_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
+def estimate_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
     """Return the noised mean of all rows, within the cube.
 
     Parameters
@@ -119,11 +119,11 @@ def noised_origin(values: Integers, *, n_features: int, levels: int, variance: f
         Variance of the noise on each value.
     """
     weight = count_weight(origin_reach(n_features, levels))
-    n_rows = max(float(values[0]), _CLEAR * math.sqrt(variance), weight) / weight
+    n_rows = max(float(values[0]), _COUNT_FLOOR * math.sqrt(variance), weight) / weight
     return np.asarray(np.clip(values[1:] / (levels * n_rows), -1, 1))
 
 
-def noised_means(values: Integers, *, n_classes: int, levels: int, variance: float) -> ClassMeans:
+def estimate_means(values: Integers, *, n_classes: int, levels: int, variance: float) -> ClassMeans:
     """Return noised numbers and mean directions of the classes.
 
     Parameters
@@ -136,7 +136,7 @@ def noised_means(values: Integers, *, n_classes: int, levels: int, variance: flo
         Variance of the noise on each value.
     """
     spread = math.sqrt(variance) / count_weight(levels)
-    counts = np.maximum(values[:n_classes] / count_weight(levels), _CLEAR * spread + 1)
+    counts = np.maximum(values[:n_classes] / count_weight(levels), _COUNT_FLOOR * spread + 1)
     means = values[n_classes:].reshape(n_classes, -1) / levels / counts[:, None]
     length = np.sqrt((means**2).sum(axis=1, keepdims=True))
     return ClassMeans(counts, spread, means / np.maximum(length, 1))
@@ -180,7 +180,7 @@ def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: 
         weights=counted / mass[:, None],
         noise=math.sqrt(variance) / mass,
         totals=np.maximum(totals, 1.0),
-        fewest=_FEWEST,
+        fewest=_MIN_RECORDS,
         sigma=CELL_SIGMA,
     )
 
@@ -269,5 +269,5 @@ class PrivateFedPNNModel(ModelFile):
         n_threads : int
             Ignored; there are only a few neurons.
         """
-        cube = in_cube(x, (self.low, self.high))
+        cube = scale_to_cube(x, (self.low, self.high))
         return self.neurons.log_densities(directions(cube, self.origin))

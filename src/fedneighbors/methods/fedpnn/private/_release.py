@@ -31,9 +31,9 @@ fraction goes to the class sums."""
 N_CELLS = 8
 """Number of cells of the axis from -1 to 1."""
 
-_RADIUS = Fraction(4, 5)  # rows are clipped to this fraction of the half diagonal of the cube
-_COUNT = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
-_FINEST, _COARSEST = 1 << 10, 1 << 4
+_RADIUS_FRACTION = Fraction(4, 5)  # maximum length of a row, relative to the cube's half diagonal
+_COUNT_FRACTION = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
+_MAX_LEVELS, _MIN_LEVELS = 1 << 10, 1 << 4
 
 
 def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
@@ -54,7 +54,7 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
     return column_bounds(privacy.bounds, n_features)
 
 
-def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
+def allot_budget(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
     """Return the part of the budget that one release may use.
 
     The parts of all releases add up to the whole budget.
@@ -74,7 +74,7 @@ def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
     return portion(privacy, share)
 
 
-def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> int:
+def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity]) -> int:
     """Return the number of integer steps per unit.
 
     The result depends on the agreed terms only. Since the noise in the units of the table does not
@@ -82,9 +82,9 @@ def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> in
 
     Parameters
     ----------
-    allowed : PureDP or ZCDP
+    budget : PureDP or ZCDP
         Part of the budget.
-    moved : callable
+    sensitivity : callable
         Function from the number of steps to the sensitivity.
 
     Raises
@@ -93,25 +93,25 @@ def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> in
         If the noise is too large for the samplers even with the coarsest steps, so that it would
         drown the sums anyway.
     """
-    levels = _FINEST
-    while levels >= _COARSEST:
-        stated = moved(levels)
-        if isinstance(allowed, PureDP):
-            fits = stated.l1 / allowed.epsilon <= LARGEST_SCALE
+    levels = _MAX_LEVELS
+    while levels >= _MIN_LEVELS:
+        stated = sensitivity(levels)
+        if isinstance(budget, PureDP):
+            fits = stated.l1 / budget.epsilon <= LARGEST_SCALE
         else:
-            fits = stated.l2_squared / (2 * allowed.rho) <= LARGEST_VARIANCE
+            fits = stated.l2_squared / (2 * budget.rho) <= LARGEST_VARIANCE
         if fits:
             return levels
         levels //= 2
     raise PrivacyError(
-        f"sums over so many columns would drown in the noise that {allowed} calls for; use fewer "
+        f"sums over so many columns would drown in the noise that {budget} calls for; use fewer "
         "columns, a larger epsilon, or allow a delta"
     )
 
 
 def origin_reach(n_features: int, levels: int) -> int:
     """Return the maximum length of a row in the cube, in steps."""
-    squared = _RADIUS**2 * levels**2 * n_features
+    squared = _RADIUS_FRACTION**2 * levels**2 * n_features
     return math.isqrt(squared.numerator // squared.denominator)
 
 
@@ -120,7 +120,7 @@ def count_weight(reach: int) -> int:
 
     ``reach`` is the maximum length of the vectors that are released with the count.
     """
-    return max(1, int(_COUNT * reach))
+    return max(1, int(_COUNT_FRACTION * reach))
 
 
 def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
@@ -176,7 +176,7 @@ def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
     return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
 
 
-def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
+def scale_to_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
     """Clip rows to public bounds and scale them to [-1, 1].
 
     Missing cells become 0, the middle of the bounds.
@@ -191,7 +191,7 @@ def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
     Examples
     --------
     >>> bounds = (np.array([0.0, 1.0]), np.array([4.0, 9.0]))
-    >>> in_cube(np.array([[1.0, np.nan], [9.0, 1.0]]), bounds).tolist()
+    >>> scale_to_cube(np.array([[1.0, np.nan], [9.0, 1.0]]), bounds).tolist()
     [[-0.5, 0.0], [1.0, -1.0]]
     """
     low, high = bounds
@@ -207,7 +207,7 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
     Parameters
     ----------
     cube : float64 array of shape (n_rows, n_features)
-        Output of :func:`in_cube`.
+        Output of :func:`scale_to_cube`.
     levels : int
         Integer steps per unit.
 
@@ -219,7 +219,7 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
     reach = origin_reach(cube.shape[1], levels)
     length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
     cut = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
-    steps = _steps(cut, levels, reach)
+    steps = _truncate_to_steps(cut, levels, reach)
     return np.concatenate([[count_weight(reach) * len(cube)], steps.sum(axis=0)])
 
 
@@ -249,7 +249,7 @@ def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> 
     """
     counts = np.bincount(labels, minlength=n_classes).astype(np.int64) * count_weight(levels)
     sums = np.zeros((n_classes, units.shape[1]), np.int64)
-    np.add.at(sums, labels, _steps(units, levels, levels))
+    np.add.at(sums, labels, _truncate_to_steps(units, levels, levels))
     return np.concatenate([counts, sums.ravel()])
 
 
@@ -270,12 +270,12 @@ def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
     int64 array of shape (2 * N_CELLS,)
         Counts, class by class.
     """
-    places = (along(units, axis) + 1) / 2 * N_CELLS
+    places = (project_onto(units, axis) + 1) / 2 * N_CELLS
     cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
     return np.bincount(labels * N_CELLS + cells, minlength=2 * N_CELLS).astype(np.int64)
 
 
-def along(units: Floats, axis: Floats) -> Floats:
+def project_onto(units: Floats, axis: Floats) -> Floats:
     """Project rows onto an axis, bit-identical regardless of other rows.
 
     A matrix product rounds each row depending on its position, so that an additional row could move
@@ -291,7 +291,7 @@ def along(units: Floats, axis: Floats) -> Floats:
     return np.asarray(np.ascontiguousarray(units * axis).sum(axis=1))
 
 
-def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
+def _truncate_to_steps(vectors: Floats, levels: int, reach: int) -> Integers:
     """Truncate vectors to integer steps of length at most ``reach``.
 
     Vectors that are still too long because of rounding errors are shortened step by step.
@@ -308,9 +308,9 @@ class Release:
 
     Parameters
     ----------
-    allowed : PureDP or ZCDP
+    budget : PureDP or ZCDP
         Maximum cost.
-    moved : Sensitivity
+    sensitivity : Sensitivity
         Sensitivity to one row.
     levels : int
         Integer steps per unit.
@@ -318,32 +318,34 @@ class Release:
         Length of the vector.
     """
 
-    allowed: PureDP | ZCDP
-    moved: Sensitivity
+    budget: PureDP | ZCDP
+    sensitivity: Sensitivity
     levels: int
     n_cells: int
 
 
-def _planned(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], n_cells: int) -> Release:
-    levels = levels_of(allowed, moved)
-    return Release(allowed, moved(levels), levels, n_cells)
+def _make_release(
+    budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity], n_cells: int
+) -> Release:
+    levels = choose_levels(budget, sensitivity)
+    return Release(budget, sensitivity(levels), levels, n_cells)
 
 
-def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+def origin_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
     """Return the release of the number and sum of rows."""
-    allowed = part(privacy, of="origin", n_classes=n_classes)
-    moved = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
-    return _planned(allowed, moved, 1 + n_features)
+    budget = allot_budget(privacy, of="origin", n_classes=n_classes)
+    sensitivity = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
+    return _make_release(budget, sensitivity, 1 + n_features)
 
 
-def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+def class_sums_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
     """Return the release of row counts and direction sums by class."""
-    allowed = part(privacy, of="class sums", n_classes=n_classes)
-    moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
-    return _planned(allowed, moved, n_classes * (1 + n_features))
+    budget = allot_budget(privacy, of="class sums", n_classes=n_classes)
+    sensitivity = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
+    return _make_release(budget, sensitivity, n_classes * (1 + n_features))
 
 
-def cells(privacy: Privacy) -> Release:
+def cells_release(privacy: Privacy) -> Release:
     """Return the release of the cell counts of two classes."""
-    allowed = part(privacy, of="cells", n_classes=2)
-    return Release(allowed, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)
+    budget = allot_budget(privacy, of="cells", n_classes=2)
+    return Release(budget, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)

@@ -11,16 +11,16 @@ import numpy as np
 from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
 from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 from fedneighbors.methods.fedpnn.private._release import public_bounds
-from fedneighbors.methods.fedpnn.private.protocol import check_payable, coordinate_private
+from fedneighbors.methods.fedpnn.private.protocol import check_privacy, coordinate_private
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._private import run_paid
 
-_TAKEN = ("privacy", "bounds", "share", "random_state", "n_jobs")
+_ALLOWED = ("privacy", "bounds", "share", "random_state", "n_jobs")
 
 
-def refuse_beside_privacy(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def check_private_parameters(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Check that only parameters of private training are set.
 
     Raises
@@ -29,7 +29,7 @@ def refuse_beside_privacy(given: Mapping[str, Any], defaults: Mapping[str, Any])
         If other parameters differ from their defaults: there are no clusters that they could apply
         to, and private training does not score rows held out by a server.
     """
-    idle = [name for name in given if name not in _TAKEN and given[name] is not defaults[name]]
+    idle = [name for name in given if name not in _ALLOWED and given[name] is not defaults[name]]
     idle = [name for name in idle if given[name] != defaults[name]]
     if idle:
         raise ValueError(
@@ -91,7 +91,7 @@ def fit_privately(
         If the packages of the extra ``privacy`` are not installed.
     """
     agreed = with_bounds(privacy, bounds, holdings.x.shape[1])
-    check_payable(agreed)
+    check_privacy(agreed)
     started, clock = datetime.now(UTC), time.perf_counter()
     outcome, paid = run_paid(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
     model = outcome.result
@@ -102,10 +102,10 @@ def fit_privately(
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
-        privacy={**paid, "public": _public(agreed)},
+        privacy={**paid, "public": _describe_public(agreed)},
     )
 
 
-def _public(privacy: Privacy) -> str:
+def _describe_public(privacy: Privacy) -> str:
     labels = "classes" if privacy.classes is None else "agreed classes"
     return ", ".join(sorted({labels, "bounds of columns", *privacy.public} - {""}))

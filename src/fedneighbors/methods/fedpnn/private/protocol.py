@@ -18,15 +18,15 @@ from fedneighbors.methods.fedpnn.private._model import (
     PrivateFedPNNModel,
     axis_between,
     cell_neurons,
+    estimate_means,
+    estimate_origin,
     mean_neurons,
-    noised_means,
-    noised_origin,
 )
 from fedneighbors.methods.fedpnn.private._release import (
     Release,
-    cells,
-    class_sums_of,
-    origin,
+    cells_release,
+    class_sums_release,
+    origin_release,
     public_bounds,
 )
 from fedneighbors.privacy._policy import Privacy
@@ -70,7 +70,7 @@ class ClassSumsRequest(PaidRequest):
     origin: Floats
 
     def __post_init__(self) -> None:
-        _check_place(self.origin)
+        _check_point(self.origin)
 
 
 @message
@@ -91,8 +91,8 @@ class CellsRequest(PaidRequest):
     axis: Floats
 
     def __post_init__(self) -> None:
-        _check_place(self.origin)
-        _check_place(self.axis)
+        _check_point(self.origin)
+        _check_point(self.axis)
         if self.axis.shape != self.origin.shape:
             raise ValueError("origin and axis differ in their number of columns")
 
@@ -105,7 +105,7 @@ class MaskedCellsRequest(CellsRequest):
     noised: ClassVar[bool] = True
 
 
-def _check_place(place: Floats) -> None:
+def _check_point(place: Floats) -> None:
     if place.ndim != 1 or not np.isfinite(place).all() or (np.abs(place) > 1).any():
         raise ValueError("origin and axis must be finite vectors within [-1, 1]")
 
@@ -118,7 +118,7 @@ class PrivateModelRelease:
     model: PrivateFedPNNModel
 
 
-_IDLE = ("n_picks", "accounting", "constants_share")
+_UNUSED = ("n_picks", "accounting", "constants_share")
 """Privacy settings that only other methods use."""
 
 
@@ -153,12 +153,12 @@ def coordinate_private(
     SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
-    check_payable(privacy)
+    check_privacy(privacy)
     training = yield from _Training.begin(privacy, run)
     schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
-    place = yield from training.origin()
-    neurons = yield from training.neurons(place)
+    place = yield from training.request_origin()
+    neurons = yield from training.request_neurons(place)
     model = PrivateFedPNNModel(
         classes=schema.classes,
         low=low,
@@ -173,7 +173,7 @@ def coordinate_private(
     return model
 
 
-def check_payable(privacy: Privacy) -> None:
+def check_privacy(privacy: Privacy) -> None:
     """Check that FedPNN supports the privacy settings and none are missing.
 
     Raises
@@ -186,7 +186,7 @@ def check_payable(privacy: Privacy) -> None:
         raise ValueError(
             "the FedPNN paper has no private mechanism; use mechanism='local' or 'central'"
         )
-    privacy.refuse_idle("FedPNN", _IDLE)
+    privacy.refuse_idle("FedPNN", _UNUSED)
     if privacy.bounds is None:
         public_bounds(privacy, 1)
     privacy.require_classes()
@@ -195,31 +195,31 @@ def check_payable(privacy: Privacy) -> None:
 class _Training(PrivateTraining):
     """State of one training; its generators are the coordinator's rounds."""
 
-    def origin(self) -> Coordinator[Floats]:
+    def request_origin(self) -> Coordinator[Floats]:
         """Request the noised mean of all rows."""
-        planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
+        planned = origin_release(self.privacy, self.schema.n_features, len(self.schema.classes))
         kind = MaskedOriginRequest if self.masked else OriginRequest
         values, spread = yield from self._sum(
             kind(*self.frame, self.schema.classes), planned, "the origin"
         )
-        return noised_origin(
+        return estimate_origin(
             values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
         )
 
-    def neurons(self, place: Floats) -> Coordinator[Neurons]:
+    def request_neurons(self, place: Floats) -> Coordinator[Neurons]:
         """Request noised class means and, for two classes, cells between them."""
         n_classes = len(self.schema.classes)
-        planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
+        planned = class_sums_release(self.privacy, self.schema.n_features, n_classes)
         kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
         request = kind(*self.frame, self.schema.classes, place)
         values, spread = yield from self._sum(request, planned, "the class sums")
-        found = noised_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
+        found = estimate_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
         if n_classes > 2:
             return mean_neurons(found.means)
         axis = axis_between(found.means)
-        along = MaskedCellsRequest if self.masked else CellsRequest
-        asked = along(*self.frame, self.schema.classes, place, axis)
-        values, spread = yield from self._sum(asked, cells(self.privacy), "the cells")
+        cells_kind = MaskedCellsRequest if self.masked else CellsRequest
+        asked = cells_kind(*self.frame, self.schema.classes, place, axis)
+        values, spread = yield from self._sum(asked, cells_release(self.privacy), "the cells")
         return cell_neurons(values, axis, found, variance=spread)
 
     def _sum(
@@ -237,8 +237,8 @@ class _Training(PrivateTraining):
                 "party sent a wrong reply"
             )
         spread = self.variance(
-            planned.allowed,
-            planned.moved,
+            planned.budget,
+            planned.sensitivity,
             n_cells=planned.n_cells,
             n_summed=self.n_parties - len(replies.missing),
         )

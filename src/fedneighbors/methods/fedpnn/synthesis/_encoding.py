@@ -15,8 +15,8 @@ from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 
 Codes = npt.NDArray[np.int64]
 
-_REACH = 4.0  # a mode covers this many standard deviations to either side
-_EDGE = 0.99
+_MODE_REACH = 4.0  # a mode covers this many standard deviations to either side
+_MAX_POSITION = 0.99
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class NumericCoding:
         codes[same] = at[same]
         rest = np.flatnonzero(~gone & ~same)
         if self.modes is not None:
-            codes[rest], places[rest] = self._in_modes(self.modes, values[rest], rng)
+            codes[rest], places[rest] = self._encode_in_modes(self.modes, values[rest], rng)
         elif len(rest):
             raise DataError(
                 f"column {self.name!r} holds {values[rest[0]]}; in the fit it held only "
@@ -97,13 +97,13 @@ class NumericCoding:
             )
         return codes, places
 
-    def _in_modes(
+    def _encode_in_modes(
         self, modes: Modes, values: Floats, rng: np.random.Generator
     ) -> tuple[Codes, Floats]:
         ladder = np.cumsum(modes.posterior(values), axis=1)
         drawn = (ladder < rng.random((len(values), 1)) * ladder[:, -1:]).sum(axis=1)
-        places = (values - modes.means[drawn]) / (_REACH * modes.deviations[drawn])
-        return len(self.repeated) + drawn, np.clip(places, -_EDGE, _EDGE)
+        places = (values - modes.means[drawn]) / (_MODE_REACH * modes.deviations[drawn])
+        return len(self.repeated) + drawn, np.clip(places, -_MAX_POSITION, _MAX_POSITION)
 
     def decode(self, codes: Codes, places: Floats) -> Column:
         """Return numbers, with NaN where the category is "missing"."""
@@ -114,7 +114,7 @@ class NumericCoding:
         if self.modes is not None:
             inside = slice(n_repeated, n_repeated + len(self.modes.means))
             levels[inside] = self.modes.means
-            reach[inside] = _REACH * self.modes.deviations
+            reach[inside] = _MODE_REACH * self.modes.deviations
         values: Floats = levels[codes] + reach[codes] * places
         return np.round(values) if self.whole else values
 
@@ -163,9 +163,9 @@ class NominalCoding:
             at[None] = len(self.categories)
         unseen = sorted({repr(word) for word in column} - {repr(word) for word in at})
         if unseen:
-            what = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
+            found = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
             raise DataError(
-                f"column {self.name!r} has {what}, which it did not have in the fit; leave these "
+                f"column {self.name!r} has {found}, which it did not have in the fit; leave these "
                 "rows out, or fit on rows that have them"
             )
         return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
@@ -180,8 +180,8 @@ class NominalCoding:
 Coding = NumericCoding | NominalCoding
 
 
-_LARGEST = 1e150  # squares of larger numbers overflow
-_MANY_DECIMALS = 2.0**53  # all larger floats are integers, whatever the column holds
+_MAX_VALUE = 1e150  # squares of larger numbers overflow
+_ALL_INTEGERS_FROM = 2.0**53  # all larger floats are integers, whatever the column holds
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ def fit_transform(
         If a numeric column holds a value beyond 1e150 in magnitude or an infinite one.
     """
     split = {
-        name: _split(name, column.astype(np.float64), repeated_share)
+        name: _split_repeated(name, column.astype(np.float64), repeated_share)
         for name, column in table.columns.items()
         if column.dtype != np.object_
     }
@@ -351,7 +351,7 @@ def fit_transform(
         if name in split:
             values = column[~missing_cells(column)].astype(np.float64)
             whole = bool((values == np.round(values)).all())
-            whole &= np.abs(values).max(initial=0) < _MANY_DECIMALS
+            whole &= np.abs(values).max(initial=0) < _ALL_INTEGERS_FROM
             codings.append(NumericCoding(name, split[name][0], modes.get(name), missing, whole))
         else:
             words = sorted({word for word in column.tolist() if word is not None})
@@ -359,12 +359,12 @@ def fit_transform(
     return TableTransform(tuple(codings))
 
 
-def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
+def _split_repeated(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
     """Split a numeric column into repeated values and values for modes."""
-    if (np.abs(column) > _LARGEST).any():
+    if (np.abs(column) > _MAX_VALUE).any():
         raise DataError(
-            f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "
-            "NaN or by smaller ones"
+            f"column {name!r} holds infinite values or values beyond {_MAX_VALUE:g}; replace them "
+            "by NaN or by smaller ones"
         )
     gone = np.isnan(column)
     values, counts = np.unique(column[~gone], return_counts=True)

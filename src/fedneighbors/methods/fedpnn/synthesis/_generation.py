@@ -121,7 +121,7 @@ class TrainingSettings:
         if self.noise not in NOISES:
             raise ValueError(f"noise must be one of {NOISES}, got {self.noise!r}")
 
-    def batch_of(self, n_rows: int) -> int:
+    def batch_size_for(self, n_rows: int) -> int:
         """Return the batch size for a table: a multiple of ``pac``.
 
         It is at least one pack, even for smaller tables, since rows are drawn with replacement.
@@ -182,13 +182,13 @@ class Conditions:
         return int(self.starts[-1])
 
     @cached_property
-    def _ladders(self) -> tuple[Floats, Floats]:
+    def _cumulative_frequencies(self) -> tuple[Floats, Floats]:
         """Return cumulative frequencies of the categories, plain and of logarithms.
 
         Those of column c are shifted to (c, c + 1], so that one search serves all columns.
         """
-        plain = [place + _ladder(count) for place, count in enumerate(self.counts)]
-        damped = [place + _ladder(np.log1p(count)) for place, count in enumerate(self.counts)]
+        plain = [place + _cumulate(count) for place, count in enumerate(self.counts)]
+        damped = [place + _cumulate(np.log1p(count)) for place, count in enumerate(self.counts)]
         return np.concatenate(plain), np.concatenate(damped)
 
     def draw(self, n_rows: int, rng: np.random.Generator, *, damped: bool) -> Picks:
@@ -205,8 +205,8 @@ class Conditions:
             rare ones are learned too; else by their frequency, as in sampling.
         """
         columns = rng.integers(len(self.counts), size=n_rows)
-        ladder = self._ladders[damped]
-        entries = np.searchsorted(ladder, columns + rng.random(n_rows), side="right")
+        cumulative = self._cumulative_frequencies[damped]
+        entries = np.searchsorted(cumulative, columns + rng.random(n_rows), side="right")
         return Picks(columns, entries - self.starts[columns])
 
     def vectors(self, picks: Picks) -> Singles:
@@ -255,21 +255,21 @@ class RowsByCategory:
 
     def draw(self, picks: Picks, rng: np.random.Generator) -> Codes:
         """Draw a random row that meets each condition, int64."""
-        chosen = np.empty(len(picks.columns), np.int64)
-        share = rng.random(len(chosen))
+        drawn = np.empty(len(picks.columns), np.int64)
+        share = rng.random(len(drawn))
         for column, (rows, starts) in enumerate(zip(self.rows, self.starts, strict=True)):
-            mine = np.flatnonzero(picks.columns == column)
-            first = starts[picks.categories[mine]]
-            count = starts[picks.categories[mine] + 1] - first
-            chosen[mine] = rows[first + (share[mine] * count).astype(np.int64)]
-        return chosen
+            matching = np.flatnonzero(picks.columns == column)
+            first = starts[picks.categories[matching]]
+            count = starts[picks.categories[matching] + 1] - first
+            drawn[matching] = rows[first + (share[matching] * count).astype(np.int64)]
+        return drawn
 
 
-def _ladder(weights: npt.NDArray[np.floating] | Codes) -> Floats:
+def _cumulate(weights: npt.NDArray[np.floating] | Codes) -> Floats:
     """Return cumulative fractions; the last is exactly 1."""
-    ladder: Floats = np.cumsum(weights, dtype=np.float64)
-    ladder /= ladder[-1]
-    return ladder
+    cumulative: Floats = np.cumsum(weights, dtype=np.float64)
+    cumulative /= cumulative[-1]
+    return cumulative
 
 
 _BATCH = 500  # fixed, so that the bits do not depend on the number of rows requested

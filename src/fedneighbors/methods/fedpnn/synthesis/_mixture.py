@@ -9,12 +9,12 @@ from scipy.special import digamma
 
 from fedneighbors._typing import Floats
 
-_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
+_MAX_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
 _COLUMNS_AT_ONCE = 64  # bounds the memory: 64 x 512 x 10 numbers
-_ROUNDS = 100
-_SETTLED = 1e-3  # a column has converged if no weight changes by more
+_MAX_ROUNDS = 100
+_TOLERANCE = 1e-3  # a column has converged if no weight changes by more
 _SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
-_NARROWEST = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
+_MIN_DEVIATION = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +91,15 @@ def fit_modes(
     found: list[Modes] = []
     for first in range(0, len(columns), _COLUMNS_AT_ONCE):
         block = [np.sort(column) for column in columns[first : first + _COLUMNS_AT_ONCE]]
-        frames = [_frame(column) for column in block]
+        scales = [_center_and_spread(column) for column in block]
         scaled = [
             (column - center) / spread
-            for column, (center, spread) in zip(block, frames, strict=True)
+            for column, (center, spread) in zip(block, scales, strict=True)
         ]
-        state = _infer(_condensed(scaled), _starts(scaled, max_modes))
+        state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes))
         found += [
-            _modes(state, place, center, spread, min_weight)
-            for place, (center, spread) in enumerate(frames)
+            _make_modes(state, place, center, spread, min_weight)
+            for place, (center, spread) in enumerate(scales)
         ]
     return found
 
@@ -125,7 +125,7 @@ class _State(NamedTuple):
     rate: Floats
 
 
-def _frame(column: Floats) -> tuple[float, float]:
+def _center_and_spread(column: Floats) -> tuple[float, float]:
     """Return median and spread of a sorted column, ignoring its tails."""
     low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
     for spread in (high - low, column[-1] - column[0]):
@@ -134,23 +134,23 @@ def _frame(column: Floats) -> tuple[float, float]:
     return float(center), max(abs(float(center)), 1.0)
 
 
-def _condensed(columns: Sequence[Floats]) -> _Groups:
-    fields = [*zip(*map(_groups, columns), strict=True)]
+def _condense_columns(columns: Sequence[Floats]) -> _Groups:
+    fields = [*zip(*map(_condense_column, columns), strict=True)]
     width = max(map(len, fields[0]))
     return _Groups(
         *(np.array([np.pad(part, (0, width - len(part))) for part in parts]) for parts in fields)
     )
 
 
-def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
+def _condense_column(column: Floats) -> tuple[Floats, Floats, Floats]:
     """Condense a sorted column to groups, with small groups at both ends.
 
     Returns the weights, means and variances of the groups.
     """
     n = len(column)
-    if n <= _GROUPS:
+    if n <= _MAX_GROUPS:
         return np.ones(n), column, np.zeros(n)
-    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _GROUPS + 1))
+    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _MAX_GROUPS + 1))
     starts = np.unique(np.minimum(np.round(share * n).astype(np.int64), n - 1))
     weight = np.diff(np.append(starts, n)).astype(np.float64)
     mean = np.add.reduceat(column, starts) / weight
@@ -158,7 +158,7 @@ def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
     return weight, mean, square / weight
 
 
-def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
+def _initial_means(columns: Sequence[Floats], max_modes: int) -> Floats:
     """Return initial means: distinct quantiles of each column, padded with NaN.
 
     The result has shape (n_columns, max_modes).
@@ -172,22 +172,22 @@ def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
 
 def _infer(groups: _Groups, means: Floats) -> _State:
     """Iterate until all weights converge; skip columns that have converged."""
-    state = _started(groups, means)
+    state = _initial_state(groups, means)
     moving = np.arange(len(means))
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = _State(*(part[moving] for part in state))
-        after = _updated(_Groups(*(part[moving] for part in groups)), before)
+        after = _update(_Groups(*(part[moving] for part in groups)), before)
         for part, new in zip(state, after, strict=True):
             part[moving] = new
         total = after.size.sum(axis=1, keepdims=True)
-        still = np.abs(after.size - before.size) > _SETTLED * total
+        still = np.abs(after.size - before.size) > _TOLERANCE * total
         moving = moving[still.any(axis=1)]
         if not len(moving):
             break
     return state
 
 
-def _started(groups: _Groups, means: Floats) -> _State:
+def _initial_state(groups: _Groups, means: Floats) -> _State:
     present = ~np.isnan(means)
     total = groups.weight.sum(axis=1, keepdims=True)
     count = np.where(present, total / present.sum(axis=1, keepdims=True), 0.0)
@@ -198,7 +198,7 @@ def _started(groups: _Groups, means: Floats) -> _State:
     return _State(count, filled, shape, shape * np.where(np.isnan(wide), 1.0, wide) ** 2)
 
 
-def _updated(groups: _Groups, state: _State) -> _State:
+def _update(groups: _Groups, state: _State) -> _State:
     """Run one variational update of all columns.
 
     The equations are those of Bishop, see :func:`fit_modes`: responsibilities (10.46), then the
@@ -223,17 +223,19 @@ def _updated(groups: _Groups, state: _State) -> _State:
     mean = np.einsum("cgk,cg->ck", share, groups.mean) / safe
     moment = np.einsum("cgk,cg->ck", share, groups.mean**2 + groups.variance)
     scatter = np.maximum(moment - safe * mean * mean, 0.0)
-    return _State(count, mean, 1.0 + 0.5 * count, _NARROWEST**2 + 0.5 * scatter)
+    return _State(count, mean, 1.0 + 0.5 * count, _MIN_DEVIATION**2 + 0.5 * scatter)
 
 
-def _modes(state: _State, place: int, center: float, spread: float, min_weight: float) -> Modes:
+def _make_modes(
+    state: _State, place: int, center: float, spread: float, min_weight: float
+) -> Modes:
     weight = state.size[place] / state.size[place].sum()
     kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
     kept = kept[np.argsort(state.mean[place][kept], kind="stable")]
     deviation = np.sqrt(state.rate[place][kept] / state.shape[place][kept])
     return Modes(
         means=center + spread * state.mean[place][kept],
-        deviations=spread * np.maximum(deviation, _NARROWEST),
+        deviations=spread * np.maximum(deviation, _MIN_DEVIATION),
         weights=weight[kept] / weight[kept].sum(),
     )
 

@@ -22,7 +22,7 @@ from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 from fedneighbors.metrics._scores import balanced_accuracy
 
 
-def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
+def read_tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
     """Read real and synthetic rows as tables with the same columns.
 
     Parameters
@@ -72,18 +72,18 @@ def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
     >>> ks_complement(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[1.0], [2.0]]))
     {'x0': 0.5}
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     scores = {}
     for name, column in known.columns.items():
         if column.dtype != np.object_:
-            a, b = _present(column), _present(made.columns[name])
+            a, b = _sort_present(column), _sort_present(made.columns[name])
             both = len(a) and len(b)
             gap = ks_2samp(a, b, method="asymp").statistic if both else len(a) != len(b)
             scores[name] = 1.0 - float(gap)
     return scores
 
 
-def _present(column: Column) -> Floats:
+def _sort_present(column: Column) -> Floats:
     values = column.astype(np.float64)
     return np.sort(values[~np.isnan(values)])
 
@@ -141,7 +141,7 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
     >>> round(correlation_similarity(up, down).mean, 6)
     0.0
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     names = tuple(name for name, cells in known.columns.items() if cells.dtype != np.object_)
     return Correlations(
         names,
@@ -186,7 +186,7 @@ def category_coverage(real: Any, synthetic: Any) -> dict[str, float]:
     dict of str to float
         Fraction for each nominal column, in [0, 1].
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     coverage = {}
     for name, column in known.columns.items():
         if column.dtype == np.object_:
@@ -241,10 +241,10 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     DataError
         If there are fewer than two real rows.
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     if known.n_rows < 2:
         raise DataError("expected two real rows or more, got 1, which has no other nearest row")
-    places, asked = _places(known, known), _places(made, known)
+    places, asked = _embed_rows(known, known), _embed_rows(made, known)
     own, their = (Counter(row.tobytes() for row in rows) for rows in (places, asked))
     search = NearestNeighbors(algorithm="brute").fit(places)
     return NearestRecords(
@@ -255,7 +255,7 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     )
 
 
-def _places(table: Table, real: Table) -> Floats:
+def _embed_rows(table: Table, real: Table) -> Floats:
     """Return points with the distance of :func:`nearest_records` as Euclidean distance."""
     parts: list[Floats] = []
     for name, column in table.columns.items():
@@ -266,12 +266,12 @@ def _places(table: Table, real: Table) -> Floats:
             marks = [*(np.equal(column, word) for word in words), unseen]
             parts += [mark * np.sqrt(0.5) for mark in marks]
         else:
-            parts += _ranks(column.astype(np.float64), _present(real.columns[name]))
+            parts += _rank_values(column.astype(np.float64), _sort_present(real.columns[name]))
     points: Floats = np.stack(parts, axis=1) / np.sqrt(len(table.names))
     return points
 
 
-def _ranks(values: Floats, real: Floats) -> list[Floats]:
+def _rank_values(values: Floats, real: Floats) -> list[Floats]:
     """Return relative mid-ranks, 0.5 where missing, and missing-cell indicators."""
     gone = np.isnan(values)
     middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
@@ -357,12 +357,12 @@ def utility(
     DataError
         If columns differ, training rows are of one class, or a class has a single synthetic row.
     """
-    classes, coded = _coded([train, synthetic, test])
+    classes, coded = _encode_pairs([train, synthetic, test])
     (x_train, y_train), (x_made, y_made), (x_test, y_test) = coded
-    for y, what in ((y_train, "real"), (y_made, "synthetic")):
+    for y, side in ((y_train, "real"), (y_made, "synthetic")):
         if len(np.unique(y)) < 2:
             raise DataError(
-                f"the {what} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
+                f"the {side} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
                 "rows of another class"
             )
     rare = classes[np.bincount(y_made, minlength=len(classes)) == 1]
@@ -375,30 +375,30 @@ def utility(
         real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
         made = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
         return Utility(
-            real_on_real=_score(real, x_test, y_test),
-            synthetic_on_real=_score(made, x_test, y_test),
-            synthetic_on_synthetic=_score(made, x_held, y_held),
+            real_on_real=_score_classifier(real, x_test, y_test),
+            synthetic_on_real=_score_classifier(made, x_test, y_test),
+            synthetic_on_synthetic=_score_classifier(made, x_held, y_held),
         )
 
 
-def _coded(
+def _encode_pairs(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
     """Encode rows and labels of all pairs as numbers; return classes first.
 
     Words are encoded by their alphabetical position.
     """
-    read = [tables(pairs[0][0], x)[1] for x, _ in pairs]
+    read = [read_tables(pairs[0][0], x)[1] for x, _ in pairs]
     labels = [column_or_1d(y) for _, y in pairs]
     for table, own in zip(read, labels, strict=True):
         check_consistent_length(next(iter(table.columns.values())), own)
     classes, codes = np.unique(np.concatenate(labels), return_inverse=True)
-    matrices = np.split(_matrix(read), np.cumsum([table.n_rows for table in read])[:-1])
+    matrices = np.split(_encode_tables(read), np.cumsum([table.n_rows for table in read])[:-1])
     split = np.split(codes, np.cumsum([len(own) for own in labels])[:-1])
     return classes, list(zip(matrices, split, strict=True))
 
 
-def _matrix(read: list[Table]) -> Floats:
+def _encode_tables(read: list[Table]) -> Floats:
     columns = []
     for name in read[0].names:
         column = np.concatenate([table.columns[name] for table in read])
@@ -410,16 +410,16 @@ def _matrix(read: list[Table]) -> Floats:
     return np.stack(columns, axis=1).astype(np.float64)
 
 
-def _score(classifier: Any, x: Floats, y: Codes) -> Score:
+def _score_classifier(classifier: Any, x: Floats, y: Codes) -> Score:
     known = classifier.classes_
-    said = classifier.predict_proba(x)
-    predicted = known[said.argmax(axis=1)]
+    probabilities = classifier.predict_proba(x)
+    predicted = known[probabilities.argmax(axis=1)]
     present = np.unique(y)
     if len(present) < 2 or not set(present) <= set(known):
         area = float("nan")
     elif len(known) == 2:
-        area = float(roc_auc_score(y == known[1], said[:, 1]))
+        area = float(roc_auc_score(y == known[1], probabilities[:, 1]))
     else:
         columns = np.searchsorted(known, present)
-        area = float(np.mean([roc_auc_score(y == known[c], said[:, c]) for c in columns]))
+        area = float(np.mean([roc_auc_score(y == known[c], probabilities[:, c]) for c in columns]))
     return Score(balanced_accuracy(y, predicted), area)

@@ -17,14 +17,14 @@ from fedneighbors.methods.fedpnn.synthesis._quality import (
     correlation_similarity,
     ks_complement,
     nearest_records,
-    tables,
+    read_tables,
     utility,
 )
 from fedneighbors.records import Figure, RunRecord, Scalar, Table, environment
 
-_MOST_DRAWN = 6  # maximum number of columns in the plot of distributions
-_MOST_PAIRED = 14  # maximum number of columns in the heatmap of correlations
-_STEPS = np.linspace(0.0, 1.0, 41)
+_MAX_PLOTTED = 6  # maximum number of columns in the plot of distributions
+_MAX_PAIRED = 14  # maximum number of columns in the heatmap of correlations
+_FRACTIONS = np.linspace(0.0, 1.0, 41)
 
 
 def quality_record(
@@ -66,7 +66,7 @@ def quality_record(
         If columns differ, or there are too few rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    known, made = tables(real[0], synthetic[0])
+    known, made = read_tables(real[0], synthetic[0])
     scores = ks_complement(known, made)
     coverage = category_coverage(known, made)
     pairs = correlation_similarity(known, made)
@@ -75,13 +75,13 @@ def quality_record(
     if test is not None and real[1] is not None and synthetic[1] is not None:
         worth = utility(real, synthetic, test, random_state=random_state)
     found = [
-        _summary(scores, coverage, pairs, near, worth),
-        *_by_class(known, made, real[1], synthetic[1]),
-        *([] if worth is None else [_worth(worth)]),
-        _shares(known, made, scores),
-        _pairs(pairs),
-        _distances(near),
-        _columns(known, made, scores, coverage),
+        _summary_table(scores, coverage, pairs, near, worth),
+        *_class_tables(known, made, real[1], synthetic[1]),
+        *([] if worth is None else [_utility_table(worth)]),
+        _distribution_table(known, made, scores),
+        _correlation_table(pairs),
+        _distance_table(near),
+        _column_table(known, made, scores, coverage),
     ]
     kept = tuple(table for table in found if table.rows)
     return RunRecord(
@@ -124,7 +124,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def _summary(
+def _summary_table(
     scores: Mapping[str, float],
     coverage: Mapping[str, float],
     pairs: Correlations,
@@ -153,7 +153,7 @@ def _mean(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
+def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
     """Return both similarities by class, if there are labels."""
     if y is None or y_made is None:
         return []
@@ -170,7 +170,7 @@ def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
     return [Table("classes", "Class by class", columns, tuple(rows))]
 
 
-def _columns(
+def _column_table(
     known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
 ) -> Table:
     alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
@@ -191,18 +191,18 @@ def _columns(
     )
 
 
-def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
+def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
     """Return distributions of the least similar columns.
 
     They are fractions of synthetic rows up to quantiles of real ones.
     """
     rows = []
-    for name in sorted(scores, key=scores.__getitem__)[:_MOST_DRAWN]:
+    for name in sorted(scores, key=scores.__getitem__)[:_MAX_PLOTTED]:
         real, own = (t.columns[name].astype(np.float64) for t in (known, made))
         real, own = real[~np.isnan(real)], np.sort(own[~np.isnan(own)])
         if not len(real) or not len(own):
             continue
-        points = np.quantile(real, _STEPS, method="inverted_cdf")
+        points = np.quantile(real, _FRACTIONS, method="inverted_cdf")
         ordered = np.sort(real)
         for point in np.unique(points):
             share = np.searchsorted(ordered, point, "right") / len(real)
@@ -217,15 +217,20 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
     )
 
 
-def _pairs(pairs: Correlations) -> Table:
+def _correlation_table(pairs: Correlations) -> Table:
     """Return correlations of the least similar columns.
 
     Entries are of the real rows where ``other_column`` comes first, else of the synthetic rows.
     """
     gap = np.nan_to_num(1.0 - pairs.similarity)
-    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED]).tolist()
+    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MAX_PAIRED]).tolist()
     rows = tuple(
-        (pairs.names[a], pairs.names[b], "real" if b < a else "synthetic", _rounded(pairs, a, b))
+        (
+            pairs.names[a],
+            pairs.names[b],
+            "real" if b < a else "synthetic",
+            _round_correlation(pairs, a, b),
+        )
         for b in worst
         for a in worst
     )
@@ -233,25 +238,25 @@ def _pairs(pairs: Correlations) -> Table:
     return Table("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
 
 
-def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
+def _round_correlation(pairs: Correlations, a: int, b: int) -> float | None:
     side = pairs.real if b < a else pairs.synthetic
     return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
 
 
-def _distances(near: NearestRecords) -> Table:
+def _distance_table(near: NearestRecords) -> Table:
     rows = [
-        (what, float(distance), float(share))
-        for what, distances in (("real", near.real), ("synthetic", near.synthetic))
-        for share, distance in zip(_STEPS, np.quantile(distances, _STEPS), strict=True)
+        (label, float(distance), float(share))
+        for label, distances in (("real", near.real), ("synthetic", near.synthetic))
+        for share, distance in zip(_FRACTIONS, np.quantile(distances, _FRACTIONS), strict=True)
     ]
     heads = ("rows", "distance", "share_of_rows")
     return Table("distances", "Distances to real rows", heads, tuple(rows))
 
 
-def _worth(worth: Utility) -> Table:
+def _utility_table(worth: Utility) -> Table:
     rows = tuple(
-        (what, score.balanced_accuracy, score.roc_auc)
-        for what, score in (
+        (label, score.balanced_accuracy, score.roc_auc)
+        for label, score in (
             ("real on real", worth.real_on_real),
             ("synthetic on real", worth.synthetic_on_real),
             ("synthetic on synthetic", worth.synthetic_on_synthetic),

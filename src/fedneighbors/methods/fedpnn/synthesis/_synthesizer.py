@@ -199,10 +199,10 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, Table):
             validate_data(self, X, skip_check_array=True)
         self.n_features_in_ = len(table.names)
-        labels = None if y is None else self._labels(y, table)
+        labels = None if y is None else self._check_labels(y, table)
         classes = () if labels is None else tuple(np.unique(labels).tolist())
         seed = check_random_state(self.random_state).randint(2**31)
-        jobs = self._jobs(table, labels, classes)
+        jobs = self._make_jobs(table, labels, classes)
         parts = _fit_parts(
             jobs,
             max_modes=self.max_modes,
@@ -245,9 +245,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if not model.classes:
             if y is not None:
                 raise ValueError(f"y={y!r} requests a class, but there were no labels in the fit")
-            return model.form.restored(model.unlabeled(int(n), random_state))
-        table, places = model.labeled(int(n), random_state, self._place(y))
-        return model.form.restored(table), self.classes_[places]
+            return model.form.restore(model.sample_unlabeled(int(n), random_state))
+        table, places = model.sample_labeled(int(n), random_state, self._check_class(y))
+        return model.form.restore(table), self.classes_[places]
 
     def save(self, path: str | Path) -> None:
         """Save everything that sampling needs to a file.
@@ -292,7 +292,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if model.classes:
             self.classes_ = np.array(model.classes)
 
-    def _labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
+    def _check_labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
         labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
         check_consistent_length(next(iter(table.columns.values())), labels)
         check_classification_targets(labels)
@@ -300,7 +300,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"the column name {LABEL!r} is reserved; rename the column")
         return labels
 
-    def _place(self, y: Any) -> int | None:
+    def _check_class(self, y: Any) -> int | None:
         if y is None:
             return None
         found = [place for place, label in enumerate(self.model_.classes) if label == y]
@@ -308,31 +308,33 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"there is no class {y!r}; the classes are {self.classes_[:20]}")
         return found[0]
 
-    def _jobs(
+    def _make_jobs(
         self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
     ) -> list[_Job]:
         if labels is None:
-            return [_Job("the table", table, self._settings(None, ()))]
+            return [_Job("the table", table, self._make_settings(None, ()))]
         if not self.per_class:
             numbers = {label: str(place) for place, label in enumerate(classes)}
             words: Column = np.array([numbers[label] for label in labels.tolist()], np.object_)
             whole = Table({**table.columns, LABEL: words}, table.source)
-            return [_Job("all classes", whole, self._settings(None, ()))]
+            return [_Job("all classes", whole, self._make_settings(None, ()))]
         return [
-            _Job(f"class {label!r}", table.take(labels == label), self._settings(label, classes))
+            _Job(
+                f"class {label!r}", table.take(labels == label), self._make_settings(label, classes)
+            )
             for label in classes
         ]
 
-    def _settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
-        generator = _of_class("generator", self.generator, label, classes)
-        critic = _of_class("critic", self.critic, label, classes)
-        told = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
-        told["generator"], told["critic"] = tuple(generator), tuple(critic)
-        told["epochs"] = _of_class("epochs", self.epochs, label, classes)
-        return TrainingSettings(**told)
+    def _make_settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
+        generator = _setting_of_class("generator", self.generator, label, classes)
+        critic = _setting_of_class("critic", self.critic, label, classes)
+        values = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
+        values["generator"], values["critic"] = tuple(generator), tuple(critic)
+        values["epochs"] = _setting_of_class("epochs", self.epochs, label, classes)
+        return TrainingSettings(**values)
 
 
-def _of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
+def _setting_of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
     """Return the setting of a class, looked up in mappings."""
     if not isinstance(value, Mapping):
         return value

@@ -31,7 +31,7 @@ class Form:
     kind: Kind
     coded: tuple[str, ...]
 
-    def restored(self, table: Table) -> Any:
+    def restore(self, table: Table) -> Any:
         """Convert a table to the input format.
 
         Parameters
@@ -90,7 +90,7 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, Form]:
         table, kind = Table.from_frame(X), "frame"
     else:
         table, kind = _from_array(X)
-    named = _named(categorical or (), table)
+    named = _check_categorical(categorical or (), table)
     coded = tuple(name for name in named if table.columns[name].dtype != np.object_)
     columns = {
         name: word_column(None if cell != cell else repr(cell) for cell in column.tolist())
@@ -105,13 +105,13 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
     array = check_array(X, dtype=None, ensure_all_finite=False)
     numeric = array.dtype.kind in "biuf"
     columns = {
-        f"x{place}": column.astype(np.float64) if numeric else _mixed(column)
+        f"x{place}": column.astype(np.float64) if numeric else _convert_objects(column)
         for place, column in enumerate(array.T)
     }
     return Table(columns, "the array"), "numbers" if numeric else "objects"
 
 
-def _mixed(cells: npt.NDArray[Any]) -> Column:
+def _convert_objects(cells: npt.NDArray[Any]) -> Column:
     """Convert object cells to numbers if all are numeric, else to words."""
     listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
     present = [cell for cell in listed if cell is not None]
@@ -120,7 +120,7 @@ def _mixed(cells: npt.NDArray[Any]) -> Column:
     return word_column(None if cell is None else str(cell) for cell in listed)
 
 
-def _named(categorical: Names, table: Table) -> tuple[str, ...]:
+def _check_categorical(categorical: Names, table: Table) -> tuple[str, ...]:
     names = []
     for name in categorical:
         if isinstance(name, int | np.integer) and not isinstance(name, bool):

@@ -38,7 +38,9 @@ class Dense:
     bias: Tensor
 
     @classmethod
-    def drawn(cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool) -> "Dense":
+    def initialize(
+        cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool
+    ) -> "Dense":
         """Create a layer with uniform random weights within 1 / sqrt(n_in).
 
         Parameters
@@ -89,10 +91,10 @@ class Generator:
         self.layout = layout
         self._hidden: list[tuple[Dense, torch.nn.BatchNorm1d]] = []
         for n_units in hidden:
-            layer = Dense.drawn(n_inputs, n_units, rng, trains=True)
+            layer = Dense.initialize(n_inputs, n_units, rng, trains=True)
             self._hidden.append((layer, torch.nn.BatchNorm1d(n_units)))
             n_inputs += n_units
-        self._output = Dense.drawn(n_inputs, layout.width, rng, trains=True)
+        self._output = Dense.initialize(n_inputs, layout.width, rng, trains=True)
 
     @torch.no_grad()
     def inform(self, shares: Tensor) -> None:
@@ -123,7 +125,7 @@ class Generator:
             state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
         return self._output(state)
 
-    def activated(self, logits: Tensor, spread: Tensor) -> Tensor:
+    def activate(self, logits: Tensor, spread: Tensor) -> Tensor:
         """Return encoded rows: tanh for positions, Gumbel softmax for one-hot parts.
 
         Parameters
@@ -143,7 +145,7 @@ class Generator:
         return torch.cat(parts)
 
     @torch.no_grad()
-    def frozen(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
+    def freeze(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
         """Return hidden layers with normalization folded in, and the output layer."""
         hidden = []
         for layer, norm in self._hidden:
@@ -195,7 +197,7 @@ class Critic:
         self._dropout = dropout
         self.layers: list[Dense] = []
         for n_units in (*hidden, 1):
-            self.layers.append(Dense.drawn(n_inputs, n_units, rng, trains=False))
+            self.layers.append(Dense.initialize(n_inputs, n_units, rng, trains=False))
             n_inputs = n_units
 
     @property
@@ -211,9 +213,9 @@ class Critic:
         packs : Tensor of shape (n_inputs, n_packs)
             Rows, each with its conditional vector.
         """
-        _, slopes = self._upwards(self.layers[0](packs))
+        _, slopes = self._forward(self.layers[0](packs))
         top = torch.full((1, packs.shape[1]), 1.0 / packs.shape[1])
-        return self.layers[0].weight.T @ self._downwards(slopes, top)[0]
+        return self.layers[0].weight.T @ self._backward(slopes, top)[0]
 
     def gradients(self, fake: Tensor, real: Tensor, mixing: Tensor) -> list[Tensor]:
         """Return the gradient of the critic's loss by :attr:`parameters`.
@@ -234,10 +236,12 @@ class Critic:
         between = torch.lerp(
             *raws, mixing
         )  # the layer is affine: output at the interpolated points
-        states, slopes = self._upwards(torch.cat([*raws, between], 1))
+        states, slopes = self._forward(torch.cat([*raws, between], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
-        pulls = self._downwards(slopes, top)
-        lowest, *pushes = self._penalty(pulls[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes])
+        pulls = self._backward(slopes, top)
+        lowest, *pushes = self._penalty_gradients(
+            pulls[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes]
+        )
         weight = pulls[0] @ torch.cat([fake, real, lowest], 1).T
         found = [weight, pulls[0][:, : 2 * n].sum(1)]
         for state, push, pull in zip(states, pushes, pulls[1:], strict=True):
@@ -245,7 +249,7 @@ class Critic:
             found.append(pull[:, : 2 * n].sum(1))
         return found
 
-    def _upwards(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _forward(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Run the forward pass from the raw values of the first layer.
 
         Returns the states and the slopes of all hidden units; slopes are 0 where dropped out.
@@ -262,7 +266,7 @@ class Critic:
             raw = layer(states[-1])
         return states, slopes
 
-    def _downwards(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
+    def _backward(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
         """Return gradients by the raw values of all layers, bottom to top.
 
         Parameters
@@ -277,10 +281,10 @@ class Critic:
             found.insert(0, (layer.weight.T @ found[0]) * slope)
         return found
 
-    def _penalty(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
+    def _penalty_gradients(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
         """Return gradients of the penalty by backward values, bottom to top.
 
-        The backward values are the gradients that each layer passes down in :meth:`_downwards`.
+        The backward values are the gradients that each layer passes down in :meth:`_backward`.
 
         Parameters
         ----------
@@ -298,7 +302,7 @@ class Critic:
         return found
 
 
-_BETAS = (0.5, 0.9)
+_ADAM_BETAS = (0.5, 0.9)
 
 
 def train(
@@ -349,7 +353,7 @@ def train(
         for epoch in range(settings.epochs):
             loop.epoch()
             progress(epoch + 1, settings.epochs, "training a generator")
-        hidden, output = loop.generator.frozen()
+        hidden, output = loop.generator.freeze()
     if not all(np.isfinite(part).all() for layer in (*hidden, output) for part in layer):
         raise ValueError(
             f"the training diverged with learning_rate={settings.learning_rate}; lower it"
@@ -375,7 +379,7 @@ class _Loop:
         self._conditions = by_category.conditions()
         self._settings = settings
         self._rng = rng = np.random.default_rng(seed)
-        self._batch = settings.batch_of(len(matrix))
+        self._batch = settings.batch_size_for(len(matrix))
         extra = self._conditions.width
         self.generator = Generator(settings.embedding + extra, settings.generator, layout, rng)
         if settings.informed:
@@ -383,7 +387,7 @@ class _Loop:
             self.generator.inform((counts + 0.5) / (len(matrix) + 0.5))
         n_inputs = settings.pac * (layout.width + extra)
         self._critic = Critic(n_inputs, settings.critic, rng, dropout=settings.dropout)
-        adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_BETAS, fused=True)
+        adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_ADAM_BETAS, fused=True)
         self._generator_adam = adam(self.generator.parameters)
         self._critic_adam = adam(self._critic.parameters)
 
@@ -395,24 +399,24 @@ class _Loop:
             self._generator_step()
 
     def _critic_step(self) -> None:
-        picks, condition = self._drawn_conditions()
+        picks, condition = self._draw_conditions()
         with torch.no_grad():
-            _, fake = self._generated(condition)
-        real = self._real(picks).T
+            _, fake = self._generate(condition)
+        real = self._draw_real(picks).T
         n_packs = self._batch // self._settings.pac
         mixing = torch.from_numpy(self._rng.random((1, n_packs), dtype=np.float32))
         found = self._critic.gradients(
-            self._packed(fake, condition), self._packed(real, condition), mixing
+            self._pack(fake, condition), self._pack(real, condition), mixing
         )
         for parameter, gradient in zip(self._critic.parameters, found, strict=True):
             parameter.grad = gradient
         self._critic_adam.step()
 
     def _generator_step(self) -> None:
-        picks, condition = self._drawn_conditions()
-        logits, fake = self._generated(condition)
+        picks, condition = self._draw_conditions()
+        logits, fake = self._generate(condition)
         with torch.no_grad():
-            pull = -self._critic.input_gradient(self._packed(fake, condition))
+            pull = -self._critic.input_gradient(self._pack(fake, condition))
         pull = pull.view(-1, self._batch)[: self._layout.width]
         loss = (fake * pull).sum()  # has the gradient of the negative mean score
         if picks is not None:
@@ -421,13 +425,13 @@ class _Loop:
         loss.backward()  # type: ignore[no-untyped-call]
         self._generator_adam.step()
 
-    def _drawn_conditions(self) -> tuple[Picks | None, Tensor | None]:
+    def _draw_conditions(self) -> tuple[Picks | None, Tensor | None]:
         if not self._conditions.width:
             return None, None
         picks = self._conditions.draw(self._batch, self._rng, damped=True)
         return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
-    def _generated(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _generate(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         """Generate logits and encoded rows from new noise, feature-major."""
         layout, settings = self._layout, self._settings
         drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
@@ -437,16 +441,16 @@ class _Loop:
         logits = self.generator.logits(inputs)
         shape = (layout.width - len(layout.scalars), self._batch)
         spread = self._rng.standard_exponential(shape, dtype=np.float32)
-        return logits, self.generator.activated(logits, torch.from_numpy(spread))
+        return logits, self.generator.activate(logits, torch.from_numpy(spread))
 
-    def _real(self, picks: Picks | None) -> Tensor:
+    def _draw_real(self, picks: Picks | None) -> Tensor:
         if picks is None:
             at = self._rng.integers(len(self._matrix), size=self._batch)
         else:
             at = self._by_category.draw(picks, self._rng)
         return self._matrix.index_select(0, torch.from_numpy(at))
 
-    def _packed(self, rows: Tensor, condition: Tensor | None) -> Tensor:
+    def _pack(self, rows: Tensor, condition: Tensor | None) -> Tensor:
         """Arrange feature-major rows and conditions as packs, one per column."""
         whole = rows if condition is None else torch.cat([rows, condition])
         return whole.reshape(-1, self._batch // self._settings.pac)
@@ -456,9 +460,9 @@ class _Loop:
         layout = self._layout
         losses = []
         for place, column in enumerate(self._nominal):
-            mine = torch.from_numpy(np.flatnonzero(picks.columns == place))
+            matching = torch.from_numpy(np.flatnonzero(picks.columns == place))
             start = layout.starts[column]
-            part = logits[start : start + layout.widths[column]][:, mine].T
-            wanted = torch.from_numpy(picks.categories)[mine]
+            part = logits[start : start + layout.widths[column]][:, matching].T
+            wanted = torch.from_numpy(picks.categories)[matching]
             losses.append(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
         return torch.stack(losses).sum() / self._batch
