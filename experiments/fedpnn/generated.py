@@ -12,7 +12,7 @@ from experiments.datasets.omentum import load_omentum
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA, Network
 from experiments.fedpnn.real import load_set
 from fedneighbors._typing import Floats
-from fedneighbors.methods.fedpnn._selection import class_sums, most_telling, welch_statistics
+from fedneighbors.methods.fedpnn._selection import class_sums, select_columns, welch_statistics
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
 
 Labeled = tuple[Floats, npt.NDArray[np.int64]]
@@ -73,7 +73,7 @@ def real_rows(name: str, seed: int) -> RealRows:
     )
     if name == OMENTUM:
         statistics = welch_statistics(class_sums(x, y, 2, min_count=1))
-        columns = most_telling(statistics, _N_SELECTED).columns
+        columns = select_columns(statistics, _N_SELECTED).columns
         x, x_test = x[:, columns], x_test[:, columns]
     return RealRows(title, (x, y), (x_test, y_test))
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from experiments.fedpnn.generated import Labeled
-from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, split_rows
 from fedneighbors.metrics import balanced_accuracy
 
 LOCAL, MERGED = "by itself", "after meta-clustering"
@@ -68,7 +68,7 @@ def score_nodes(
         Of the dealing.
     """
     x, y = rows
-    owners, kept = dealt(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
+    owners, kept = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
     of_clients, owner = np.flatnonzero(~kept), np.asarray(owners)
     clients = {}
     for name in np.unique(owner).tolist():

@@ -14,8 +14,8 @@ from experiments.fedpnn.printed import MODIFIED, PRINTED
 from experiments.fedpnn.real import unadvised
 from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
-from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, dealt
-from fedneighbors.records import Figure, ResultTable, Scalar
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, split_rows
+from fedneighbors.records import Figure, Scalar, Table
 
 CLIENT, SERVER = "client", "server"
 MADE, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"
@@ -104,7 +104,7 @@ def sweep(name: str, seed: int, quick: bool) -> Sweep:
     """
     real = real_rows(name, seed)
     x, y = synthetic_rows(name, MODIFIED, real, seed=seed, quick=quick)
-    _, kept = dealt(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
+    _, kept = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
     made, held = (x[~kept], y[~kept]), (x[kept], y[kept])
     client, server = PRINTED[name].thresholds
     pairs = [(SERVER, step, (client, step)) for step in steps(server, quick=quick)]

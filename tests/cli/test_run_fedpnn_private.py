@@ -89,7 +89,7 @@ def test_senseless_terms_are_a_wrong_command_line(options, words, table, tmp_pat
     ("options", "words"),
     [
         (["--min-count", 7], "private training takes no min_count"),
-        (["--mechanism", "paper"], "prints no private mechanism"),
+        (["--mechanism", "paper"], "has no private mechanism"),
         (["--bounds", "[[0, 0, 0], [1, 1, 1]]"], "expected bounds as finite numbers"),
     ],
 )

@@ -55,7 +55,7 @@ def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
     page = report.read_text("utf-8")
     assert "train synthetic, test real" in page
     assert "KS complement, mean" in result.stdout
-    assert "Nothing here is differentially private" in result.stdout
+    assert "This report is not differentially private" in result.stdout
     assert TabularSynthesizer.load(model).classes_.tolist() == ["no", "yes"]
 
 

@@ -103,9 +103,9 @@ def test_settings_against_privacy_are_refused_before_asking(folder, more, words)
         ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
-        ({"bounds": ""}, "its terms of privacy lack bounds or classes"),
-        ({"bounds": "[[0, 0], [1, 1]]"}, "its terms of privacy lack bounds or classes"),
-        ({"public-classes": ""}, "its terms of privacy lack bounds or classes"),
+        ({"bounds": ""}, "its privacy terms lack bounds or classes"),
+        ({"bounds": "[[0, 0], [1, 1]]"}, "its privacy terms lack bounds or classes"),
+        ({"public-classes": ""}, "its privacy terms lack bounds or classes"),
     ],
 )
 def test_nodes_that_cannot_keep_terms_refuse_without_paths(folder, more, reason):

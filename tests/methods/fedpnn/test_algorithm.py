@@ -14,10 +14,10 @@ from sklearn.datasets import load_wine
 from fedneighbors import FedPNNClassifier
 from fedneighbors.methods.fedpnn.algorithm import (
     Clusters,
-    advice_on,
     canonical_order,
-    chosen_threshold,
+    choose_threshold,
     class_log_densities,
+    describe_threshold,
     evolve_rows,
     log_posteriors,
     majority,
@@ -239,7 +239,7 @@ def test_neighbouring_thresholds_give_other_center_counts(n, extreme):
     rows = np.random.default_rng(n).normal(size=(n, 3))
     given, left = (1e9, 1) if extreme == "one" else (1e-9, n)
 
-    advice = advice_on([(rows, left)], threshold=given, factor=2.0)
+    advice = describe_threshold([(rows, left)], threshold=given, factor=2.0)
 
     low, high = map(float, re.findall(r"(?:about|and) ([\d.e-]+) \(", advice))
     assert advice.startswith(f"={given:g} leaves ")
@@ -250,7 +250,7 @@ def test_neighbouring_thresholds_give_other_center_counts(n, extreme):
 def test_two_rows_have_one_threshold_between_one_center_and_two():
     rows = np.array([[0.0], [1.0]])
 
-    advice = advice_on([(rows, 2)], threshold=1e-3, factor=2.0)
+    advice = describe_threshold([(rows, 2)], threshold=1e-3, factor=2.0)
 
     edge = float(re.search(r"from about ([\d.e-]+) on", advice)[1])
     assert n_centers(rows, edge * 1.01) == 1
@@ -259,21 +259,21 @@ def test_two_rows_have_one_threshold_between_one_center_and_two():
 
 @pytest.mark.parametrize("groups", [[], [(np.ones((9, 2)), 1)], [(np.ones((9, 2)), 1)] * 2])
 def test_rows_that_are_all_the_same_are_no_matter_of_a_threshold(groups):
-    assert advice_on(groups, threshold=0.1, factor=2.0) == ""
+    assert describe_threshold(groups, threshold=0.1, factor=2.0) == ""
 
 
 def test_numbers_of_centers_between_one_and_all_are_left_alone():
     rows = np.arange(30.0)[:, None]
 
-    assert advice_on([(rows, 2)], threshold=0.1, factor=2.0) == ""
-    assert advice_on([(rows, 29)], threshold=0.1, factor=2.0) == ""
-    assert advice_on([(rows, 1), (rows, 3)], threshold=0.1, factor=2.0) == ""
+    assert describe_threshold([(rows, 2)], threshold=0.1, factor=2.0) == ""
+    assert describe_threshold([(rows, 29)], threshold=0.1, factor=2.0) == ""
+    assert describe_threshold([(rows, 1), (rows, 3)], threshold=0.1, factor=2.0) == ""
 
 
 def test_repeated_rows_count_once():
     rows = np.repeat(np.arange(20.0), [2] * 5 + [1] * 15)[:, None]
 
-    assert "every distinct row" in advice_on([(rows, 20)], threshold=1e-3, factor=2.0)
+    assert "every distinct row" in describe_threshold([(rows, 20)], threshold=1e-3, factor=2.0)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_thresholds_that_are_none_are_refused_at_fit(name, value):
 def test_a_chosen_threshold_does_not_depend_on_threads():
     rows = np.random.default_rng(0).normal(size=(3000, 4))
 
-    assert chosen_threshold(rows, factor=2.0, n_threads=3) == chosen_threshold(rows, factor=2.0)
+    assert choose_threshold(rows, factor=2.0, n_threads=3) == choose_threshold(rows, factor=2.0)
 
 
 SCRIPT = """

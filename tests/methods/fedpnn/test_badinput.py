@@ -96,8 +96,8 @@ def test_a_party_without_rows_takes_part():
     assert members[0].exposure.n_records == 0
 
 
-def test_owners_together_with_a_number_of_parties_raise():
-    with pytest.raises(ValueError, match="share=2 deals rows that nobody owns"):
+def test_owners_beside_a_number_of_parties_to_deal_to_are_refused():
+    with pytest.raises(ValueError, match="share=2 and parties are mutually exclusive"):
         FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNER)
     FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNER)
 
@@ -149,19 +149,19 @@ def gap(reply):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (ScalingReply, lambda r: {"knots": -r.knots}, "do not ascend"),
-        (ScalingReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
-        (ScalingReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
-        (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "no table's size"),
-        (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "no table's size"),
-        (ScalingReply, gap, "gaps between"),
-        (ScalingReply, lambda r: {"told": r.told[1:]}, "for every column"),
-        (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
-        (CentersReply, lambda r: {"centers": r.centers * 1e200}, "not a point within 1e\\+150"),
-        (CentersReply, lambda r: {"centers": r.centers * np.inf}, "not a point within"),
-        (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "no table's size"),
+        (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
+        (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
+        (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
+        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "below 2"),
+        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "at least 0"),
+        (ConstantsReply, gap, "unused knots"),
+        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for each column"),
+        (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
+        (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
+        (CentersReply, lambda r: {"centers": r.centers * np.inf}, "must be below 1e"),
+        (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "below 2"),
         (CentersReply, lambda r: {"counts": r.counts * 0 + 1}, "fewer than 5 records"),
-        (CentersReply, lambda r: {"choice": 99}, "no such smoothing"),
+        (CentersReply, lambda r: {"choice": 99}, "not the position of a smoothing"),
     ],
 )
 def test_replies_that_no_table_gives_name_the_party(kind, change, words):
@@ -199,14 +199,14 @@ class Forged:
         ),
     ],
 )
-def test_requests_with_impossible_columns_cannot_be_made(make):
-    with pytest.raises(ValueError, match=r"ascending positions|no matrix of finite numbers"):
+def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
+    with pytest.raises(ValueError, match=r"must be ascending|not a matrix of finite numbers"):
         make()
 
 
 def test_a_party_refuses_columns_that_its_table_does_not_have():
-    with pytest.raises(Refuse, match="does not have"):
-        FedPNNParty("p0", X, Y).answer(ScalingRequest(9, 5, np.array([12, 13])))
+    with pytest.raises(Refuse, match="not in the table"):
+        FedPNNParty("p0", X, Y).answer(ConstantsRequest(9, 5, np.array([12, 13])))
 
 
 @settings(max_examples=40, deadline=None)

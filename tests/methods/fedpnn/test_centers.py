@@ -21,14 +21,14 @@ from fedneighbors.methods.fedpnn._scaling import (
     class_moments,
     column_constants,
     make_frame,
-    without_few_cells,
-    without_few_pairs,
-    without_few_told,
+    suppress_few_cells,
+    suppress_few_indicators,
+    suppress_few_pairs,
 )
-from fedneighbors.methods.fedpnn._selection import SelectionReply, cells_left_out
+from fedneighbors.methods.fedpnn._selection import SelectionReply, mask_omitted_cells
 from fedneighbors.methods.fedpnn.algorithm import (
     CENTERS_PER_ROOT,
-    chosen_threshold,
+    choose_threshold,
     evolve_rows,
     merge_small,
 )
@@ -88,7 +88,7 @@ def test_a_chosen_threshold_leaves_few_centers(n):
     points = np.random.default_rng(n).normal(size=(n, 3))
     most = CENTERS_PER_ROOT * math.sqrt(n)
 
-    threshold = chosen_threshold(points, factor=2.0)
+    threshold = choose_threshold(points, factor=2.0)
 
     def n_centers(at):
         labels = np.zeros(n, np.int64)
@@ -138,7 +138,7 @@ def test_a_release_says_how_exposed_single_records_are():
     assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
     assert merged.largest_risk == 0.25
     assert (bare.n_clusters, bare.n_single, bare.n_centers, bare.fewest) == (3, 1, 3, 1)
-    assert "stand for 4 records or more" in str(merged)
+    assert "centers of 4 records or more" in str(merged)
     assert "2 records of rare classes are withheld" in str(merged)
 
 
@@ -317,11 +317,11 @@ def test_products_cover_pairs_with_many_known_rows(seed, min_count):
     frame = type(frame)(
         frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
     )
-    points, base = frame.apply(x), frame.nothing_known()
+    points, base = frame.apply(x), frame.empty_point()
     says = np.hstack([~np.isnan(x), points[:, 3:] > 0])
     moments = class_moments(points, np.zeros(20, np.int64), 1)
 
-    found = without_few_pairs(moments, points, base, says, n_columns=3, min_count=min_count)
+    found = suppress_few_pairs(moments, points, base, says, n_columns=3, min_count=min_count)
 
     whole = np.rint(points * QUANTUM).astype(np.int64)
     rest = np.rint(base * QUANTUM).astype(np.int64)
@@ -365,7 +365,7 @@ def test_centers_reveal_no_cell_that_few_records_have():
 def test_cells_are_left_out_in_their_order_until_they_are_many(seed, min_count, share):
     gone = np.random.default_rng(seed).random((12, 5)) < share
 
-    out = cells_left_out(gone, min_count=min_count)
+    out = mask_omitted_cells(gone, min_count=min_count)
 
     for column in range(5):
         expected = gone[:, column].tolist()
@@ -385,8 +385,8 @@ def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, shar
     gone = rng.random((len(labels), 4)) < share
     x = np.where(gone, np.nan, 1.0)
 
-    kept = without_few_cells(x, labels, min_count=min_count)
-    even = without_few_told(gone.astype(float), labels, min_count=min_count)
+    kept = suppress_few_cells(x, labels, min_count=min_count)
+    even = suppress_few_indicators(gone.astype(float), labels, min_count=min_count)
 
     for label in (0, 2):
         for column in range(4):
@@ -405,10 +405,10 @@ def test_complete_tables_with_minimum_one_withhold_nothing():
     labels = np.repeat([0, 1], 15)
     holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
 
-    assert (without_few_cells(x, labels, min_count=9) == x).all()
-    assert np.array_equal(without_few_cells(holes, labels, min_count=1), holes, equal_nan=True)
-    assert not cells_left_out(np.isnan(x), min_count=9).any()
-    assert (cells_left_out(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
+    assert (suppress_few_cells(x, labels, min_count=9) == x).all()
+    assert np.array_equal(suppress_few_cells(holes, labels, min_count=1), holes, equal_nan=True)
+    assert not mask_omitted_cells(np.isnan(x), min_count=9).any()
+    assert (mask_omitted_cells(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
 
 
 def test_a_class_too_rare_everywhere_is_dropped_and_named():

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedpnn._model import (
-    WORST_LOSS,
+    MAX_LOSS,
     best_sigma,
+    find_own_centers,
     leave_one_out_losses,
-    own_centers,
 )
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
 from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
@@ -30,7 +30,7 @@ def naive_loss(x, y, centers, counts, own, sigma, activation):
                 square = sum((a - b) ** 2 for a, b in zip(row, center, strict=True)) / len(row)
                 terms[freq.index(max(freq))].append(log_kernel(square, sigma, activation))
         logs = [log_sum_exp(t) - math.log(max(len(t), 1)) for t in terms]
-        total += min(log_sum_exp(logs) - logs[label], WORST_LOSS)
+        total += min(log_sum_exp(logs) - logs[label], MAX_LOSS)
     return total
 
 
@@ -73,8 +73,8 @@ def test_rows_without_centers_of_their_class_cost_the_most():
 
     losses = leave_one_out_losses(x, y, x, np.eye(2, dtype=np.int64)[y], own=np.arange(3))
 
-    assert (losses >= WORST_LOSS).all()
-    assert (losses <= 3 * WORST_LOSS).all()
+    assert (losses >= MAX_LOSS).all()
+    assert (losses <= 3 * MAX_LOSS).all()
 
 
 def test_a_row_without_a_center_is_scored_by_all():
@@ -90,7 +90,7 @@ def test_a_row_without_a_center_is_scored_by_all():
 def test_rows_belong_to_the_nearest_center_of_their_class():
     centers, counts = np.array([[0.0], [0.3], [1.0]]), np.array([[2, 0, 0], [0, 5, 0], [1, 1, 0]])
 
-    own = own_centers(
+    own = find_own_centers(
         np.array([[0.25], [0.25], [0.7], [0.1]]), np.array([0, 1, 0, 2]), centers, counts
     )
 

@@ -126,7 +126,7 @@ def test_the_chosen_smoothing_scales_with_the_columns():
 
 
 def test_a_larger_table_chooses_by_evenly_spaced_rows(monkeypatch):
-    monkeypatch.setattr(network, "MAX_SCORED", 50)
+    monkeypatch.setattr(network, "MAX_SIGMA_ROWS", 50)
     x, y = load_breast_cancer(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
 

@@ -25,8 +25,8 @@ from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.protocol import (
     DEFAULT_SIGMA,
     FedPNNSettings,
-    chosen_sigma,
     coordinate,
+    median_sigma,
 )
 from fedneighbors.tabular._schema import Receipt
 
@@ -205,7 +205,7 @@ def constants(knots, sizes):
         ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
-        ({"choice": 20}, "no such smoothing"),
+        ({"choice": 20}, "not the position of a smoothing"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
         ({"constants": None}, "expected constants exactly"),
@@ -283,12 +283,12 @@ def test_frames_come_back_from_their_bytes():
         assert again.n_coordinates == 8
 
 
-def test_the_smoothing_is_the_median_of_the_choices():
-    assert chosen_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
-    assert chosen_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
-    assert chosen_sigma([9, 3], [5, 5]) == chosen_sigma([3, 9], [5, 5]) == SIGMAS[3]
-    assert chosen_sigma([-1, 7], [1000, 1]) == SIGMAS[7]
-    assert chosen_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
+def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
+    assert median_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
+    assert median_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
+    assert median_sigma([9, 3], [5, 5]) == median_sigma([3, 9], [5, 5]) == SIGMAS[3]
+    assert median_sigma([-1, 7], [1000, 1]) == SIGMAS[7]
+    assert median_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
 
 
 def test_parties_of_one_class_agree_on_a_moderate_smoothing():
@@ -311,7 +311,7 @@ def test_a_party_does_not_go_below_its_own_least_count():
     x, y = table()
     careful = FedPNNParty("p0", x, y, min_count=5)
 
-    with pytest.raises(PartyRefused, match="fewer records for a number"):
+    with pytest.raises(PartyRefused, match="below the min_count of this party"):
         run(coordinate(FedPNNSettings(min_count=4)), [careful])
     assert run(coordinate(FedPNNSettings(min_count=5)), [careful]).result.centers.size
 
@@ -324,7 +324,7 @@ def test_moments_that_no_table_has_are_refused():
 
     x, y = table()
 
-    with pytest.raises(ProtocolError, match="below what any table has"):
+    with pytest.raises(ProtocolError, match="moments contain negative counts"):
         run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
 
 

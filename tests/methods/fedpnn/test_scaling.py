@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from fedneighbors.methods.fedpnn._scaling import (
-    FARTHEST,
-    PointMomentsReply,
-    ScalingReply,
+    MAX_SCORE,
+    ConstantsReply,
+    MomentsReply,
     class_moments,
     column_constants,
     make_frame,
@@ -51,7 +51,7 @@ def test_normal_scores_are_those_of_the_ranks():
 
     frame = make_frame("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
 
-    scores = np.clip(ndtri((np.arange(100) + 0.5) / 100), -FARTHEST, FARTHEST)
+    scores = np.clip(ndtri((np.arange(100) + 0.5) / 100), -MAX_SCORE, MAX_SCORE)
     np.testing.assert_allclose(frame.apply(x)[:, 0], scores, rtol=1e-12)
     assert frame.apply(np.array([[-50.0], [500.0]]))[:, 0].tolist() == [scores[0], scores[-1]]
 

@@ -14,50 +14,50 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
 
-# the kernel checks for finite values, as it reads every number anyway
-_NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
+# the kernel checks that values are finite, as it reads every number anyway
+_VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
 
 
 class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Clusterer that reads every row once and grows balls up to a radius; how many, it finds out.
+    """One-pass clustering with balls of limited radius.
 
-    A row joins its nearest center if that center's ball holds it. Otherwise the ball of the least
-    distance plus radius is stretched to the row, as long as it stays small enough; otherwise the
-    row founds a center. Counts of labels are kept for every center [1]_. The order of the rows
-    matters.
+    The number of clusters need not be known. A row joins its nearest center if the ball of that
+    center contains it. Otherwise the ball with the smallest sum of distance and radius is stretched
+    to the row, if it stays within the threshold; otherwise the row founds a center. Label counts
+    are kept for every center [1]_. The result depends on the order of the rows.
 
     Parameters
     ----------
     threshold : float
-        Dthr, the largest radius of a ball, as the root of the mean squared difference over the
-        columns. The default suits rows between 0 and 1.
+        Dthr, the maximum radius of a ball. Distances are root mean squared differences over the
+        columns. The default suits rows scaled to [0, 1].
     factor : float
-        A ball is stretched to a row whose distance plus radius is at most this times the threshold.
+        A ball is stretched to a row if distance plus radius is at most ``factor * threshold``.
     rule : {"modified", "original"}
-        Whether a row joins its nearest center alone, or the nearest of all whose balls hold it, as
-        in the original method [2]_.
+        With ``"modified"``, a row can join its nearest center only; with ``"original"``, it joins
+        the nearest of all centers whose balls contain it, as in the original method [2]_.
     max_centres : int, optional
-        When so many are there, a row that would found another is counted for its nearest center,
-        which neither moves nor grows.
+        Maximum number of centers. Once it is reached, a row that would found another center is
+        counted for its nearest center, which neither moves nor grows.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Attributes
     ----------
     centers_ : float64 array of shape (n_centers, n_features)
-        In the order in which they were founded.
+        Centers in the order of their creation.
     radii_ : float64 array of shape (n_centers,)
-        At most ``factor * threshold / 2``.
+        Radii, at most ``factor * threshold / 2``.
     counts_ : int64 array of shape (n_centers, n_classes)
-        Rows of each class, or in one column the rows, if no labels were given.
+        Rows of each class; without labels, a single column with the number of rows.
     classes_ : array of shape (n_classes,) or None
         Labels, ascending; None if none were given.
     labels_ : int64 array of shape (n_rows,)
-        Center for which each row of the last call was counted.
+        Center that counts each row of the last call.
     n_seen_ : int
-        Rows of all calls: the sum of the counts.
+        Number of rows in all calls: the sum of the counts.
     n_outside_ : int
-        Rows that would have founded a center beyond ``max_centres``.
+        Number of rows that would have founded a center beyond ``max_centres``.
 
     References
     ----------
@@ -96,43 +96,44 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster rows in their order, from nothing.
+        """Cluster rows in the order given, discarding earlier centers.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
             Finite numbers.
         y : array-like of shape (n_rows,), optional
-            Labels to count; they do not touch the centers.
+            Labels to count; the centers do not depend on them.
 
         Warns
         -----
         UserWarning
-            If there is one center, or one for every row.
+            If there is a single center, or one for every row.
 
         Raises
         ------
         ValueError, TypeError
-            If a parameter is senseless or a value is not finite.
+            If a parameter is invalid or a value is not finite.
         """
-        self._warn(self._cluster(X, y, afresh=True))
+        self._warn_about_threshold(self._cluster(X, y, reset=True))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster further rows.
+        """Cluster further rows, continuing from the current centers.
 
-        A table in pieces gives the centers of the whole.
+        Splitting a table over several calls does not change the result.
 
         Parameters
         ----------
         X, y
-            As for :meth:`fit`; labels in every call, or in none. New ones may come at any time.
+            As for :meth:`fit`. Pass labels in every call or in none; new labels may appear in any
+            call.
         """
-        self._cluster(X, y, afresh=not hasattr(self, "centers_"))
+        self._cluster(X, y, reset=not hasattr(self, "centers_"))
         return self
 
     def predict(self, X: Any) -> Integers:
-        """Return the nearest center of each row, ties to the lower.
+        """Return the index of each row's nearest center, ties to the lower.
 
         Parameters
         ----------
@@ -144,21 +145,21 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         int64 array of shape (n_rows,)
         """
         check_is_fitted(self, "centers_")
-        x = validate_data(self, X, reset=False, **_NUMBERS)
+        x = validate_data(self, X, reset=False, **_VALIDATION)
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
-    def _cluster(self, X: Any, y: Any, *, afresh: bool) -> Floats:
-        """Cluster rows, continuing from earlier clusters, and return them."""
+    def _cluster(self, X: Any, y: Any, *, reset: bool) -> Floats:
+        """Cluster rows, starting over or continuing, and return the validated rows."""
         self._check_settings()
-        x: Floats = validate_data(self, X, reset=afresh, **_NUMBERS)
-        labels, start = _labels(y, len(x)), None
-        if afresh:
+        x: Floats = validate_data(self, X, reset=reset, **_VALIDATION)
+        labels, start = _check_labels(y, len(x)), None
+        if reset:
             self.classes_ = None if labels is None else np.unique(labels)
             self.n_outside_ = 0
         elif (labels is None) != (self.classes_ is None):
             raise ValueError("expected labels in every call of partial_fit, or in none")
         else:
-            start = Clusters(self.centers_, self.radii_, self._widened(labels))
+            start = Clusters(self.centers_, self.radii_, self._add_classes(labels))
         codes, n_classes = np.zeros(len(x), np.int64), 1
         if labels is not None and self.classes_ is not None:
             codes = np.searchsorted(self.classes_, labels).astype(np.int64)
@@ -180,8 +181,8 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_outside_ += grown.n_outside
         return x
 
-    def _widened(self, labels: npt.NDArray[Any] | None) -> Integers:
-        """Add columns for new labels to the counts; store the labels."""
+    def _add_classes(self, labels: npt.NDArray[Any] | None) -> Integers:
+        """Add new labels to ``classes_`` and return counts with columns for them."""
         if labels is None or self.classes_ is None:
             return self.counts_
         known, self.classes_ = self.classes_, np.union1d(self.classes_, labels)
@@ -200,8 +201,8 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if most is not None and most < 1:
             raise ValueError(f"expected max_centres of at least 1, got {most!r}")
 
-    def _warn(self, x: Floats) -> None:
-        """Warn if the threshold leaves one cluster or every row."""
+    def _warn_about_threshold(self, x: Floats) -> None:
+        """Warn if there is a single center, or one for every row."""
         n, n_rows = len(self.centers_), len(x)
         single = n == 1 and self.max_centres != 1
         if n_rows == 1 or not (single or n == n_rows):
@@ -210,27 +211,28 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             spread = float(np.sqrt(np.mean((x - x.mean(axis=0)) ** 2)))
         if single and spread > 0:
             warnings.warn(
-                f"threshold={self.threshold!r} leaves one center for all {n_rows} rows; they lie "
-                f"about {spread:.3g} from their mean: lower the threshold below that, or scale the "
-                "columns up",
+                f"threshold={self.threshold!r} leaves one center for all {n_rows} rows; their "
+                f"typical distance from their mean is {spread:.3g}: lower the threshold below "
+                "that, or scale the columns up",
                 stacklevel=3,
             )
         if n == n_rows:
             warnings.warn(
                 f"threshold={self.threshold!r} makes each of {n_rows} rows a center of its own, "
-                f"which sums up nothing and hides no row; they lie about {spread:.3g} from their "
-                "mean: raise the threshold towards that, or scale the columns down",
+                "which neither summarizes the rows nor hides them; their typical distance from "
+                f"their mean is {spread:.3g}: raise the threshold towards that, or scale the "
+                "columns down",
                 stacklevel=3,
             )
 
 
-def _labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
-    """Return labels as one column.
+def _check_labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
+    """Return labels as a one-dimensional array.
 
     Raises
     ------
     ValueError
-        If there is not one for each row, or they are no classes.
+        If there is not one label for each row, or the labels are not classes.
     """
     if y is None:
         return None

@@ -1,6 +1,7 @@
-"""Centers that a party releases, and the model that is made of them: file, smoothing, exposure.
+"""Centers released by a party, and the model built from them.
 
-An exposure says, before a release leaves, what it would tell of single records.
+Also the choice of the smoothing, and the exposure of single records by a release, which is
+computed before the release leaves the party.
 """
 
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from fedneighbors.methods.fedpnn._scaling import Booleans, Scaling
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
-    advice_on,
-    chosen_threshold,
+    choose_threshold,
     class_log_densities,
+    describe_threshold,
     evolve_rows,
     group_means,
     log_posteriors,
@@ -29,34 +30,34 @@ from fedneighbors.methods.fedpnn.algorithm import (
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
-WORST_LOSS = 20.0
-"""Most that one row may cost, in nats: without its class's only center it would cost infinity."""
+MAX_LOSS = 20.0
+"""Maximum loss of one row in nats; without the only center of its class it would be infinite."""
 
 
 @dataclass(frozen=True)
 class FedPNNModel(ModelFile):
-    """Centers of all classes, the way of a row to them, and the smoothing.
+    """Trained FedPNN model: transformation of rows, centers and smoothing.
 
     Parameters
     ----------
     frame : Frame
-        How rows become points.
+        Transformation of rows to points.
     metric : float64 array of shape (n_coordinates, n_dimensions)
-        What points are multiplied with.
+        Matrix that points are multiplied with from the right.
     classes : tuple of labels
-        Ascending.
+        Labels, ascending.
     centers : float64 array of shape (n_centers, n_dimensions)
-        In canonical order.
+        Centers in canonical order.
     counts : int64 array of shape (n_centers, n_classes)
-        Records of each class that a center stands for.
+        Records of each class behind each center.
     sigma : float
-        Smoothing, in the unit of normalized distance.
+        Smoothing, in units of normalized distance.
     activation : str
         Kernel of the network.
     feature_names : tuple of str or None
-        Names of the columns, where they have any.
+        Names of the columns, if they have any.
     selection : Selection or None
-        The columns that the frame is of; None for all.
+        Columns that the frame applies to; None for all.
     """
 
     magic: ClassVar[bytes] = b"FNPNNET3"
@@ -77,17 +78,17 @@ class FedPNNModel(ModelFile):
         if not (np.isfinite(self.metric).all() and np.isfinite(self.centers).all()):
             raise ValueError("a number is not finite")
         if self.metric.ndim != 2 or self.centers.shape[1:] != self.metric.shape[1:]:
-            raise ValueError("centers do not lie where the metric leads")
+            raise ValueError("centers and metric differ in their number of dimensions")
         if not 0 < self.sigma < np.inf or (self.counts < 0).any():
             raise ValueError("smoothing or counts are out of range")
         if len(self.metric) != self.frame.n_coordinates:
             raise ValueError("the metric does not fit the frame")
         if self.selection is not None and self.frame.n_features != len(self.selection.columns):
-            raise ValueError("the frame does not fit the columns")
+            raise ValueError("the frame does not fit the selected columns")
 
     @property
     def n_features(self) -> int:
-        """Return the number of table columns, including removed ones."""
+        """Return the number of columns of a table, selected or not."""
         return self.frame.n_features if self.selection is None else self.selection.n_features
 
     @cached_property
@@ -97,7 +98,7 @@ class FedPNNModel(ModelFile):
 
     @property
     def has_centers(self) -> Booleans:
-        """Return whether there is a center of each class."""
+        """Return a mask of the classes that have a center."""
         return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:
@@ -108,9 +109,9 @@ class FedPNNModel(ModelFile):
         Parameters
         ----------
         x : float64 array of shape (n_rows, n_features)
-            Missing cells are NaN.
+            Rows; missing cells are NaN.
         n_threads : int
-            The result does not depend on it.
+            Number of threads. The result does not depend on it.
         """
         kept = x if self.selection is None else x[:, self.selection.columns]
         points = self.frame.apply(kept) @ self.metric
@@ -134,15 +135,15 @@ class Exposure:
     n_records : int
         Rows of the party.
     n_withheld : int
-        Rows of classes that send nothing.
+        Rows of classes about which nothing is sent.
     n_clusters : int
-        Clusters as they evolved.
+        Clusters before small ones were merged.
     n_single : int
-        Clusters of a single record, which are that record.
+        Clusters of a single record; their center is that record.
     n_small : int
-        Clusters of fewer records than a center must stand for, single ones included.
+        Clusters of fewer than ``min_count`` records, single records included.
     n_centers : int
-        Centers that are sent, after small clusters went into others.
+        Centers that are sent, after small clusters were merged.
     fewest : int
         Records of the smallest center that is sent; 0 if none is.
     """
@@ -157,41 +158,42 @@ class Exposure:
 
     @property
     def largest_risk(self) -> float:
-        """Return one over the smallest center's record count, or 0."""
+        """Return 1 over the records of the smallest center; 0 without centers."""
         return 1 / self.fewest if self.fewest else 0.0
 
     def __str__(self) -> str:
-        """Return the exposure in sentences."""
+        """Return the numbers as sentences."""
         if not self.n_centers:
-            return f"Nothing is sent: none of the {self.n_records} records is in a class of enough."
+            return f"Nothing is sent: no class has enough of the {self.n_records} records."
         withheld = (
             f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
         )
         return (
-            f"{self.n_centers} centers stand for {self.fewest} records or more each. Of "
+            f"{self.n_centers} centers of {self.fewest} records or more each. Of "
             f"{self.n_clusters} clusters {self.n_single} were single records and {self.n_small} "
-            f"too small; these went into others.{withheld}"
+            f"too small; these were merged into others.{withheld}"
         )
 
 
 @dataclass(frozen=True)
-class Released:
-    """Centers of a party.
+class ReleasedCenters:
+    """Centers that a party releases.
 
     Parameters
     ----------
     centers : float64 array of shape (n_centers, n_dimensions)
         Points.
     counts : int64 array of shape (n_centers, n_classes)
-        Records of each class that a center stands for.
+        Records of each class behind each center.
     rows : int64 array of shape (n_rows,)
-        Center that stands for each row, -1 for none.
+        Center of each row, -1 for none.
     silent : bool array of shape (n_classes,)
-        Classes of fewer records than a center needs: nothing of them is sent.
+        Classes of fewer than ``min_count`` records, about which nothing is sent.
     exposure : Exposure
-        What it reveals about single records.
+        Exposure of single records.
     advice : str
-        What a threshold does that leaves one center or all rows; it stays at the party.
+        Advice about an unsuitable threshold, see :func:`~.algorithm.describe_threshold`. It is not
+        sent.
     """
 
     centers: Floats
@@ -213,51 +215,51 @@ def release_centers(
     min_count: int,
     means: bool = True,
     n_threads: int = 1,
-) -> Released:
-    """Return the centers that a party sends.
+) -> ReleasedCenters:
+    """Cluster the rows of a party and return the centers to send.
 
     Parameters
     ----------
     points : float64 array of shape (n_rows, n_dimensions)
         Rows in the agreed frame and metric.
     labels : int64 array of shape (n_rows,)
-        Positions of the classes.
+        Class of each row as a position.
     n_classes : int
-        Classes of the federation.
+        Number of classes of the federation.
     threshold : float or None
-        Dthr. None chooses one for each class, see :func:`~.algorithm.chosen_threshold`.
+        Dthr. None chooses one for each class, see :func:`~.algorithm.choose_threshold`.
     factor : float
-        Of the threshold, up to which a ball is stretched.
+        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
     classwise : bool
-        Cluster each class by itself.
+        Cluster each class separately.
     min_count : int
-        Records that a center stands for at least; smaller clusters go to the nearest of their
-        class, and a class of fewer records sends nothing.
+        Minimum number of records of a center; smaller clusters are merged into the nearest of
+        their class, and nothing is sent about a class of fewer records.
     means : bool
-        Send the means of the clusters' records in place of where the centers came to lie, which
-        may be halfway between two records that others do not bear upon.
+        Send the means of the clusters' records instead of the centers that clustering ended with,
+        which may be halfway between two records, unaffected by the others.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. The result does not depend on it.
     """
     silent = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
-    grown_sizes, clustered, n_sent = [np.zeros(0, np.int64)], [], 0
+    grown_sizes, groups, n_sent = [np.zeros(0, np.int64)], [], 0
     center_of = np.full(len(points), -1)
-    for rows in _together(labels, silent, classwise=classwise):
+    for rows in _group_rows(labels, silent, classwise=classwise):
         own = points[rows]
-        limit = threshold or chosen_threshold(own, factor=factor, n_threads=n_threads)
+        limit = threshold or choose_threshold(own, factor=factor, n_threads=n_threads)
         grown = evolve_rows(
             own, labels[rows], n_classes, threshold=limit, factor=factor, n_threads=n_threads
         )
         sizes = grown.counts.sum(axis=1)
         grown_sizes.append(sizes)
-        clustered.append((own, len(sizes)))
+        groups.append((own, len(sizes)))
         places = group_means(own, grown.rows) if means else grown.centers
         kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
         center_of[rows] = n_sent + into[grown.rows]
         n_sent += len(kept)
         centers.append(kept)
-        counts.append(_without_few(merged, min_count=min_count))
+        counts.append(_suppress_few_counts(merged, min_count=min_count))
     sent = np.concatenate(counts)
     grown_counts, fewest = np.concatenate(grown_sizes), sent.sum(axis=1).min(initial=len(points))
     exposure = Exposure(
@@ -271,22 +273,22 @@ def release_centers(
     )
     advice = ""
     if threshold is not None:
-        advice = advice_on(clustered, threshold=threshold, factor=factor)
-    return Released(np.concatenate(centers), sent, center_of, silent, exposure, advice)
+        advice = describe_threshold(groups, threshold=threshold, factor=factor)
+    return ReleasedCenters(np.concatenate(centers), sent, center_of, silent, exposure, advice)
 
 
-def _together(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
-    """Return the groups of rows clustered together: classes, or all rows."""
+def _group_rows(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
+    """Return groups of rows to cluster together, without silent classes."""
     if classwise:
         return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
     rows = np.flatnonzero(~silent[labels])
     return [rows] if len(rows) else []
 
 
-def _without_few(counts: Integers, *, min_count: int) -> Integers:
-    """Return the counts without those of few records of a class.
+def _suppress_few_counts(counts: Integers, *, min_count: int) -> Integers:
+    """Move counts below ``min_count`` to the center's majority class.
 
-    They are added to the most frequent class of the center, which they would not outvote.
+    The majority of a center does not change.
     """
     top = counts.argmax(axis=1)
     kept = np.where(counts < min_count, 0, counts)
@@ -296,7 +298,7 @@ def _without_few(counts: Integers, *, min_count: int) -> Integers:
 
 
 def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
-    """Return the log of the kernel at normalized distances.
+    """Return the log kernel at normalized distances.
 
     See :func:`~fedneighbors.methods.fedpnn.algorithm.class_log_densities`.
     """
@@ -309,33 +311,33 @@ def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
 
 
 def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> float:
-    """Return the smoothing of least loss, the widest if tied.
+    """Return the smoothing with the lowest loss, ties to the largest.
 
-    A wide smoothing claims least about unseen rows.
+    The largest of equally good smoothings claims the least beyond the rows.
 
     Parameters
     ----------
     losses : array of shape (n_sigmas,)
-        Of all rows, or summed over parties.
+        Sums over the rows of one or several parties.
     sigmas : float64 array of shape (n_sigmas,)
-        Ascending.
+        Smoothings, ascending.
     """
     return float(sigmas[len(sigmas) - 1 - int(np.argmin(losses[::-1]))])
 
 
-def own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
-    """Find each row's nearest center with rows of its class.
+def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
+    """Return the nearest center with rows of each row's class.
 
-    -1 if there is none.
+    The position is -1 if no center has rows of the class.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Rows that the centers stand for.
+        Rows that the centers were computed from.
     y : int64 array of shape (n_rows,)
-        Their classes as positions.
+        Class of each row as a position.
     centers, counts
-        As of :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
+        As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
     """
     own = np.full(len(x), -1)
     for label in np.unique(y):
@@ -357,35 +359,35 @@ def leave_one_out_losses(
     log_priors: Floats | None = None,
     n_threads: int = 1,
 ) -> Floats:
-    """Sum the leave-one-out loss -log p(class) for each smoothing.
+    """Return the leave-one-out log loss of each smoothing, summed over rows.
 
-    A row is taken out of the counts of its own center: a center that stood for it alone is left
-    out, and one whose majority changes without it changes its class. Centers stay where they are. A
-    row costs :data:`WORST_LOSS` at most. Sums of several parties add up.
+    Each row is removed from the counts of its own center: a center of that row alone is omitted,
+    and a center whose majority changes without the row changes its class. The positions of centers
+    stay. The loss of a row is at most :data:`MAX_LOSS`. Losses of several parties can be added.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Rows that the centers stand for.
+        Rows that the centers were computed from.
     y : int64 array of shape (n_rows,)
-        Their classes as positions.
+        Class of each row as a position.
     centers, counts
-        As of :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
+        As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
     own : int64 array of shape (n_rows,), optional
-        Center that counts each row, -1 for none; by default :func:`own_centers`.
+        Center that counts each row, -1 for none; by default :func:`find_own_centers`.
     sigmas : float64 array of shape (n_sigmas,)
         Smoothings.
     activation : {"gaussian", "logistic", "cauchy"}
         Kernel of the network.
     log_priors : float64 array of shape (n_classes,), optional
-        Equal by default.
+        Log class priors; equal by default.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Returns
     -------
     float64 array of shape (n_sigmas,)
-        In nats.
+        Sums of -log p(class), in nats.
 
     Examples
     --------
@@ -394,16 +396,16 @@ def leave_one_out_losses(
     >>> losses.round(2).tolist()
     [0.0, 0.0, 2.76]
     """
-    own = own_centers(x, y, centers, counts) if own is None else own
+    own = find_own_centers(x, y, centers, counts) if own is None else own
     log_priors = np.zeros(counts.shape[1]) if log_priors is None else log_priors
-    labels, left = _without(y, counts, own)
+    labels, left = _leave_out_rows(y, counts, own)
     order = np.argsort(labels, kind="stable")
     starts = np.append(0, np.bincount(labels, minlength=counts.shape[1]).cumsum())
-    position = np.append(np.argsort(order), -1)  # the last is that of no center
-    n_present = np.log(np.maximum(_present(labels, own, left, counts.shape[1]), 1))
+    position = np.append(np.argsort(order), -1)  # the last entry is for own == -1
+    log_n_centers = np.log(np.maximum(_count_centers(labels, own, left, counts.shape[1]), 1))
     distances = np.sqrt(np.mean((x - centers[own]) ** 2, axis=1))[left >= 0]
     rows = np.arange(len(x))
-    back = rows[left >= 0], left[left >= 0]
+    own_left = rows[left >= 0], left[left >= 0]
     losses = []
     for sigma in map(float, sigmas):
         sums = log_sums(
@@ -416,14 +418,14 @@ def leave_one_out_losses(
             n_threads=n_threads,
         )
         kernel = log_kernel(distances, sigma=sigma, activation=activation)
-        sums[back] = np.logaddexp(sums[back], kernel)
-        log_p = log_posteriors(sums - n_present, log_priors)[rows, y]
-        losses.append(np.minimum(-log_p, WORST_LOSS).sum())
+        sums[own_left] = np.logaddexp(sums[own_left], kernel)
+        log_p = log_posteriors(sums - log_n_centers, log_priors)[rows, y]
+        losses.append(np.minimum(-log_p, MAX_LOSS).sum())
     return np.array(losses)
 
 
-def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
-    """Count each class's centers for each row, without its own count."""
+def _count_centers(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
+    """Count the centers of each class, leaving out each row in turn."""
     present = np.tile(np.bincount(labels, minlength=n_classes), (len(own), 1))
     rows = np.arange(len(own))
     held, again = own >= 0, left >= 0
@@ -432,10 +434,11 @@ def _present(labels: Integers, own: Integers, left: Integers, n_classes: int) ->
     return present
 
 
-def _without(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
-    """Return each center's class, and each own center's without the row.
+def _leave_out_rows(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
+    """Return center classes with all rows, and without each row.
 
-    The latter is -1 where nothing is left of the center, or the row has none.
+    The second array has the class of each row's own center when the row is left out; it is -1 if
+    the center has no other records, or the row has no center.
     """
     rest = counts[own].copy()
     rest[np.arange(len(y)), y] -= 1

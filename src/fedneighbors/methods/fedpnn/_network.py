@@ -20,21 +20,21 @@ from fedneighbors.methods.fedpnn.algorithm import (
     log_posteriors,
 )
 
-MAX_SCORED = 2_000
-"""Rows that choose a smoothing, at most: evenly spaced ones of a larger table."""
+MAX_SIGMA_ROWS = 2_000
+"""Maximum number of rows for choosing a smoothing; evenly spaced rows of larger tables."""
 
 
 class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
-    """Base of classifiers by the logarithms of the classes' probabilities."""
+    """Base class of classifiers that compute log class probabilities."""
 
     classes_: npt.NDArray[Any]
 
     @abstractmethod
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logs of the classes' probabilities, shape (n_rows, n_classes)."""
+        """Return log class probabilities, shape (n_rows, n_classes)."""
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the classes' probabilities; rows sum to 1.
+        """Return class probabilities; rows sum to 1.
 
         Parameters
         ----------
@@ -44,52 +44,54 @@ class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Predict each row's most probable class, the lower if tied.
+        """Return the most probable class of each row, ties to the lower.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
             As for :meth:`predict_log_proba`.
         """
-        logs = self.predict_log_proba(X)  # before classes_, which an unfitted model has not
+        # before classes_ is read: raises NotFittedError instead of AttributeError
+        logs = self.predict_log_proba(X)
         return np.asarray(self.classes_[logs.argmax(axis=1)])
 
 
 class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ignore[misc]
-    """Classifier by the mean kernel of each class's patterns, computed in logarithms.
+    """Kernel density classifier with one pattern neuron per training row.
 
-    Every row of training is a pattern neuron, so that centers of clusters with the classes they
-    stand for make a small network. A class's density at a row is the mean of a kernel over its
-    patterns [1]_. Ties go to the lower class.
+    The density of a class at a row is the mean of a kernel over the patterns of the class [1]_,
+    computed in logarithms. Fit it on cluster centers and their classes for a small network. Ties
+    go to the lower class.
 
     Parameters
     ----------
     sigma : "loo" or float
-        Smoothing, in units of the root of the mean squared difference over the columns. ``"loo"``
-        takes, of 20 smoothings relative to the spread of the rows, the one of least log loss when
-        each row is left out in turn; the widest of equals.
+        Smoothing, in units of the root mean squared difference over the columns. ``"loo"`` takes
+        the one with the lowest leave-one-out log loss out of 20 smoothings relative to the spread
+        of the rows; ties go to the largest.
     activation : {"gaussian", "logistic", "cauchy"}
         With u = distance / sigma the kernel exp(-u^2 / 2), 1 / (exp(u) + 2 + exp(-u)) or
         1 / (1 + u^2).
     priors : {"equal", "empirical"} or array-like of shape (n_classes,)
-        Equal as in the paper; shares of the patterns; or probabilities in the order of the classes.
+        ``"equal"`` as in the paper; ``"empirical"`` for the class frequencies of the patterns; or
+        probabilities in the order of ``classes_``.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     patterns_ : float64 array of shape (n_rows, n_features)
-        The rows of training.
+        Training rows.
     pattern_classes_ : int64 array of shape (n_rows,)
-        Their classes as positions.
+        Class of each pattern, as a position in ``classes_``.
     sigma_ : float
-        The smoothing in force.
+        Smoothing in use.
     sigmas_, losses_ : float64 array of shape (20,)
-        Smoothings and what each cost, with ``sigma="loo"``.
+        Candidate smoothings and their losses; only with ``sigma="loo"``.
     priors_ : float64 array of shape (n_classes,)
-        The priors in force.
+        Priors in use.
 
     References
     ----------
@@ -116,7 +118,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Store rows as patterns; choose the smoothing if not given.
+        """Store rows as patterns, and choose the smoothing if ``sigma="loo"``.
 
         Parameters
         ----------
@@ -128,14 +130,14 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         Raises
         ------
         ValueError, TypeError
-            If a parameter is senseless or a value is not finite.
+            If a parameter is invalid or a value is not finite.
         """
         self._check_settings()
         x, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.patterns_, self.pattern_classes_ = x.copy(), codes.astype(np.int64)
-        self.priors_ = self._chosen_priors()
+        self.priors_ = self._compute_priors()
         if self.sigma == "loo":
             self._choose_sigma()
         else:
@@ -143,9 +145,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         return self
 
     def log_densities(self, X: Any) -> Floats:
-        """Compute each class's log mean kernel.
-
-        Up to a constant common to all classes.
+        """Return log densities of the classes, up to a common constant.
 
         Parameters
         ----------
@@ -169,12 +169,13 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         )
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logs of the classes' probabilities.
+        """Return log class probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Finite numbers. A row too far from all patterns for a float gets the priors.
+            Finite numbers. A row too far from all patterns, so that all log densities are -inf,
+            gets the priors.
 
         Returns
         -------
@@ -197,7 +198,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         if not 0 < sigma < np.inf:
             raise ValueError(f"expected a finite sigma above 0, got {sigma!r}")
 
-    def _chosen_priors(self) -> Floats:
+    def _compute_priors(self) -> Floats:
         n_classes = len(self.classes_)
         if isinstance(self.priors, str) and self.priors == "equal":
             return np.full(n_classes, 1.0 / n_classes)
@@ -215,10 +216,10 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         return priors
 
     def _choose_sigma(self) -> None:
-        """Set the smoothing whose leave-one-out loss is least, relative to the spread."""
+        """Choose the smoothing with the lowest leave-one-out loss."""
         spread = float(np.sqrt(self.patterns_.var(axis=0).mean()))
         n = len(self.patterns_)
-        rows = np.unique(np.linspace(0, n - 1, min(n, MAX_SCORED)).round().astype(np.int64))
+        rows = np.unique(np.linspace(0, n - 1, min(n, MAX_SIGMA_ROWS)).round().astype(np.int64))
         self.sigmas_ = SIGMAS * (spread if spread > 0 else 1.0)
         with np.errstate(divide="ignore"):
             log_priors = np.log(self.priors_)

@@ -1,4 +1,4 @@
-"""FedPNN's party: what one organization answers of its table."""
+"""Party of FedPNN: one organization's table and its replies."""
 
 import logging
 import warnings
@@ -15,12 +15,12 @@ from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.fedpnn._model import (
     Exposure,
     FedPNNModel,
-    Released,
+    ReleasedCenters,
     leave_one_out_losses,
     release_centers,
 )
 from fedneighbors.methods.fedpnn._scaling import (
-    MOST_ROWS,
+    MAX_ROWS,
     Booleans,
     PointMomentsReply,
     PointMomentsRequest,
@@ -29,11 +29,11 @@ from fedneighbors.methods.fedpnn._scaling import (
     ScalingRequest,
     class_moments,
     column_constants,
-    in_usual_classes,
     make_frame,
-    without_few_cells,
-    without_few_pairs,
-    without_few_told,
+    mask_frequent_classes,
+    suppress_few_cells,
+    suppress_few_indicators,
+    suppress_few_pairs,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
@@ -43,13 +43,13 @@ from fedneighbors.tabular._schema import Receipt, Schema
 log = logging.getLogger(__name__)
 
 
-FARTHEST_CENTER = 1e150
-"""Centers lie nearer to zero, so that squares of distances stay finite."""
+CENTER_LIMIT = 1e150
+"""Bound on coordinates of centers, so that squared distances stay finite."""
 
 
 @message
-class FedPNNSchemaRequest:
-    """Ask what the table looks like; labels of fewer than ``min_count`` rows are not announced."""
+class SchemaRequest:
+    """Request for the schema, with the labels of at least ``min_count`` rows."""
 
     reply: ClassVar[type] = Schema
     min_count: int
@@ -57,13 +57,13 @@ class FedPNNSchemaRequest:
 
 @message
 class CentersReply:
-    """The centers of a party, each of at least ``min_count`` records.
+    """Centers of a party, each of at least ``min_count`` records.
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
-    n_classes). ``silent`` says of which classes there are fewer than ``min_count`` records, so that
-    nothing is sent. ``choice`` is the position of the smoothing that suits the party's rows best,
-    -1 if they cannot tell. ``constants`` are those of the party's own frame, None where the frame
-    was agreed before.
+    n_classes). ``silent`` marks classes of fewer than ``min_count`` records, about which nothing is
+    sent. ``choice`` is the position of the smoothing with the lowest loss on the party's rows, -1
+    if it has rows of only one class. ``constants`` are those of the party's own frame, None if the
+    frame was agreed before.
     """
 
     centers: Floats
@@ -73,22 +73,22 @@ class CentersReply:
     constants: ScalingReply | None
 
     def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not (np.abs(self.centers) < FARTHEST_CENTER).all():
-            raise ValueError(f"a center is not a point within {FARTHEST_CENTER:g}")
+        if self.centers.ndim != 2 or not (np.abs(self.centers) < CENTER_LIMIT).all():
+            raise ValueError(f"coordinates of centers must be below {CENTER_LIMIT:g}")
         if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
             raise ValueError("centers and counts differ in number")
-        if (self.counts < 0).any() or (self.counts >= MOST_ROWS).any():
-            raise ValueError("a count is of no table's size")
+        if (self.counts < 0).any() or (self.counts >= MAX_ROWS).any():
+            raise ValueError("counts of records must be at least 0 and below 2**40")
         if not -1 <= self.choice < len(SIGMAS):
-            raise ValueError("there is no such smoothing")
+            raise ValueError("choice is not the position of a smoothing")
 
 
 @message
 class CentersRequest:
-    """Ask for centers in the agreed frame and metric; the metric is the unit one where empty.
+    """Request for centers in the agreed frame and metric.
 
-    Where ``frame`` is None, each party uses the frame of its own constants, in ``n_knots`` groups,
-    and sends these along.
+    An empty metric is the identity. If ``frame`` is None, each party uses the frame of its own
+    constants, in at most ``n_knots`` groups, and sends the constants with its centers.
     """
 
     reply: ClassVar[type] = CentersReply
@@ -108,53 +108,54 @@ class CentersRequest:
     def __post_init__(self) -> None:
         ScalingRequest(self.n_knots, self.min_count, self.columns)
         if self.metric.ndim != 2 or not np.isfinite(self.metric).all():
-            raise ValueError("a metric is no matrix of finite numbers")
+            raise ValueError("the metric is not a matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
-        """Raise for centers of too few records or too few values."""
+        """Check shapes and the minimum number of records and values."""
         if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
             raise ValueError(f"expected counts of {len(self.classes)} classes")
         if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
             raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
-            raise ValueError(f"a center stands for fewer than {self.min_count} records")
+            raise ValueError(f"a center has fewer than {self.min_count} records")
         if (reply.constants is None) != (self.frame is not None):
-            raise ValueError("expected constants exactly where a party uses a frame of its own")
+            raise ValueError("expected constants if and only if parties use frames of their own")
         if reply.constants is not None:
             asked = ScalingRequest(self.n_knots, self.min_count, self.columns)
             asked.check(party, reply.constants)
 
 
 @message
-class FedPNNModelRelease:
-    """Send the finished model."""
+class ModelRelease:
+    """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
     model: FedPNNModel
 
 
 class FedPNNParty(TableParty):
-    """One organization's table and what it answers.
+    """One organization's table and its replies to the coordinator.
 
-    Rows of classes with fewer than ``min_count`` of them enter nothing that it sends; it does not
-    announce their labels either.
+    Rows of classes with fewer than ``min_count`` rows do not enter anything that the party sends;
+    their labels are not announced either.
 
     Parameters
     ----------
     name, x, y
-        Its table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are NaN,
-        others below 2**200 in magnitude.
+        Name and table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are
+        NaN, others below 2**200 in magnitude.
     min_count : int
-        Fewest records that anything it sends stands for; it refuses to go below.
+        Minimum number of records behind every value that the party sends; it refuses requests with
+        a lower ``min_count``.
     **table
-        The other arguments of that class.
+        Other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
 
     Attributes
     ----------
     model : FedPNNModel or None
         The finished model, once training is over.
     exposure : Exposure or None
-        What its centers tell of single records, once it has sent them.
+        Exposure of single records by the centers, once they have been sent.
     """
 
     allows_missing = True
@@ -183,13 +184,13 @@ class FedPNNParty(TableParty):
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         if getattr(request, "min_count", self._min_count) < self._min_count:
-            raise Refuse("fewer records for a number are asked for than this party allows")
+            raise Refuse("min_count of the request is below the min_count of this party")
         match request:
             case FedPNNSchemaRequest():
                 return self._schema(request)
             case SelectionRequest():
-                return self._sums(request)
-            case ScalingRequest():
+                return self._class_sums(request)
+            case ConstantsRequest():
                 return self._constants(request)
             case PointMomentsRequest():
                 return self._moments(request)
@@ -200,8 +201,8 @@ class FedPNNParty(TableParty):
                 return Receipt()
         raise Refuse("unknown request")
 
-    def _schema(self, request: FedPNNSchemaRequest) -> Schema:
-        """Return what the table looks like, without labels of few rows."""
+    def _schema(self, request: SchemaRequest) -> Schema:
+        """Return the schema without labels of few rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(
             (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
@@ -209,30 +210,30 @@ class FedPNNParty(TableParty):
         if len(huge):
             where = self._column(huge[0])
             raise Refuse("a value is 2**200 or more in magnitude; rescale the column", where)
-        usual = in_usual_classes(self._y, min_count=request.min_count)
+        usual = mask_frequent_classes(self._y, min_count=request.min_count)
         announced = set(np.unique(self._y[usual]).tolist())
         labels = tuple(label for label in schema.labels if label in announced)
         return replace(schema, labels=labels, label_kind=schema.label_kind if labels else "none")
 
-    def _told(
+    def _select_rows(
         self, min_count: int, columns: Integers | None, n_features: int | None = None
     ) -> tuple[Floats, npt.NDArray[Any]]:
-        """Return the rows and labels of classes that have enough of them."""
+        """Return rows and labels of classes with at least ``min_count`` rows."""
         if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
-            raise Refuse("a column is asked for that the table does not have")
+            raise Refuse("a requested column is not in the table")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
-            raise Refuse("the number of columns is not the announced one")
-        usual = in_usual_classes(self._y, min_count=min_count)
+            raise Refuse("the number of columns differs from the schema")
+        usual = mask_frequent_classes(self._y, min_count=min_count)
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]
 
-    def _sums(self, request: SelectionRequest) -> SelectionReply:
-        x, y = self._told(request.min_count, None, request.n_features)
+    def _class_sums(self, request: SelectionRequest) -> SelectionReply:
+        x, y = self._select_rows(request.min_count, None, request.n_features)
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _constants(self, request: ScalingRequest | CentersRequest) -> ScalingReply:
-        x, y = self._told(request.min_count, request.columns)
+    def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
+        x, y = self._select_rows(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
             x,
@@ -244,10 +245,10 @@ class FedPNNParty(TableParty):
     def _points(
         self, request: PointMomentsRequest | CentersRequest, frame: Scaling
     ) -> tuple[Floats, Floats, Integers]:
-        """Return the releasable rows, their points and their classes."""
-        x, y = self._told(request.min_count, request.columns, frame.n_features)
+        """Return the rows that may be disclosed, their points and classes."""
+        x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
-        return *_points_of(x, labels, frame, min_count=request.min_count), labels
+        return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
 
     def _moments(self, request: PointMomentsRequest) -> PointMomentsReply:
         frame = request.frame
@@ -255,10 +256,10 @@ class FedPNNParty(TableParty):
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
             return moments
-        return without_few_pairs(
+        return suppress_few_pairs(
             moments,
             points,
-            frame.nothing_known(),
+            frame.empty_point(),
             np.hstack([~np.isnan(x), points[:, frame.n_features :] > 0]),
             n_columns=frame.n_features,
             min_count=request.min_count,
@@ -271,7 +272,7 @@ class FedPNNParty(TableParty):
             frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
             frame = frame.without_indicators()
         x, points, labels = self._points(request, frame)
-        points = _measured(points, request.metric)
+        points = _apply_metric(points, request.metric)
         released = release_centers(
             points,
             labels,
@@ -284,8 +285,8 @@ class FedPNNParty(TableParty):
             n_threads=self._n_threads,
         )
         if request.means and np.isnan(x).any():
-            _, again = _points_of(x, released.rows, frame, min_count=request.min_count)
-            means = group_means(_measured(again, request.metric), released.rows)
+            _, again = _apply_frame(x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_apply_metric(again, request.metric), released.rows)
             released = replace(released, centers=means)
         n_records, n_sent = len(self._y), int(released.counts.sum())
         self.exposure = replace(
@@ -303,25 +304,23 @@ class FedPNNParty(TableParty):
             released.centers,
             released.counts,
             released.silent,
-            self._own_choice(points, labels, released, request.activation),
+            self._choose_sigma(points, labels, released, request.activation),
             constants,
         )
 
-    def _own_choice(
-        self, points: Floats, labels: Integers, released: Released, activation: str
+    def _choose_sigma(
+        self, points: Floats, labels: Integers, released: ReleasedCenters, activation: str
     ) -> int:
-        """Return the smoothing of least loss on the party's rows.
+        """Return the position of the smoothing with the lowest class-averaged loss.
 
-        Classes weigh equally.
-
-        Its losses themselves would tell single records. -1 if it has rows of one class alone, which
-        any smoothing suits.
+        Only the position is sent, because the losses would disclose single records. Returns -1 if
+        the party has rows of only one class, where every smoothing fits.
         """
-        told = np.flatnonzero(~released.silent)
-        if len(told) < 2:
+        disclosed = np.flatnonzero(~released.silent)
+        if len(disclosed) < 2:
             return -1
         losses = np.zeros(len(SIGMAS))
-        for label in told:
+        for label in disclosed:
             rows = labels == label
             own = leave_one_out_losses(
                 points[rows],
@@ -332,22 +331,22 @@ class FedPNNParty(TableParty):
                 n_threads=self._n_threads,
             )
             losses += own / rows.sum()
-        return int(np.flatnonzero(losses == losses.min())[-1])  # the widest of equals
+        return int(np.flatnonzero(losses == losses.min())[-1])  # ties go to the largest
 
 
-def _points_of(
-    x: Floats, groups: Integers, frame: Scaling, *, min_count: int
+def _apply_frame(
+    x: Floats, groups: Integers, frame: Frame, *, min_count: int
 ) -> tuple[Floats, Floats]:
-    """Return rows without rare cells, and their points.
+    """Remove cells that are few in their group; return rows and points.
 
-    A cell is rare if few of its class or cluster have it.
+    A group is a class or a cluster.
     """
-    kept = without_few_cells(x, groups, min_count=min_count)
+    kept = suppress_few_cells(x, groups, min_count=min_count)
     points, n = frame.apply(kept), frame.n_features
-    points[:, n:] = without_few_told(points[:, n:], groups, min_count=min_count)
+    points[:, n:] = suppress_few_indicators(points[:, n:], groups, min_count=min_count)
     return kept, points
 
 
-def _measured(points: Floats, metric: Floats) -> Floats:
-    """Return points in a metric; the empty one is the unit metric."""
+def _apply_metric(points: Floats, metric: Floats) -> Floats:
+    """Multiply points with a metric; an empty metric is the identity."""
     return points @ metric if len(metric) else points

@@ -10,24 +10,24 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._scaling import MOST_ROWS, Booleans, check_columns
+from fedneighbors.methods.fedpnn._scaling import MAX_ROWS, Booleans, check_columns
 from fedneighbors.tabular._schema import column_moments
 
 
 @message
 class SelectionReply:
-    """Exact sums of the columns over the rows of each class, which parties add up.
+    """Exact sums of each column by class, to be added up over parties.
 
     A class and column take 320 bytes: 7 MB for two classes and 10,936 columns.
 
     Parameters
     ----------
     counts : int64 array of shape (n_classes, n_features)
-        Cells summed over.
+        Number of cells in each sum.
     sums : int64 array of shape (n_classes, n_features, 13)
-        In fixed point, see :mod:`fedneighbors.kernels._exactsum`.
+        Sums of values in fixed point, see :mod:`fedneighbors.kernels._exactsum`.
     squares : int64 array of shape (n_classes, n_features, 26)
-        Of the squares, in fixed point.
+        Sums of squares in fixed point.
     """
 
     counts: Integers
@@ -37,7 +37,7 @@ class SelectionReply:
 
 @message
 class SelectionRequest:
-    """Ask for the sums that tell which columns tell classes apart."""
+    """Request for the sums that columns are selected by."""
 
     reply: ClassVar[type] = SelectionReply
     classes: tuple[str | int | float | bool, ...]
@@ -45,7 +45,7 @@ class SelectionRequest:
     min_count: int
 
     def check(self, party: str, reply: SelectionReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse sums of another table, and those of fewer than ``min_count`` cells."""
+        """Check the shapes of the sums and their numbers of cells."""
         cells = len(self.classes), self.n_features
         if (reply.counts.shape, reply.sums.shape, reply.squares.shape) != (
             cells,
@@ -54,24 +54,24 @@ class SelectionRequest:
         ):
             raise ValueError(f"expected sums of {cells[0]} classes and {cells[1]} columns")
         if ((reply.counts != 0) & (reply.counts < self.min_count)).any():
-            raise ValueError(f"a sum stands for fewer than {self.min_count} cells")
-        if (reply.counts >= MOST_ROWS).any():
-            raise ValueError("a sum stands for more cells than any table has")
+            raise ValueError(f"a sum covers fewer than {self.min_count} cells")
+        if (reply.counts >= MAX_ROWS).any():
+            raise ValueError("a sum covers 2**40 or more cells")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns of a table that were kept.
+    """Columns of a table that were selected.
 
     Parameters
     ----------
     n_features : int
-        Columns of the table.
+        Number of columns of the table.
     columns : int64 array of shape (n_kept,)
-        Their positions, ascending.
+        Positions of the selected columns, ascending.
     statistics : float64 array of shape (n_kept,)
-        Largest absolute t of each; infinite where classes are apart without any spread, NaN where
-        nothing can be told.
+        Largest absolute t of each; infinite where class means differ without any spread, NaN where
+        t is undefined.
     """
 
     n_features: int
@@ -84,25 +84,24 @@ class Selection:
             raise ValueError("columns and statistics differ in number")
 
 
-def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
-    """Mark the cells of a class to omit from sums.
+def mask_omitted_cells(gone: Booleans, *, min_count: int) -> Booleans:
+    """Return a mask of one class's cells to omit from sums.
 
-    No number then describes few rows.
-
-    Where few are missing, the first of the others are left out with them, up to ``min_count``; a
-    column of which few would remain is left out whole.
+    The number of omitted cells must not disclose few missing ones. Where fewer than ``min_count``
+    are missing in a column, the first present cells are omitted with them until there are
+    ``min_count``; a column with fewer than ``min_count`` remaining cells is omitted completely.
 
     Parameters
     ----------
     gone : bool array of shape (n_rows, n_features)
         Missing cells.
     min_count : int
-        Fewer cells are few.
+        Minimum number of cells that may be disclosed.
 
     Examples
     --------
     >>> gone = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
-    >>> cells_left_out(gone, min_count=2).T.astype(int).tolist()
+    >>> mask_omitted_cells(gone, min_count=2).T.astype(int).tolist()
     [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     """
     out = gone.copy()
@@ -115,21 +114,21 @@ def cells_left_out(gone: Booleans, *, min_count: int) -> Booleans:
 
 
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
-    """Return the sums of a party's table.
+    """Return the sums of a party's table by class and column.
 
-    Missing cells are left out, others of a column with them where fewer than ``min_count`` of a
-    class are missing: see :func:`cells_left_out`.
+    Missing cells are omitted, and further cells where fewer than ``min_count`` of a class are
+    missing in a column, see :func:`mask_omitted_cells`.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Below 2**200 in magnitude; missing cells are NaN.
+        Values below 2**200 in magnitude; missing cells are NaN.
     labels : int64 array of shape (n_rows,)
-        Positions of the classes, each of at least ``min_count`` rows.
+        Class of each row as a position; each class has at least ``min_count`` rows.
     n_classes : int
-        Classes of the federation.
+        Number of classes of the federation.
     min_count : int
-        Fewer cells are summed nowhere.
+        Minimum number of cells in a sum.
     """
     n_features = x.shape[1]
     counts = np.zeros((n_classes, n_features), np.int64)
@@ -138,8 +137,8 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     squares = np.zeros((n_classes, *nothing.squares.shape), np.int64)
     for label in np.unique(labels):
         own = x[labels == label]
-        out = cells_left_out(np.isnan(own), min_count=min_count)
-        own[out] = 0.0  # which adds nothing
+        out = mask_omitted_cells(np.isnan(own), min_count=min_count)
+        own[out] = 0.0  # adds nothing to the sums
         moments = column_moments(own)
         counts[label] = len(own) - out.sum(axis=0)
         sums[label], squares[label] = moments.sums, moments.squares
@@ -147,25 +146,26 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
 
 
 def welch_statistics(sums: SelectionReply) -> Floats:
-    """Compute each column's largest absolute Welch t, class against rest.
+    """Return each column's largest absolute Welch t.
 
-    It is formed in exact integers and rounded once.
+    Each class is compared with all others. The statistic is computed in exact integers and rounded
+    once.
 
     Parameters
     ----------
     sums : SelectionReply
-        Of all parties.
+        Sums over all parties.
 
     Returns
     -------
     float64 array of shape (n_features,)
-        Infinite where means differ and nothing spreads; NaN where the column is constant, or no
-        class and its rest have two cells each.
+        Infinite where means differ and both variances are 0; NaN where the column is constant, or
+        no class has two cells with two cells in the rest.
 
     Raises
     ------
     ProtocolError
-        If no table has such sums.
+        If the sums contradict each other.
 
     References
     ----------
@@ -178,13 +178,13 @@ def welch_statistics(sums: SelectionReply) -> Floats:
     >>> welch_statistics(class_sums(x, y, 2, min_count=1)).round(4).tolist()
     [3.5355, nan]
     """
-    return np.array([_largest(sums, column) for column in range(sums.counts.shape[1])])
+    return np.array([_largest_t(sums, column) for column in range(sums.counts.shape[1])])
 
 
-def _largest(sums: SelectionReply, column: int) -> float:
-    """Return a column's largest absolute t, NaN if none."""
+def _largest_t(sums: SelectionReply, column: int) -> float:
+    """Return the largest absolute t of a column, NaN if undefined."""
     each = [
-        (int(n), _integer(low), _integer(high))
+        (int(n), _join_limbs(low), _join_limbs(high))
         for n, low, high in zip(
             sums.counts[:, column], sums.sums[:, column], sums.squares[:, column], strict=True
         )
@@ -193,15 +193,16 @@ def _largest(sums: SelectionReply, column: int) -> float:
     if len(each) < 2:
         return math.nan
     whole = [sum(part) for part in zip(*each, strict=True)]
-    alike = each[:1] if len(each) == 2 else each  # with two classes both have the same t
-    found = [_welch(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
+    alike = each[:1] if len(each) == 2 else each  # two classes have the same t
+    found = [_welch_t(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
     return max((t for t in found if not math.isnan(t)), default=math.nan)
 
 
-def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
-    """Compute |t| of two samples: mean difference over standard error.
+def _welch_t(first: tuple[int, ...], second: tuple[int, ...]) -> float:
+    """Return the absolute Welch t of two samples.
 
-    With V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
+    This is the difference of their means divided by its standard error. With
+    V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
     """
     (n, a, aa), (m, b, bb) = first, second
     v, w = n * aa - a * a, m * bb - b * b
@@ -219,18 +220,18 @@ def _welch(first: tuple[int, ...], second: tuple[int, ...]) -> float:
         return math.inf
 
 
-def _integer(limbs: Integers) -> int:
+def _join_limbs(limbs: Integers) -> int:
     return sum(limb << 32 * k for k, limb in enumerate(limbs.tolist()))
 
 
-def most_telling(statistics: Floats, n: int) -> Selection:
-    """Return the columns of the largest statistics.
+def select_columns(statistics: Floats, n: int) -> Selection:
+    """Select the n columns with the largest statistics.
 
-    Ties go to the lower; columns without a statistic come last.
+    Ties go to the lower column; columns without a statistic come last.
 
     Examples
     --------
-    >>> most_telling(np.array([0.0, np.nan, 2.0, 2.0]), 2).columns.tolist()
+    >>> select_columns(np.array([0.0, np.nan, 2.0, 2.0]), 2).columns.tolist()
     [2, 3]
     """
     order = np.argsort(np.where(np.isnan(statistics), 1.0, -statistics), kind="stable")

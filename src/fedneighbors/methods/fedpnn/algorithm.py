@@ -1,10 +1,10 @@
-"""FedPNN as pure functions: evolve centers, merge those of parties, estimate densities from them.
+"""FedPNN as pure functions: evolve centers, merge the centers of parties, estimate densities.
 
-Letters of the paper: CC (``centers``), Ru (``radii``), freq (``counts``), Dthr (``threshold``),
+Symbols of the paper: CC (``centers``), Ru (``radii``), freq (``counts``), Dthr (``threshold``),
 d or q features (``n_features``), X_A the pattern neurons, which are centers, sigma (``sigma``).
 
-A threshold below the distances of rows makes each row a center of its own, one above all of them a
-single center of all rows; neither says anything of where the rows lie.
+A threshold below all distances between rows makes every row a center; one above all of them makes
+a single center of all rows. Neither describes the distribution of the rows.
 """
 
 import math
@@ -21,14 +21,14 @@ from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS, log_sums
 Rule = Literal["modified", "original"]
 
 SIGMAS: Floats = np.geomspace(1e-3, 10.0, 20)
-"""Smoothings to choose from, in units of normalized distance: the same for all parties."""
+"""Candidate smoothings, in units of normalized distance; the same for all parties."""
 
 _RULES: tuple[Rule, ...] = ("modified", "original")
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Balls and what they hold.
+    """Clusters: centers, radii and class counts.
 
     Parameters
     ----------
@@ -46,15 +46,15 @@ class Clusters:
 
 
 @dataclass(frozen=True)
-class Grown(Clusters):
-    """Balls after a pass over rows.
+class EvolvedClusters(Clusters):
+    """Clusters after a pass over rows.
 
     Parameters
     ----------
     centers, radii, counts
-        As those of :class:`Clusters`.
+        As in :class:`Clusters`.
     rows : int64 array of shape (n_rows,)
-        Center for which each row of the pass was counted.
+        Center that counts each row of the pass.
     n_outside : int
         Rows of the pass that would have founded a center beyond ``max_centers``.
     """
@@ -74,31 +74,33 @@ def evolve_rows(
     max_centers: int | None = None,
     start: Clusters | None = None,
     n_threads: int = 1,
-) -> Grown:
-    """Cluster rows in one pass, in their order (Algorithm 2).
+) -> EvolvedClusters:
+    """Cluster rows in one pass, in the order given (Algorithm 2).
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
         Finite.
     y : int64 array of shape (n_rows,)
-        Classes as positions; they do not touch the centers.
+        Class of each row, from 0 to ``n_classes - 1``; the centers do not depend on it.
     n_classes : int
-        Columns of the counts.
+        Number of columns of the counts.
     threshold : float
         Dthr, in units of normalized distance (equation 3); with factor 2 the largest radius.
     factor : float
-        A ball is stretched to a row whose distance plus radius is at most this times Dthr. The
-        text of the paper says 2, its pseudo-code 1.
+        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr. The
+        text of the paper has 2, its pseudo-code 1.
     rule : {"modified", "original"}
-        A row joins its nearest center, if that one's ball holds it (the paper, lines 8 to 10), or
-        the nearest among the centers whose balls hold it (Song and Kasabov).
+        With ``"modified"``, a row joins its nearest center if the ball of that center contains it
+        (the paper, lines 8 to 10); with ``"original"``, it joins the nearest of all centers whose
+        balls contain it (Song and Kasabov).
     max_centers : int, optional
-        When so many are there, a row that would found another is counted for its nearest center.
+        Maximum number of centers. Once it is reached, a row that would found another center is
+        counted for its nearest center.
     start : Clusters, optional
-        What earlier rows left.
+        Clusters of earlier rows to continue from.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Raises
     ------
@@ -131,11 +133,11 @@ def evolve_rows(
     counts = np.bincount(rows * n_classes + y, minlength=len(centers) * n_classes)
     counts = counts.reshape(len(centers), n_classes).astype(np.int64)
     counts[: len(start.counts)] += start.counts
-    return Grown(centers, radii, counts, rows, n_outside)
+    return EvolvedClusters(centers, radii, counts, rows, n_outside)
 
 
 def nearest_centers(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Find each row's nearest center and its normalized distance.
+    """Return each row's nearest center and its normalized distance.
 
     Ties go to the lower center.
     """
@@ -143,14 +145,14 @@ def nearest_centers(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[
 
 
 def majority(counts: Integers) -> Integers:
-    """Return each center's most frequent class, ties to the lower."""
+    """Return the most frequent class of each center, ties to the lower."""
     return np.asarray(counts.argmax(axis=1), np.int64)
 
 
 def canonical_order(centers: Floats, counts: Integers) -> Integers:
-    """Return an order of centers that does not depend on their origin.
+    """Return an order of centers that does not depend on their source.
 
-    Ascending by the first feature, then the second and so on, then by the counts.
+    Centers ascend by the first feature, then by the second and so on, then by the counts.
     """
     keys = [*centers.T, *counts.T]
     return np.asarray(np.lexsort(keys[::-1]), np.int64)
@@ -165,17 +167,17 @@ def merge_centers(
     rule: Rule = "modified",
     classwise: bool = False,
 ) -> Clusters:
-    """Return the clusters of the centers of all parties: meta-clustering (Algorithm 4).
+    """Cluster the centers of all parties: meta-clustering (Algorithm 4).
 
-    The radii that centers had at their parties are not used. Centers come in canonical order, so
+    The radii of the parties' centers are not used. Centers are clustered in canonical order, so
     that the order of parties does not matter.
 
     Parameters
     ----------
     centers : float64 array of shape (n_centers, n_features)
-        Of all parties, one after the other.
+        Centers of all parties, concatenated.
     counts : int64 array of shape (n_centers, n_classes)
-        Rows of each class; they are added.
+        Rows of each class; added up when centers are merged.
     threshold : float or None
         Dthr of the server. None keeps every center.
     factor : float
@@ -183,7 +185,7 @@ def merge_centers(
     rule : {"modified", "original"}
         As for :func:`evolve_rows`.
     classwise : bool
-        Cluster the centers of each majority class by themselves, the lower classes first.
+        Cluster the centers of each majority class separately, in ascending order of the classes.
 
     Raises
     ------
@@ -209,16 +211,18 @@ def merge_centers(
 
 
 def group_means(points: Floats, rows: Integers) -> Floats:
-    """Compute the mean point of each group.
-
-    Shape (n_groups, n_dimensions).
+    """Return the mean point of each group.
 
     Parameters
     ----------
     points : float64 array of shape (n_rows, n_dimensions)
         Points.
     rows : int64 array of shape (n_rows,)
-        Group of each, from 0 on, none of them empty.
+        Group of each point, numbered from 0; no group is empty.
+
+    Returns
+    -------
+    float64 array of shape (n_groups, n_dimensions)
     """
     sizes = np.bincount(rows)
     sums = np.zeros((len(sizes), points.shape[1]))
@@ -229,11 +233,11 @@ def group_means(points: Floats, rows: Integers) -> Floats:
 def merge_small(
     centers: Floats, counts: Integers, *, min_count: int
 ) -> tuple[Floats, Integers, Integers]:
-    """Merge centers of few records into the nearest of their class.
+    """Merge small centers into the nearest center of their class.
 
-    The smallest goes first, the earlier of two; two centers become the mean of both, weighted by
-    their records. A center that is alone with its class goes into the nearest of any; the last one
-    of all stays.
+    The smallest center is merged first, ties to the lower. The merged center is the mean of both,
+    weighted by their records. A center without another center of its class is merged into the
+    nearest of all centers; the last remaining center is kept.
 
     Parameters
     ----------
@@ -242,14 +246,14 @@ def merge_small(
     counts : int64 array of shape (n_centers, n_classes)
         Records of each class.
     min_count : int
-        Fewer records are few.
+        Merge centers of fewer records.
 
     Returns
     -------
     centers, counts : arrays of shapes (n_left, n_dimensions) and (n_left, n_classes)
-        In the order in which they were given.
+        Remaining centers in their original order.
     into : int64 array of shape (n_centers,)
-        Where each of the given centers went.
+        Position of the remaining center that contains each original center.
     """
     centers, counts = centers.copy(), counts.copy()
     alive, into = np.ones(len(centers), bool), np.arange(len(centers))
@@ -280,11 +284,10 @@ def class_log_densities(
     activation: str = "gaussian",
     n_threads: int = 1,
 ) -> Floats:
-    """Compute log f_k of each row and class (equation 1).
+    """Return the log density of each class at each row (equation 1).
 
-    f_k is the mean kernel of the class's centers.
-
-    Constants that all classes share are left out: (2 pi)^(d/2) sigma^d of the equation.
+    The density f_k is the mean kernel of the centers of class k. The factor
+    (2 pi)^(d/2) sigma^d, which all classes share, is omitted.
 
     Parameters
     ----------
@@ -293,15 +296,15 @@ def class_log_densities(
     centers : float64 array of shape (n_centers, n_features)
         Pattern neurons.
     labels : int64 array of shape (n_centers,)
-        Their classes as positions.
+        Class of each center, from 0 to ``n_classes - 1``.
     n_classes : int
-        Columns of the result.
+        Number of columns of the result.
     sigma : float
         Smoothing, in units of normalized distance.
     activation : {"gaussian", "logistic", "cauchy"}
         With u = d / sigma: exp(-u^2 / 2), 1 / (exp(u) + 2 + exp(-u)) or 1 / (1 + u^2).
     n_threads : int
-        The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Returns
     -------
@@ -333,14 +336,14 @@ def class_log_densities(
 
 
 def log_posteriors(log_densities: Floats, log_priors: Floats) -> Floats:
-    """Return the logs of the classes' probabilities, given their densities and priors.
+    """Return log class probabilities from log densities and log priors.
 
-    A row that is too far from all centers for a float gets the priors.
+    A row that is too far from all centers, so that all log densities are -inf, gets the priors.
 
     Parameters
     ----------
     log_densities : float64 array of shape (n_rows, n_classes)
-        From :func:`class_log_densities`.
+        Output of :func:`class_log_densities`.
     log_priors : float64 array of shape (n_classes,)
         -inf for a class that cannot occur.
     """
@@ -355,7 +358,7 @@ def log_posteriors(log_densities: Floats, log_priors: Floats) -> Floats:
 
 
 def warmup() -> None:
-    """Compile every kernel of FedPNN in advance."""
+    """Compile all kernels of FedPNN so that later calls are fast."""
     x = np.arange(12.0).reshape(6, 2) % 5
     labels = np.array([0, 0, 0, 1, 1, 1])
     for rule in _RULES:
@@ -367,39 +370,38 @@ def warmup() -> None:
 
 
 CENTERS_PER_ROOT = 4
-"""A threshold that is chosen leaves about four times the root of the rows as centers."""
+"""An automatic threshold leaves at most this many centers per square root of the rows."""
 _HALVINGS = 14
 
 
-def chosen_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
-    """Find the least threshold that leaves few enough centers.
+def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
+    """Return the smallest threshold that leaves few enough centers.
 
-    To one part in 2**14.
-
-    Few enough are :data:`CENTERS_PER_ROOT` times the root of the number of rows, before small
-    clusters are merged: enough for a density, and far fewer than records.
+    At most :data:`CENTERS_PER_ROOT` times the square root of the number of rows are left, before
+    small clusters are merged: enough for a density estimate, and far fewer than records. Bisection
+    finds the threshold to within one part in 2**14 of the size of the bounding box.
 
     Parameters
     ----------
     points : float64 array of shape (n_rows, n_dimensions)
         At least one row.
     factor : float
-        Of the threshold, up to which a ball is stretched.
+        As for :func:`evolve_rows`.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. The result does not depend on it.
     """
     most = CENTERS_PER_ROOT * math.sqrt(len(points))
-    return _least(points, most, factor=factor, n_threads=n_threads)
+    return _find_threshold(points, most, factor=factor, n_threads=n_threads)
 
 
-def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
-    """Find the least threshold with at most so many centers.
+def _find_threshold(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
+    """Return the smallest threshold that leaves at most ``most`` centers.
 
-    To one part in 2**14.
+    The search is a bisection to one part in 2**14 of the size of the bounding box.
     """
     labels = np.zeros(len(points), np.int64)
     spans = points.max(axis=0) - points.min(axis=0)
-    high = float(np.sqrt((spans**2).mean())) or 1.0  # the bounding box of all rows: one center
+    high = float(np.sqrt((spans**2).mean())) or 1.0  # size of the bounding box: one center
     below, above = 0.0, high
     for _ in range(_HALVINGS):
         middle = (below + above) / 2
@@ -411,48 +413,49 @@ def _least(points: Floats, most: float, *, factor: float, n_threads: int) -> flo
     return above
 
 
-def advice_on(groups: Sequence[tuple[Floats, int]], *, threshold: float, factor: float) -> str:
-    """Describe a threshold that leaves one center or all rows.
-
-    Also suggests thresholds that do not.
+def describe_threshold(
+    groups: Sequence[tuple[Floats, int]], *, threshold: float, factor: float
+) -> str:
+    """Describe a threshold that is too large or small; suggest others.
 
     Parameters
     ----------
     groups : sequence of (points, n_centers)
-        Rows that were clustered together, float64 of shape (n_rows, n_dimensions), and how many
-        centers they left. Rows that are all the same are no matter of a threshold.
+        Rows that were clustered together, float64 of shape (n_rows, n_dimensions), and the number
+        of their centers. Groups of identical rows are ignored: no threshold would split them.
     threshold : float
-        What was given.
+        Threshold in use.
     factor : float
-        Of the threshold, up to which a ball is stretched.
+        As for :func:`evolve_rows`.
 
     Returns
     -------
     str
-        To follow the name of the threshold; empty where there is nothing to say.
+        Text to follow the name of the threshold; empty if the threshold is neither too large (one
+        center per group) nor too small (every distinct row a center).
 
     Examples
     --------
     >>> rows = np.arange(40.0)[:, None]
-    >>> advice_on([(rows, 1)], threshold=99.0, factor=2.0)
-    '=99 leaves a single center; between about 0.502 (25 centers) and 19.5 (one) lie others'
+    >>> describe_threshold([(rows, 1)], threshold=99.0, factor=2.0)
+    '=99 leaves a single center; between about 0.502 (25 centers) and 19.5 (one) there are others'
     """
     spread = [(rows, n) for rows, n in groups if (rows != rows[:1]).any()]
     if spread and all(n == 1 for _, n in spread):
-        what = "a single center" if len(spread) == 1 else "a single center of each class"
+        effect = "a single center" if len(spread) == 1 else "a single center of each class"
     elif spread and all(2 * n > len(rows) and n >= _n_distinct(rows) for rows, n in spread):
-        what = "every distinct row as a center of its own"
+        effect = "every distinct row as a center of its own"
     else:
         return ""
     rows = max((rows for rows, _ in spread), key=len)
     most = min(int(CENTERS_PER_ROOT * math.sqrt(len(rows))), _n_distinct(rows) - 1)
-    few = _least(rows, most, factor=factor, n_threads=1)
-    one = _least(rows, 1, factor=factor, n_threads=1)
+    few = _find_threshold(rows, most, factor=factor, n_threads=1)
+    one = _find_threshold(rows, 1, factor=factor, n_threads=1)
     if most == 1:
-        return f"={threshold:g} leaves {what}; two rows are one center from about {one:.3g} on"
+        return f"={threshold:g} leaves {effect}; two rows are one center from about {one:.3g} on"
     return (
-        f"={threshold:g} leaves {what}; between about {few:.3g} ({most} centers) and {one:.3g} "
-        "(one) lie others"
+        f"={threshold:g} leaves {effect}; between about {few:.3g} ({most} centers) and {one:.3g} "
+        "(one) there are others"
     )
 
 

@@ -1,4 +1,4 @@
-"""FedPNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
+"""FedPNN as a scikit-learn classifier for one table or an in-process federation."""
 
 import time
 import warnings
@@ -32,7 +32,7 @@ from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
-def dealt(
+def split_rows(
     y: npt.NDArray[Any],
     parties: Sequence[Any] | npt.NDArray[Any] | None,
     *,
@@ -40,28 +40,37 @@ def dealt(
     holdout: float,
     seed: int,
 ) -> tuple[Sequence[Any] | npt.NDArray[Any] | None, npt.NDArray[np.bool_]]:
-    """Return each training row's owner and the server's rows.
+    """Split rows among parties and the server.
 
-    Rows are dealt class by class in random order, so that all have the same share of every class
-    (section 4.1 of the paper, step b).
+    Rows are distributed class by class in random order, so that all parties and the server get the
+    same fraction of every class (section 4.1 of the paper, step b).
 
     Parameters
     ----------
     y : array of shape (n_rows,)
         Labels.
     parties : sequence of shape (n_rows,) or None
-        Owners, where they are known.
+        Owner of each row, if known.
     share : int or None
-        Parties to deal to, where they are not; None where they are.
+        Number of parties to split the rows among; None if ``parties`` is given or there is only
+        one party.
     holdout : float
-        Share of the rows that the server keeps, in [0, 1).
+        Fraction of the rows that the server keeps, in [0, 1).
     seed : int
-        Of the dealing.
+        Seed of the random order.
+
+    Returns
+    -------
+    owners : sequence of shape (n_training_rows,) or None
+        Owner of each training row; None for a single party.
+    kept : bool array of shape (n_rows,)
+        Rows that the server keeps.
 
     Raises
     ------
     ValueError
-        If a number is out of range, owners are not one for each row, or both are given.
+        If a number is out of range, there is not one owner for each row, or both ``parties`` and
+        ``share`` are given.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"expected holdout in [0, 1), got {holdout!r}")
@@ -69,8 +78,8 @@ def dealt(
         raise ValueError(f"expected share of 1 or more parties, or None; got {share!r}")
     if share is not None and parties is not None:
         raise ValueError(
-            f"share={share} deals rows that nobody owns, and parties names their owners; leave "
-            "parties out, or use share=None"
+            f"share={share} and parties are mutually exclusive; leave parties out, or use "
+            "share=None"
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     kept, place = np.zeros(len(y), bool), np.zeros(len(y), np.int64)
@@ -92,85 +101,89 @@ def dealt(
 
 
 class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
-    """Probabilistic network over evolving clusters, which parties make in one round of centers.
+    """Probabilistic neural network over clusters of all parties, from one round of centers.
 
     Every party clusters its rows in one pass and sends the centers; clustered once more, they are
     the pattern neurons of a probabilistic neural network [1]_. By default all parties first agree
-    on quantiles and on a metric that tells classes apart, and cluster each class by itself, which
-    is what makes it of use on data of unequal classes; :meth:`paper` gives the method as printed.
+    on quantiles and on a metric that separates the classes, and cluster each class separately,
+    without which rare classes are not found on imbalanced data; :meth:`paper` gives the method as
+    published.
 
     Parameters
     ----------
     client_threshold : float, optional
-        Dthr of the parties. None: each party takes, for each class, the least one that leaves at
-        most four times the root of its rows as centers.
+        Dthr of the parties. None: each party takes, for each class, the smallest one that leaves at
+        most four times the square root of its rows as centers.
     server_threshold : float, optional
         Dthr of the meta-clustering. None keeps every center.
     normalize : {"quantile", "minmax"} or None
-        Normal scores of ranks, or places between the lowest and the highest values.
+        Scaling of the columns: normal scores of ranks, or positions between the lowest and the
+        highest value.
     frame : {"global", "local"}
-        Agree on constants in an exchange before, or let each party use its own.
+        Agree on the scaling constants in a preceding round, or let each party use its own.
     classwise : bool
-        Cluster each class by itself, so that a frequent class does not swallow a rare one.
+        Cluster each class separately, so that a frequent class does not absorb a rare one.
     metric : {"supervised"} or None
-        Whiten by the covariance within classes and stretch the directions between their means, by
-        moments that are summed in an exchange before. Needs the global frame.
+        Whiten by the covariance within classes and stretch the directions between their means,
+        from moments that are summed in a preceding round. Needs the global frame.
     min_count : int
-        Records that every center and every constant stands for at least. A class of fewer records
-        at a party sends nothing.
+        Minimum number of records behind every center and every constant. A party sends nothing
+        about a class of which it has fewer records.
     sigma : "loo" or float
-        Smoothing of the network; ``"loo"`` takes the one of least leave-one-out loss.
+        Smoothing of the network; ``"loo"`` uses leave-one-out losses: the median of the smoothings
+        that the parties choose.
     activation : {"gaussian", "logistic", "cauchy"}
         Kernel of the network.
     factor : float
-        Of the threshold, up to which a ball is stretched; 1 is the pseudo-code's literal reading.
+        A ball is stretched to a row if distance plus radius is at most ``factor`` times the
+        threshold; 1 is the literal reading of the pseudo-code.
     means : bool
-        Send the means of the clusters' records. Where the centers came to lie, as in the paper, may
-        be halfway between two records.
+        Send the means of the clusters' records instead of the centers that clustering ended with.
+        The latter, as in the paper, may be halfway between two records.
     n_features_to_select : int, optional
-        Columns to keep, of most use by themselves: those of the largest t of Welch, of a class
-        against the rest, from sums over parties in an exchange before. None keeps all.
+        Number of columns to keep, those with the largest Welch t of a class against the rest, from
+        sums over parties in a preceding round. None keeps all.
     classes : sequence of labels, optional
-        Labels that the model is to know also where no party has ``min_count`` rows of them. Other
-        labels are those of which a party has so many.
+        Labels to include in the model even if no party has ``min_count`` rows of them. Labels of
+        which a party has that many rows are always included.
     share : int, optional
-        Deal the rows at random to so many parties, where ``fit`` is given no owners.
+        Number of parties to split the rows among at random, if ``fit`` is given no owners.
     holdout : float
-        Share of the rows that the server keeps for itself and scores the model on.
+        Fraction of the rows that the server keeps to score the model on.
     random_state : int, RandomState or None
-        Of the dealing.
+        Seed of the split.
     n_jobs : int, optional
-        Threads for prediction, and for training where there is one party; results do not depend on
-        it. -1 means all processors.
+        Number of threads for prediction, and for training if there is one party; results do not
+        depend on it. -1 means all processors.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. In
-        place of clusters, noised sums are exchanged, so that of the other parameters ``bounds``,
-        ``share``, ``random_state`` and ``n_jobs`` alone apply.
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Noised sums
+        are exchanged instead of centers, so that only ``bounds``, ``share``, ``random_state`` and
+        ``n_jobs`` of the other parameters apply.
     bounds : float64 array of shape (n_features, 2), optional
-        Lowest and highest value of each column, to which values are cut under ``privacy``; from
-        documentation, not from the rows.
+        Lowest and highest value of each column, to which values are clipped under ``privacy``; take
+        them from documentation, not from the rows.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     centers_ : float64 array of shape (n_centers, n_dimensions)
-        Pattern neurons; like the two below, of exact models alone.
+        Pattern neurons; not set under ``privacy``, like ``counts_`` and ``sigma_``.
     counts_ : int64 array of shape (n_centers, n_classes)
-        Records that each stands for.
+        Records of each class behind each center.
     sigma_ : float
-        The smoothing in force.
+        Smoothing in use.
     model_ : FedPNNModel or PrivateFedPNNModel
-        The whole model, as every party of a federation holds it.
+        The complete model, as every party of a federation holds it.
     server_score_ : float
         Balanced accuracy on the rows that the server kept; only with ``holdout``.
     support_ : bool array of shape (n_features,)
-        Which columns were kept.
+        Mask of the columns that were kept.
     t_statistics_ : float64 array of shape (n_kept,)
-        Of the columns that were kept; only where columns were left out.
+        Welch t of the columns that were kept; only if columns were selected.
     exposures_ : dict of str to Exposure
-        What each party's centers tell of single records; empty under ``privacy``, where the budget
-        bounds that.
+        Exposure of single records by each party's centers; empty under ``privacy``, where the
+        budget bounds it.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -237,18 +250,18 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def paper(cls, client_threshold: float, server_threshold: float, **changes: Any) -> Self:
-        """Return the classifier as the paper runs it.
+        """Return a classifier with the settings of the paper.
 
-        Each of two parties brings its columns to [0, 1] by its own constants and clusters all
-        classes together; a tenth of the rows stays with the server. Nothing is held back: a center
-        may be a single record. Where ``fit`` is told who owns the rows, say ``share=None``.
+        Each of two parties scales its columns to [0, 1] by its own constants and clusters all
+        classes together; the server keeps a tenth of the rows. Nothing is withheld: a center may be
+        a single record. Pass ``share=None`` if ``fit`` is given the owners of the rows.
 
         Parameters
         ----------
         client_threshold, server_threshold : float
             Dthr of the parties and of the server (Table 4 of the paper).
         **changes
-            Parameters that are to differ.
+            Parameters that override these settings.
         """
         printed: dict[str, Any] = {
             "normalize": "minmax",
@@ -268,7 +281,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on a table, or on a federation of its owners.
+        """Train on one table, or on a federation of its owners.
 
         Parameters
         ----------
@@ -277,13 +290,13 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which party owns each row. None means one party, or ``share`` parties.
+            Owner of each row. None means one party, or ``share`` parties.
 
         Raises
         ------
         ValueError
-            If a parameter is out of range, there is not one owner for each row, or there are
-            both owners and ``share``.
+            If a parameter is out of range, there is not one owner for each row, or both
+            ``parties`` and ``share`` are given.
         DataError
             If no party has enough records of any class, or there are fewer than two classes.
         """
@@ -295,10 +308,12 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             raise DataError("expected at least two classes, got one class; add rows of another")
         if self.privacy is not None:
             return self._fit_privately(x, labels, parties, self.privacy)
-        settings = self._settings(labels)
+        settings = self._make_settings(labels)
         seed = public_seed(self.random_state)
-        owners, kept = dealt(labels, parties, share=self.share, holdout=self.holdout, seed=seed)
-        holdings = self._holdings(x[~kept], labels[~kept], owners)
+        owners, kept = split_rows(
+            labels, parties, share=self.share, holdout=self.holdout, seed=seed
+        )
+        holdings = self._make_holdings(x[~kept], labels[~kept], owners)
         started, clock = datetime.now(UTC), time.perf_counter()
         members = holdings.parties(
             FedPNNParty, n_threads=effective_n_jobs(self.n_jobs), min_count=self.min_count
@@ -306,7 +321,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         outcome = run(coordinate(settings), members)
         self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
-        self._warn_of_left_out(labels[~kept])
+        self._warn_about_omitted_classes(labels[~kept])
         if kept.any():
             self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))
         self.run_record_ = RunRecord(
@@ -329,9 +344,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """Compute log probabilities.
-
-        They are shares of the densities, with equal class weights.
+        """Return log class probabilities under equal priors.
 
         Parameters
         ----------
@@ -351,7 +364,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return log_posteriors(densities, log_priors)
 
     def name_features(self, names: Sequence[str]) -> Self:
-        """Give the columns names, which tables with names are then checked against.
+        """Set the column names that later tables are checked against.
 
         Raises
         ------
@@ -366,13 +379,13 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return self
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file; an interrupted write leaves nothing behind."""
+        """Write the model to a file atomically."""
         check_is_fitted(self)
         self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "FedPNNClassifier":
-        """Read a classifier written by :meth:`save` or by a federated run.
+        """Load a classifier written by :meth:`save` or by a party.
 
         Raises
         ------
@@ -392,14 +405,14 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         classifier._set_model(model, like=np.array(model.classes))
         return classifier
 
-    def _settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
+    def _make_settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
         given = self.get_params(deep=False)
         names = given.keys() & {field.name for field in fields(FedPNNSettings)}
-        told = {name: given[name] for name in names}
-        told["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
-        return FedPNNSettings(**told)
+        values = {name: given[name] for name in names}
+        values["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
+        return FedPNNSettings(**values)
 
-    def _holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
+    def _make_holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
         return Holdings(x, labels, rows_by_party(owners, len(labels)), columns)
@@ -409,25 +422,24 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         from fedneighbors.methods.fedpnn.private import _training as training
 
-        training.refuse_beside_privacy(self.get_params(deep=False), type(self)().get_params(False))
+        training.check_private_parameters(
+            self.get_params(deep=False), type(self)().get_params(False)
+        )
         seed = public_seed(self.random_state)
-        owners, _ = dealt(labels, parties, share=self.share, holdout=0.0, seed=seed)
-        holdings = self._holdings(x, labels, owners)
+        owners, _ = split_rows(labels, parties, share=self.share, holdout=0.0, seed=seed)
+        holdings = self._make_holdings(x, labels, owners)
         model, self.run_record_ = training.fit_privately(holdings, privacy, self.bounds)
         self.exposures_ = {}
         self._set_model(model, like=labels)
         return self
 
-    def _warn_of_left_out(self, labels: npt.NDArray[Any]) -> None:
-        """Warn if rows were dropped because their class is too rare.
-
-        No party has enough rows of it.
-        """
+    def _warn_about_omitted_classes(self, labels: npt.NDArray[Any]) -> None:
+        """Warn about classes of which no party has enough rows."""
         unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
         if unknown:
             warnings.warn(
                 f"no party has min_count={self.min_count} rows of classes {unknown[:10]}, which "
-                "are left out of the model; lower min_count, or name them by classes",
+                "are left out of the model; lower min_count, or list them in classes",
                 UserWarning,
                 stacklevel=3,
             )

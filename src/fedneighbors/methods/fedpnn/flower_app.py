@@ -1,10 +1,11 @@
 """FedPNN as a Flower app: ``flwr run examples/flower-fedpnn``.
 
-The run's configuration holds the settings of the coordinator, a node's configuration names the
-party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count`` of a node
-is the fewest records that anything its party sends stands for; a run that asks for fewer is
-refused. A node that sets ``epsilon`` agrees to a private training on these terms alone, bounds of
-the columns included, charged to its ``ledger`` under ``dataset``.
+The configuration of the run holds the settings of the coordinator; the configuration of a node
+names the party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count``
+of a node is the minimum number of records behind every value that its party sends; the party
+refuses runs with a lower ``min-count``. A node that sets ``epsilon`` agrees to private training
+only, on the terms in its configuration, bounds of the columns included, charged to its ``ledger``
+under ``dataset``.
 """
 
 import logging
@@ -22,25 +23,25 @@ from fedneighbors.tabular._app_config import reserved_classes, table_apps, typed
 
 log = logging.getLogger(__name__)
 
-FEWEST = 5
-"""Records that a number stands for where a node does not say otherwise."""
+DEFAULT_MIN_COUNT = 5
+"""Default of ``min-count`` of a node."""
 
 
 def settings_from(config: Config) -> FedPNNSettings:
-    """Return the settings that the configuration of a run describes.
+    """Return the settings in the configuration of a run.
 
     Parameters
     ----------
     config : mapping
         One key per setting, with ``-`` for ``_``. ``client-threshold = "auto"`` lets each party
         choose, ``server-threshold = "none"`` keeps every center, ``"none"`` for ``normalize`` or
-        ``metric`` does without, ``n-features-to-select = "all"`` keeps all columns, ``classes`` is
+        ``metric`` turns it off, ``n-features-to-select = "all"`` keeps all columns, ``classes`` is
         a JSON list.
 
     Raises
     ------
     ValueError
-        If a value is of another type than its setting, or out of range.
+        If a value has the wrong type or is out of range.
     """
     loo = config.get("sigma") == "loo"
     return FedPNNSettings(
@@ -67,25 +68,25 @@ def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[Any]:
     settings = settings_from(config)
     if privacy is None:
         return coordinate(settings)
-    _refuse_beside_privacy(settings)
+    _check_private_settings(settings)
     from fedneighbors.methods.fedpnn.private.protocol import coordinate_private
 
     return coordinate_private(privacy)
 
 
-def _refuse_beside_privacy(settings: FedPNNSettings) -> None:
-    """Refuse settings of clusters, of which there are none under privacy."""
+def _check_private_settings(settings: FedPNNSettings) -> None:
+    """Raise if settings of clustering are set, which private training lacks."""
     set_ = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
     if set_:
         names = ", ".join(name.replace("_", "-") for name in set_)
         raise ValueError(
-            f"a private training takes no {names}: it sums noised vectors in place of clusters; "
-            "leave them at their defaults (labels belong into public-classes)"
+            f"private training takes no {names}: it sums noised vectors instead of "
+            "clustering; leave them at their defaults (labels go into public-classes)"
         )
 
 
 class _Party(FedPNNParty):
-    """A party that writes into the log of its node what its centers tell of single records."""
+    """A party that logs the exposure of its centers on its node."""
 
     def answer(self, request: Message) -> Message:
         reply = super().answer(request)
@@ -94,29 +95,29 @@ class _Party(FedPNNParty):
         return reply
 
 
-def _fewest(node: Config) -> int:
-    fewest = node.get("min-count", FEWEST)
-    if type(fewest) is not int or fewest < 1:
-        raise Refuse("min-count of the node is not a whole number of 1 or more")
-    return fewest
+def _read_min_count(node: Config) -> int:
+    min_count = node.get("min-count", DEFAULT_MIN_COUNT)
+    if type(min_count) is not int or min_count < 1:
+        raise Refuse("min-count of the node must be an integer of 1 or more")
+    return min_count
 
 
-def _party(table: dict[str, Any], node: Config) -> Party:
-    return _Party(**table, min_count=_fewest(node))
+def _make_party(table: dict[str, Any], node: Config) -> Party:
+    return _Party(**table, min_count=_read_min_count(node))
 
 
-def _private_party(table: dict[str, Any], node: Config) -> Party:
+def _make_private_party(table: dict[str, Any], node: Config) -> Party:
     from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 
-    _fewest(node)
+    _read_min_count(node)
     try:
         return PrivateFedPNNParty(**table)
     except ValueError as error:
-        log.error("the terms of privacy cannot be kept: %s", error)
-        raise Refuse("its terms of privacy lack bounds or classes that fit its table") from error
+        log.error("invalid privacy terms: %s", error)
+        raise Refuse("its privacy terms lack bounds or classes that fit its table") from error
 
 
-_apps = table_apps(_coordinate, _party, _private_party, keep_missing=True)
-# Flower looks for plain assignments of these names in the source.
+_apps = table_apps(_coordinate, _make_party, _make_private_party, keep_missing=True)
+# Flower searches the source for plain assignments of these names.
 server = _apps[0]
 client = _apps[1]

@@ -1,9 +1,9 @@
-"""FedPNN: the coordinator (Algorithms 1 to 4 of the paper).
+"""Coordinator of FedPNN (Algorithms 1 to 4 of the paper).
 
-One exchange of centers makes the model. Up to three may come before it, and are counted: sums, by
-which columns are chosen; constants, so that all parties measure in one frame; and moments, so that
-they measure in one metric that tells classes apart. The first exchange of all compares what the
-tables look like, the last hands out the model.
+One round of centers trains the model. Up to three rounds may precede it, and are counted: sums, to
+select columns; constants, so that all parties scale in one frame; and moments, for a common metric
+that separates the classes. The first round of all compares the schemas of the tables, the last one
+distributes the model.
 """
 
 import math
@@ -37,13 +37,13 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn._selection import (
     Selection,
     SelectionRequest,
-    most_telling,
+    select_columns,
     welch_statistics,
 )
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
     Clusters,
-    advice_on,
+    describe_threshold,
     majority,
     merge_centers,
 )
@@ -55,7 +55,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "metric": ("supervised", None),
     "activation": ("gaussian", "logistic", "cauchy"),
 }
-_LEFT_OPEN: Mapping[str, Any] = {
+_AUTOMATIC: Mapping[str, Any] = {
     "client_threshold": None,
     "server_threshold": None,
     "sigma": "loo",
@@ -74,36 +74,38 @@ class FedPNNSettings:
     Parameters
     ----------
     client_threshold : float or None
-        Dthr of the parties; None lets each choose, see :func:`~.algorithm.chosen_threshold`.
+        Dthr of the parties; None lets each choose, see :func:`~.algorithm.choose_threshold`.
     server_threshold : float or None
         Dthr of the meta-clustering; None keeps every center.
     normalize : {"quantile", "minmax"} or None
-        The frame.
+        Scaling of the columns.
     frame : {"global", "local"}
-        Whether constants are agreed on in an exchange before, or each party uses its own.
+        Agree on the scaling constants in a preceding round, or let each party use its own.
     classwise : bool
-        Cluster each class by itself.
+        Cluster each class separately.
     metric : {"supervised"} or None
-        Whether moments are summed in an exchange before.
+        ``"supervised"`` derives a metric from moments that are summed in a preceding round.
     min_count : int
-        Records that a center or a constant stands for at least.
+        Minimum number of records behind every center and every constant.
     sigma : "loo" or float
-        Smoothing; ``"loo"`` takes the one of least leave-one-out loss over all parties.
+        Smoothing. With ``"loo"``, each party picks the one with the lowest leave-one-out loss and
+        the median of these is used, see :func:`median_sigma`.
     activation : str
         Kernel of the network.
     factor : float
-        Of the threshold, up to which a ball is stretched.
+        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
     ridge, boost : float
-        Of the metric, see :func:`supervised_metric`.
+        Parameters of the metric, see :func:`supervised_metric`.
     means : bool
-        Parties send the means of their clusters' records, not where the centers came to lie.
+        Parties send the means of their clusters' records instead of the centers that clustering
+        ended with.
     n_knots : int
-        Groups of a column's values.
+        Maximum number of groups that the values of a column are averaged in.
     classes : tuple of labels
-        Labels to reserve in addition to those that the parties announce. A party announces the
-        labels of which it has ``min_count`` rows.
+        Labels to reserve in addition to the announced ones. A party announces the labels of which
+        it has at least ``min_count`` rows.
     n_features_to_select : int or None
-        Columns to keep, those of the largest t; None keeps all, without an exchange.
+        Number of columns to keep, those with the largest t; None keeps all, without a round.
     """
 
     client_threshold: float | None = None
@@ -127,10 +129,10 @@ class FedPNNSettings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"expected {name} among {choices}, got {getattr(self, name)!r}")
-        for name, left_open in _LEFT_OPEN.items():
+        for name, automatic in _AUTOMATIC.items():
             value = getattr(self, name)
-            if value != left_open and not _is_positive(value):
-                raise ValueError(f"expected {name} above 0 or {left_open!r}, got {value!r}")
+            if value != automatic and not _is_positive(value):
+                raise ValueError(f"expected {name} above 0 or {automatic!r}, got {value!r}")
         for name in ("factor", "ridge", "boost"):
             if not _is_positive(getattr(self, name)):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
@@ -146,32 +148,32 @@ class FedPNNSettings:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
-                "moments can be summed in a frame that all agree on only: use frame='global' and a "
-                "normalize, or metric=None"
+                "a supervised metric needs a common frame: use frame='global' and a normalize "
+                "other than None, or metric=None"
             )
 
     @property
     def kind(self) -> str:
-        """Return the name of the scaling in files."""
+        """Return the kind of the frame as written to model files."""
         return self.normalize or "none"
 
 
 DEFAULT_SIGMA = 0.5
-"""Where no party has rows of two classes, so that none can tell."""
+"""Smoothing if no party has rows of two classes, so that none can choose one."""
 
-MOST_COORDINATES = 4096
-"""Of a supervised metric, which takes 8 bytes for each pair of them: 134 MB."""
+MAX_COORDINATES = 4096
+"""Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
-def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
-    """Return the smoothing in the middle of what the parties chose.
+def median_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
+    """Return the weighted median of the parties' smoothings.
 
     Parameters
     ----------
     choices : sequence of int
-        Positions among the smoothings, -1 for none.
+        Position of each party's smoothing in ``SIGMAS``, -1 for none.
     weights : sequence of int
-        Records that stand behind each choice.
+        Number of records of each party.
     """
     votes = sorted((c, w) for c, w in zip(choices, weights, strict=True) if c >= 0)
     if not votes:
@@ -181,33 +183,33 @@ def chosen_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
 
 
 def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
-    """Train one model over all parties, the same whatever their order.
+    """Train one model over all parties, independent of their order.
 
     Yields
     ------
     Ask
-        Schema; sums, if columns are to be chosen; constants, if the frame is global; moments, if
+        Schema; sums, if columns are to be selected; constants, if the frame is global; moments, if
         the metric is supervised; centers; model.
 
     Returns
     -------
     FedPNNModel
-        The model that every party holds as well.
+        The model, which every party holds as well.
 
     Raises
     ------
     SchemaMismatch
-        If a party's table differs from the others'.
+        If the tables of the parties differ in their columns or labels.
     PartyMissing
-        If a party does not answer; no model is made.
+        If a party does not answer; no model is trained.
     DataError
         If no party has enough records of any class, there are fewer than two classes in all, or
         too many coordinates for a supervised metric.
     ProtocolError
-        If a reply is not what a table can give.
+        If a reply is not possible for any table.
     """
-    replies = yield gather(FedPNNSchemaRequest(settings.min_count))
-    schema = _agreed(replies.complete("the schema").each, settings)
+    replies = yield gather(SchemaRequest(settings.min_count))
+    schema = _agree_on_schema(replies.complete("the schema").each, settings)
     chosen = None
     if settings.n_features_to_select is not None:
         chosen = yield from _select(settings.n_features_to_select, settings, schema)
@@ -230,11 +232,11 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     return model
 
 
-def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
-    """Return the common schema; raise for fewer than two classes."""
+def _agree_on_schema(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
+    """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
-        raise _too_few()
+        raise _no_records_error()
     if len(labels) < 2:
         raise DataError(
             f"expected at least two classes of min_count={settings.min_count} records at a party, "
@@ -244,9 +246,9 @@ def _agreed(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
 
 
 def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
-    """Select the most discriminative columns; None means all.
+    """Select the n columns with the largest Welch t.
 
-    None needs no exchange.
+    Returns None, without a round, if the table has no more columns than that.
     """
     if n >= schema.n_features:
         return None
@@ -254,16 +256,16 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
     replies = yield total(request)
     sums = replies.summed("the sums of classes")
     try:
-        request.check("all", sums)  # a masked sum is checked nowhere else
+        request.check("all", sums)  # masked sums are not validated elsewhere
     except ValueError as error:
         raise ProtocolError(f"the sums of classes: {error}") from None
-    return most_telling(welch_statistics(sums), n)
+    return select_columns(welch_statistics(sums), n)
 
 
-def _too_few() -> DataError:
+def _no_records_error() -> DataError:
     return DataError(
-        "no party has enough records of any class to send anything; lower min_count, or let "
-        "parties with more records take part"
+        "no party has min_count records of any class, so that nothing can be sent; lower "
+        "min_count, or add parties with more records"
     )
 
 
@@ -283,21 +285,21 @@ class _Plan:
     def constants(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def frame(self, each: Mapping[str, Any]) -> Scaling:
-        """Return the frame of all parties' constants."""
+    def frame(self, each: Mapping[str, Any]) -> Frame:
+        """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
             if len(part.knots) != n_features:
-                raise ProtocolError(f"party {name!r}: constants of another number of columns came")
+                raise ProtocolError(f"party {name!r}: constants of the wrong number of columns")
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
     def moments(self, frame: Scaling) -> PointMomentsRequest:
         n = frame.n_coordinates
-        if n > MOST_COORDINATES:
+        if n > MAX_COORDINATES:
             raise DataError(
                 f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
-                f"each party; it takes up to {MOST_COORDINATES}. Keep fewer columns by "
+                f"each party; the limit is {MAX_COORDINATES} coordinates. Keep fewer columns with "
                 "n_features_to_select, or use metric=None"
             )
         return PointMomentsRequest(
@@ -325,17 +327,17 @@ class _Plan:
             columns=self.columns,
         )
 
-    def model(self, each: Mapping[str, Any], frame: Scaling, metric: Floats) -> FedPNNModel:
-        """Return the model of all parties' centers."""
+    def model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
+        """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
-                raise ProtocolError(f"party {name!r}: centers of another number of dimensions came")
+                raise ProtocolError(f"party {name!r}: centers of the wrong number of dimensions")
         merged = self._merged(each)
         sigma = self.settings.sigma
         if sigma == "loo":
             names = sorted(each)
             weights = [int(each[name].counts.sum()) for name in names]
-            sigma = chosen_sigma([each[name].choice for name in names], weights)
+            sigma = median_sigma([each[name].choice for name in names], weights)
         return FedPNNModel(
             frame=frame,
             metric=metric if len(metric) else np.eye(merged.centers.shape[1]),
@@ -349,11 +351,11 @@ class _Plan:
         )
 
     def _merged(self, each: Mapping[str, Any]) -> Clusters:
-        """Cluster all parties' centers; warn if one or all remain."""
+        """Cluster the centers of all parties; warn about an unsuitable threshold."""
         centers = np.concatenate([each[name].centers for name in each])
         counts = np.concatenate([each[name].counts for name in each])
         if len(centers) == 0:
-            raise _too_few()
+            raise _no_records_error()
         threshold, classwise = self.settings.server_threshold, self.settings.classwise
         merged = merge_centers(
             centers,
@@ -367,7 +369,7 @@ class _Plan:
                 majority(freq) if classwise else np.zeros(len(freq), np.int64)
                 for freq in (counts, merged.counts)
             )
-            advice = advice_on(
+            advice = describe_threshold(
                 [(centers[before == group], sum(after == group)) for group in np.unique(before)],
                 threshold=threshold,
                 factor=self.settings.factor,
@@ -379,20 +381,20 @@ class _Plan:
         return merged
 
 
-def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
-    """Compute the non-empty classes' means and the within-class covariance.
+def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
+    """Return class means and the covariance within classes.
 
     Parameters
     ----------
-    moments : PointMomentsReply
-        Of at least one row.
+    moments : MomentsReply
+        Moments of at least one row.
 
     Returns
     -------
     means : float64 array of shape (n_present, n_coordinates)
-        In the order of the classes.
+        Means of the classes that have rows, in the order of the classes.
     within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric.
+        Symmetric covariance matrix.
     """
     counts = moments.counts
     present = counts > 0
@@ -402,34 +404,34 @@ def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
     return means, (within + within.T) / 2
 
 
-def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:
-    """Return a linear map after which Euclidean distance tells classes apart.
+def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
+    """Return a linear map after which Euclidean distance separates classes.
 
     Coordinates are whitened by the covariance within classes; the directions between the means of
     the classes are then stretched.
 
     Parameters
     ----------
-    moments : PointMomentsReply
-        Of all parties.
+    moments : MomentsReply
+        Moments summed over all parties.
     ridge : float
         Added to every variance within classes, in units of the mean variance.
     boost : float
-        Factor of the directions between class means; 1 for none.
+        Factor by which directions between class means are stretched; 1 leaves them.
 
     Returns
     -------
     float64 array of shape (n_coordinates, n_coordinates)
-        To multiply points with from the right.
+        Matrix to multiply points with from the right.
     """
     means, within = covariance_within(moments)
     spread, directions = np.linalg.eigh(within)
-    unit = float(np.trace(within)) / len(within) or 1.0  # where nothing varies within classes
+    unit = float(np.trace(within)) / len(within) or 1.0  # 1 if nothing varies within classes
     whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
     apart = (means - means.mean(axis=0)) @ whiten
     _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    told = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ told.T) @ told
+    stretching = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
+    stretched: Floats = whiten + (boost - 1.0) * (whiten @ stretching.T) @ stretching
     return stretched
 
 
@@ -437,8 +439,13 @@ def _check_moments(reply: Message, frame: Scaling, schema: Agreed) -> None:
     n, n_classes = frame.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):
-        raise ProtocolError(f"moments of other shapes came: {shapes}; a party sent another table's")
+        raise ProtocolError(
+            f"moments have shapes {shapes}, which do not fit the schema and the frame; a party "
+            "sent wrong moments"
+        )
     if (reply.counts < 0).any() or (np.diag(reply.products) < 0).any():
-        raise ProtocolError("moments are below what any table has; a party sent something else")
+        raise ProtocolError(
+            "moments contain negative counts or sums of squares; a party sent wrong moments"
+        )
     if reply.counts.sum() < 1:
-        raise _too_few()
+        raise _no_records_error()

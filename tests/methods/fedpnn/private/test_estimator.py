@@ -138,7 +138,7 @@ def test_bounds_may_stand_within_privacy():
         ({"privacy": Privacy(epsilon=1), "bounds": BOUNDS}, "declare public="),
         (
             {"privacy": Privacy(epsilon=1, mechanism="paper", public=PUBLIC), "bounds": BOUNDS},
-            "prints no private mechanism",
+            "has no private mechanism",
         ),
         (
             {"privacy": Privacy(epsilon=1, classes=("a", "x")), "bounds": BOUNDS},
@@ -157,7 +157,7 @@ def test_what_does_not_go_with_privacy_is_refused_by_name(arguments, words):
 
 
 def test_bounds_that_are_missing_are_not_to_be_read_off_the_rows():
-    with pytest.raises(ValueError, match="read off the rows they would tell of single records"):
+    with pytest.raises(ValueError, match="read off the rows would disclose single records"):
         FedPNNClassifier(privacy=LOCAL).fit(*blobs(2))
 
 

@@ -8,9 +8,9 @@ from fedneighbors.methods.fedpnn.private._model import (
     ClassMeans,
     axis_between,
     cell_neurons,
+    estimate_means,
+    estimate_origin,
     mean_neurons,
-    noised_means,
-    noised_origin,
 )
 from fedneighbors.methods.fedpnn.private._release import N_CELLS, class_sums, origin_sums
 
@@ -55,8 +55,8 @@ def test_without_noise_origin_and_means_are_those_of_the_rows():
     cube, labels = rng.uniform(-0.5, 0.5, (400, 6)), np.arange(400) % 3
     units = units_of(400, 6)
 
-    place = noised_origin(origin_sums(cube, 1024), n_features=6, levels=1024, variance=1e-9)
-    found = noised_means(
+    place = estimate_origin(origin_sums(cube, 1024), n_features=6, levels=1024, variance=1e-9)
+    found = estimate_means(
         class_sums(units, labels, 3, 1024), n_classes=3, levels=1024, variance=1e-9
     )
 
@@ -69,14 +69,14 @@ def test_without_noise_origin_and_means_are_those_of_the_rows():
 def test_counts_below_the_noise_level_are_raised_to_it():
     values = np.array([-900, 3, *[50] * 8])
 
-    found = noised_means(values, n_classes=2, levels=1024, variance=409.0**2)
+    found = estimate_means(values, n_classes=2, levels=1024, variance=409.0**2)
 
     assert found.counts.tolist() == [3.0, 3.0]  # two deviations of one record, and one record
     assert (np.sqrt((found.means**2).sum(axis=1)) <= 1 + 1e-12).all()
 
 
 def test_an_origin_of_noise_alone_stays_within_the_cube():
-    place = noised_origin(np.array([-70, 10**9, -(10**9)]), n_features=2, levels=64, variance=1.0)
+    place = estimate_origin(np.array([-70, 10**9, -(10**9)]), n_features=2, levels=64, variance=1.0)
 
     assert place.tolist() == [1.0, -1.0]
 

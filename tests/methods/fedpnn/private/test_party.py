@@ -15,9 +15,9 @@ from fedneighbors.methods.fedpnn._scaling import Scaling, ScalingRequest
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._release import (
     class_sums,
-    class_sums_of,
+    class_sums_release,
     directions,
-    in_cube,
+    scale_to_cube,
 )
 from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
@@ -76,7 +76,7 @@ MODEL = FedPNNModel(
 def exact_sums(levels):
     x, y = table()
     bounds = np.full(4, BOUNDS[0]), np.full(4, BOUNDS[1])
-    return class_sums(directions(in_cube(x, bounds), PLACE), y, 2, levels)
+    return class_sums(directions(scale_to_cube(x, bounds), PLACE), y, 2, levels)
 
 
 def spent(member):
@@ -229,14 +229,14 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
 def test_noise_shares_are_sized_and_charged_for_all_cells():
     policy = replace(CENTRAL, epsilon=20)
     north = party(privacy=policy)
-    release = class_sums_of(policy, 4, 2)
-    noise = shares(release.allowed, release.moved, n_shares=3, n_cells=10)
+    release = class_sums_release(policy, 4, 2)
+    noise = shares(release.budget, release.sensitivity, n_shares=3, n_cells=10)
 
     north.contribute(masked_request(policy, 3), MaskedRound("ab", 5, 5, 4))
 
     (charged,) = (x.guarantee for x in north._gate.ledger.entries() if x.kind == "released")
-    assert charged == noise.guarantee(release.moved, 10)
-    assert charged.rho <= release.allowed.rho
+    assert charged == noise.guarantee(release.sensitivity, 10)
+    assert charged.rho <= release.budget.rho
 
 
 def test_labels_that_were_not_declared_public_are_not_told():
@@ -285,7 +285,7 @@ def test_noise_is_fresh_in_every_process(ask):
         (sums_request(place=np.zeros(3)), "number of columns"),
         (cells_request(place=np.zeros(3), axis=np.zeros(3)), "number of columns"),
         (cells_request(axis=np.full(4, 0.6)), "axis is longer than 1"),
-        (cells_request(classes=(0, 1, 2)), "two classes alone"),
+        (cells_request(classes=(0, 1, 2)), "exactly two classes"),
         (origin_request(classes=(0,)), "a class that was agreed or is public is missing"),
         (origin_request(classes=(0, 2)), "a class that was agreed or is public is missing"),
     ],
@@ -303,7 +303,7 @@ def test_what_is_wrong_with_a_request_is_said_without_a_charge(request_, words):
     "place", [np.array([np.nan, 0, 0, 0]), np.array([2.0, 0, 0, 0]), np.zeros((2, 2))]
 )
 def test_places_outside_the_cube_make_no_request(place):
-    with pytest.raises((ValueError, WireError), match="within the cube"):
+    with pytest.raises((ValueError, WireError), match="finite vectors within"):
         sums_request(place=place)
 
 
@@ -361,15 +361,15 @@ def test_bounds_and_classes_must_not_come_from_rows(change, words):
         party(privacy=replace(LOCAL, **change))
 
 
-def test_a_reply_is_exact_sums_plus_the_stated_laplace_noise():
-    release = class_sums_of(LOCAL, 4, 2)
+def test_a_reply_is_the_exact_sums_and_laplace_noise_of_the_stated_scale():
+    release = class_sums_release(LOCAL, 4, 2)
     noise = np.concatenate(
         [
             party(bits_seed=seed).answer(sums_request()).values - exact_sums(release.levels)
             for seed in range(400)
         ]
     )
-    scale = float(release.moved.l1 / release.allowed.epsilon)
+    scale = float(release.sensitivity.l1 / release.budget.epsilon)
 
     share_below = np.mean(np.abs(noise) < scale * np.log(2))  # the median of abs(noise)
 

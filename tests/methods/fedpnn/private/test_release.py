@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
-    along,
+    allot_budget,
     cell_counts,
     cell_sensitivity,
-    cells,
+    cells_release,
     class_sums,
-    class_sums_of,
+    class_sums_release,
     class_sums_sensitivity,
     count_weight,
     directions,
-    in_cube,
-    origin,
     origin_reach,
+    origin_release,
     origin_sensitivity,
     origin_sums,
-    part,
+    project_onto,
     public_bounds,
+    scale_to_cube,
 )
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
@@ -57,7 +57,7 @@ def neighbor(rng, relation, x, y):
 
 def cube_of(x):
     n = x.shape[1]
-    return in_cube(x, (np.full(n, -1.0), np.full(n, 1.0)))
+    return scale_to_cube(x, (np.full(n, -1.0), np.full(n, 1.0)))
 
 
 def assert_within(moved, stated):
@@ -118,10 +118,10 @@ def test_where_a_row_lies_depends_on_no_other_row(n_columns):
     cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
     axis = rng.normal(size=n_columns)
 
-    whole = along(directions(cube, origin), axis)
+    whole = project_onto(directions(cube, origin), axis)
 
-    alone = [along(directions(cube[[row]], origin), axis)[0] for row in range(257)]
-    behind = along(directions(cube[1:], origin), axis)
+    alone = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
+    behind = project_onto(directions(cube[1:], origin), axis)
     assert whole.tolist() == alone
     assert whole[1:].tolist() == behind.tolist()
 
@@ -248,7 +248,11 @@ def test_values_are_clipped_and_missing_ones_centered():
     bounds = (np.array([0.0, 5.0, 2.0]), np.array([10.0, 6.0, 2.0]))  # the last range is empty
     x = np.array([[2.5, 5.25, 7.0], [np.inf, -np.inf, np.nan], [np.nan, 99.0, 2.0]])
 
-    assert in_cube(x, bounds).tolist() == [[-0.5, -0.5, 0.0], [1.0, -1.0, 0.0], [0.0, 1.0, 0.0]]
+    assert scale_to_cube(x, bounds).tolist() == [
+        [-0.5, -0.5, 0.0],
+        [1.0, -1.0, 0.0],
+        [0.0, 1.0, 0.0],
+    ]
 
 
 @given(st.integers(1, 200), LEVELS)
@@ -262,8 +266,8 @@ def test_weights_and_reach_are_whole_steps_of_the_half_diagonal(n_columns, level
 @given(st.fractions(Fraction(1, 50), 8, max_denominator=100))
 def test_parts_of_a_pure_budget_add_up_to_it(epsilon):
     privacy = Privacy(epsilon=epsilon)
-    two = [part(privacy, of=of, n_classes=2) for of in ("origin", "class sums", "cells")]
-    more = [part(privacy, of=of, n_classes=3) for of in ("origin", "class sums")]
+    two = [allot_budget(privacy, of=of, n_classes=2) for of in ("origin", "class sums", "cells")]
+    more = [allot_budget(privacy, of=of, n_classes=3) for of in ("origin", "class sums")]
 
     assert sum(each.epsilon for each in two) == sum(each.epsilon for each in more) == epsilon
 
@@ -274,7 +278,7 @@ def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, n_classes)
     privacy = Privacy(epsilon=epsilon, delta="1e-5")
     kinds = ["origin", "class sums", "cells"][: 3 if n_classes == 2 else 2]
 
-    parts = [part(privacy, of=of, n_classes=n_classes) for of in kinds]
+    parts = [allot_budget(privacy, of=of, n_classes=n_classes) for of in kinds]
 
     assert fits(parts, ApproxDP(epsilon, Fraction(1, 10**5)))
     assert not fits([*parts, parts[0]], ApproxDP(epsilon, Fraction(1, 10**5)))
@@ -292,16 +296,22 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
     epsilon, delta, relation, n_shares, n_columns
 ):
     privacy = Privacy(epsilon=epsilon, delta=delta, neighbors=relation)
-    releases = [origin(privacy, n_columns, 2), class_sums_of(privacy, n_columns, 2), cells(privacy)]
+    releases = [
+        origin_release(privacy, n_columns, 2),
+        class_sums_release(privacy, n_columns, 2),
+        cells_release(privacy),
+    ]
 
     for release in releases:
-        whole = mechanism(release.allowed, release.moved).guarantee(release.moved)
-        some = shares(release.allowed, release.moved, n_shares=n_shares, n_cells=release.n_cells)
+        whole = mechanism(release.budget, release.sensitivity).guarantee(release.sensitivity)
+        some = shares(
+            release.budget, release.sensitivity, n_shares=n_shares, n_cells=release.n_cells
+        )
         if delta:
-            assert whole.rho <= release.allowed.rho
-            assert some.guarantee(release.moved, release.n_cells).rho <= release.allowed.rho
+            assert whole.rho <= release.budget.rho
+            assert some.guarantee(release.sensitivity, release.n_cells).rho <= release.budget.rho
         else:
-            assert whole == some.guarantee(release.moved) == release.allowed
+            assert whole == some.guarantee(release.sensitivity) == release.budget
 
 
 @pytest.mark.parametrize(
@@ -314,23 +324,23 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
 )
 def test_vectors_are_as_fine_as_the_samplers_bear(policy, n_columns, levels):
     if levels:
-        assert origin(policy, n_columns, 2).levels == levels
+        assert origin_release(policy, n_columns, 2).levels == levels
     else:
         with pytest.raises(PrivacyError, match="would drown in the noise"):
-            origin(policy, n_columns, 2)
+            origin_release(policy, n_columns, 2)
 
 
 def test_more_than_two_classes_get_the_share_of_the_cells():
     privacy = Privacy(epsilon=1)
 
-    assert part(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))
-    assert part(privacy, of="class sums", n_classes=3) == PureDP(Fraction(4, 5))
+    assert allot_budget(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))
+    assert allot_budget(privacy, of="class sums", n_classes=3) == PureDP(Fraction(4, 5))
 
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        (None, "read off the rows they would tell of single records"),
+        (None, "read off the rows would disclose single records"),
         (((0.0, 0.0), (1.0, 1.0)), "one or 3 of them"),
         ((0.0, np.inf), "finite numbers"),
         ((1.0, 0.0), "low bounds below the high ones"),

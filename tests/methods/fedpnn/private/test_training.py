@@ -17,16 +17,16 @@ from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
-from fedneighbors.methods.fedpnn.private._model import axis_between, noised_means, noised_origin
+from fedneighbors.methods.fedpnn.private._model import axis_between, estimate_means, estimate_origin
 from fedneighbors.methods.fedpnn.private._release import (
     cell_counts,
     class_sums,
-    class_sums_of,
+    class_sums_release,
     directions,
-    in_cube,
-    origin,
+    origin_release,
     origin_sums,
     public_bounds,
+    scale_to_cube,
 )
 from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
@@ -96,11 +96,11 @@ def pooled_neurons(privacy, n):
     """The neurons of all parties' rows in one table, without noise: a loop of its own."""
     tables = [table(seed=k) for k in range(n)]
     x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
-    cube = in_cube(x, public_bounds(privacy, 4))
-    first, second = origin(privacy, 4, 2).levels, class_sums_of(privacy, 4, 2).levels
-    place = noised_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
+    cube = scale_to_cube(x, public_bounds(privacy, 4))
+    first, second = origin_release(privacy, 4, 2).levels, class_sums_release(privacy, 4, 2).levels
+    place = estimate_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
     units = directions(cube, place)
-    found = noised_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
+    found = estimate_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
     axis = axis_between(found.means)
     return place, axis, cell_counts(units, y, axis).reshape(2, -1).T
 
@@ -227,7 +227,7 @@ def test_more_than_two_classes_are_asked_for_no_cells():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"mechanism": "paper"}, "prints no private mechanism"),
+        ({"mechanism": "paper"}, "has no private mechanism"),
         ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks mean nothing"),
         ({"bounds": None}, "give bounds, an array of shape"),
         ({"public": ()}, r"Privacy\(classes="),
@@ -281,8 +281,8 @@ class Liar:
 
 
 @pytest.mark.parametrize("change", [lambda v: v[:-1], lambda v: np.append(v, 0)])
-def test_vectors_of_wrong_length_are_refused_even_if_all_agree(change):
-    with pytest.raises(ProtocolError, match="expected 5 noised values of the origin"):
+def test_vectors_of_a_wrong_length_are_refused_though_no_party_sent_another(change):
+    with pytest.raises(ProtocolError, match="expected 5 noised values for the origin"):
         train([Liar(change)], LOCAL)
 
 

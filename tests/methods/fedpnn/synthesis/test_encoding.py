@@ -110,7 +110,7 @@ def test_rows_unlike_those_of_the_fit_are_refused(later, message):
 def test_another_value_in_a_column_that_was_constant_is_refused():
     transform = fit_transform(Table({"x": np.full(4, 2.0)}, "t"))
 
-    with pytest.raises(DataError, match=r"holds 3.0; in the fit it held \[2.0\] alone"):
+    with pytest.raises(DataError, match=r"holds 3.0; in the fit it held only \[2.0\]"):
         transform.codes(Table({"x": np.array([2.0, 3.0])}, "t"), np.random.default_rng(0))
 
 

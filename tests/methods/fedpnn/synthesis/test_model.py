@@ -105,5 +105,5 @@ def test_a_forged_byte_gives_a_model_that_samples_or_a_refusal(place, byte):
         return
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        table, places = model.labeled(3, 0, None)
+        table, places = model.sample_labeled(3, 0, None)
     assert table.n_rows == len(places) == 3

@@ -59,7 +59,7 @@ def test_generated_parts_are_shares_and_places_lie_within_one():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(7))
 
     spread = torch.from_numpy(np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32))
-    made = generator.activated(generator.logits(noise(9, 4, 6)), spread)
+    made = generator.activate(generator.logits(noise(9, 4, 6)), spread)
 
     assert made.shape == (LAYOUT.width, 6)
     assert (made[:2].abs() <= 1).all()
@@ -74,7 +74,7 @@ def test_a_frozen_generator_uses_the_running_normalization():
         generator.logits(noise(seed, 4, 40))  # moves the running means
     inputs = noise(99, 4, 6)
 
-    hidden, output = generator.frozen()
+    hidden, output = generator.freeze()
     state = inputs.numpy()
     for weight, bias in hidden:
         state = np.concatenate([np.maximum(weight @ state + bias[:, None], 0), state])

@@ -1,1 +1,1 @@
-"""FedPNN under a privacy budget: releases, the party that pays for them, the coordinator."""
+"""FedPNN under a privacy budget: releases, party, coordinator and model."""

@@ -1,4 +1,4 @@
-"""The privately trained model: from noised sums to neurons, and the fields of its file."""
+"""Privately trained model: neurons from noised sums, and the model file."""
 
 import math
 from dataclasses import dataclass
@@ -12,42 +12,42 @@ from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     count_weight,
     directions,
-    in_cube,
     origin_reach,
+    scale_to_cube,
 )
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 CELL_SIGMA = 0.15
-"""Smoothing along the axis, whose cells are a quarter wide."""
+"""Smoothing along the axis; its cells are a quarter wide."""
 
 MEAN_SIGMA = 0.3
-"""Smoothing around means of unit vectors; it moves probabilities, not predictions. Of the least log
-loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
+"""Smoothing around means of unit vectors; it affects probabilities, not predictions. It has the
+lowest log loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
 
-_CLEAR = 2.0  # standard deviations of its noise below which a count is not believed
-_FLOOR = 0.5  # standard deviations of its noise below which a density is not believed
-_FEWEST = 0.25  # records that a density stands for at least
+_COUNT_FLOOR = 2.0  # lower limit of a count, in standard deviations of its noise
+_DENSITY_FLOOR = 0.5  # lower limit of a density, in standard deviations of its noise
+_MIN_RECORDS = 0.25  # lower limit of a density, in records
 
 
 @dataclass(frozen=True)
 class Neurons:
-    """Weighted pattern neurons, and below what their sums are noise.
+    """Weighted pattern neurons and their noise.
 
     Parameters
     ----------
     axes : float64 array of shape (n_features, n_axes)
-        What unit vectors are multiplied with.
+        Matrix that unit vectors are multiplied with from the right.
     positions : float64 array of shape (n_neurons, n_axes)
-        Where the neurons lie.
+        Positions of the neurons.
     weights : float64 array of shape (n_neurons, n_classes)
-        Records of each class that a neuron stands for; noised, may be negative.
+        Noised records of each class behind each neuron; may be negative.
     noise : float64 array of shape (n_neurons,)
         Standard deviation of the noise on each weight.
     totals : float64 array of shape (n_classes,)
         Records of each class, above 0.
     fewest : float
-        Records that a density stands for at least.
+        Lower limit of a density, in records.
     sigma : float
         Smoothing.
     """
@@ -70,7 +70,7 @@ class Neurons:
         )
         wrong = self.axes.ndim != 2 or not n_neurons or not n_classes
         if wrong or any(part.shape != shape for part, shape in expected):
-            raise ValueError("its parts do not fit one another")
+            raise ValueError("the arrays of the neurons do not fit one another")
         if not all(np.isfinite(part).all() for part in (self.axes, *(p for p, _ in expected))):
             raise ValueError("a number is not finite")
         if (self.noise < 0).any() or (self.totals <= 0).any():
@@ -79,14 +79,11 @@ class Neurons:
             raise ValueError("smoothing or floor are out of range")
 
     def log_densities(self, units: Floats) -> Floats:
-        """Compute each class's log density at unit vectors.
-
-        Shape (n_rows, n_classes).
-        """
+        """Return log densities of classes at unit vectors, shape (n_rows, n_classes)."""
         kernel = _kernel(units @ self.axes, self.positions, self.sigma)
         sums = kernel @ self.weights
         spread = np.sqrt(kernel**2 @ self.noise**2)
-        floor = np.maximum(_FLOOR * spread, self.fewest)
+        floor = np.maximum(_DENSITY_FLOOR * spread, self.fewest)
         return np.asarray(np.log(np.maximum(sums, floor[:, None]) / self.totals))
 
 
@@ -97,11 +94,11 @@ class ClassMeans:
     Parameters
     ----------
     counts : float64 array of shape (n_classes,)
-        Records, not below what their noise makes believable.
+        Records, with a lower limit that depends on their noise.
     spread : float
         Standard deviation of the noise on a count.
     means : float64 array of shape (n_classes, n_features)
-        Within the unit ball.
+        Mean directions, within the unit ball.
     """
 
     counts: Floats
@@ -109,7 +106,7 @@ class ClassMeans:
     means: Floats
 
 
-def noised_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
+def estimate_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
     """Return the noised mean of all rows, within the cube.
 
     Parameters
@@ -117,16 +114,16 @@ def noised_origin(values: Integers, *, n_features: int, levels: int, variance: f
     values : int64 array of shape (1 + n_features,)
         Sum of :func:`~.release.origin_sums` with noise.
     n_features, levels : int
-        Columns; steps that stand for 1.
+        Number of columns; integer steps per unit.
     variance : float
-        Of the noise on each value.
+        Variance of the noise on each value.
     """
     weight = count_weight(origin_reach(n_features, levels))
-    n_rows = max(float(values[0]), _CLEAR * math.sqrt(variance), weight) / weight
+    n_rows = max(float(values[0]), _COUNT_FLOOR * math.sqrt(variance), weight) / weight
     return np.asarray(np.clip(values[1:] / (levels * n_rows), -1, 1))
 
 
-def noised_means(values: Integers, *, n_classes: int, levels: int, variance: float) -> ClassMeans:
+def estimate_means(values: Integers, *, n_classes: int, levels: int, variance: float) -> ClassMeans:
     """Return noised numbers and mean directions of the classes.
 
     Parameters
@@ -134,22 +131,22 @@ def noised_means(values: Integers, *, n_classes: int, levels: int, variance: flo
     values : int64 array of shape (n_classes * (1 + n_features),)
         Sum of :func:`~.release.class_sums` with noise.
     n_classes, levels : int
-        Classes; steps that stand for 1.
+        Number of classes; integer steps per unit.
     variance : float
-        Of the noise on each value.
+        Variance of the noise on each value.
     """
     spread = math.sqrt(variance) / count_weight(levels)
-    counts = np.maximum(values[:n_classes] / count_weight(levels), _CLEAR * spread + 1)
+    counts = np.maximum(values[:n_classes] / count_weight(levels), _COUNT_FLOOR * spread + 1)
     means = values[n_classes:].reshape(n_classes, -1) / levels / counts[:, None]
     length = np.sqrt((means**2).sum(axis=1, keepdims=True))
     return ClassMeans(counts, spread, means / np.maximum(length, 1))
 
 
 def axis_between(means: Floats) -> Floats:
-    """Return the unit vector from the first mean to the second."""
+    """Return the unit vector from the first to the second mean."""
     apart = means[1] - means[0]
     length = float(np.sqrt((apart**2).sum()))
-    if length < 1e-9:  # by chance alone; any direction is as good
+    if length < 1e-9:  # happens only by chance; any direction will do
         return np.asarray(np.eye(len(apart))[0])
     return np.asarray(np.clip(apart / length, -1, 1))
 
@@ -157,27 +154,24 @@ def axis_between(means: Floats) -> Floats:
 def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: float) -> Neurons:
     """Return the neurons of two classes.
 
-    Each neuron spreads its records over the cells by its kernel. A class has as many records as the
-    counts of both releases say, weighed by their precision.
+    Each neuron spreads its records over the cells by its kernel. The number of records of a class
+    is the precision-weighted mean of the counts of both releases.
 
     Parameters
     ----------
     cells : int64 array of shape (2 * N_CELLS,)
         Sum of :func:`~.release.cell_counts` with noise.
     axis : float64 array of shape (n_features,)
-        Along which they lie.
+        Axis of the cells.
     found : ClassMeans
-        From the release before.
+        Class means from the preceding release.
     variance : float
-        Of the noise on each cell.
+        Variance of the noise on each cell.
     """
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
     counted = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    wide, far = (
-        N_CELLS * variance,
-        found.spread**2,
-    )  # variance of the noise on a class, in either release
+    wide, far = N_CELLS * variance, found.spread**2  # noise variances of a class total
     share = far / (wide + far) if wide else 1.0
     totals = share * counted.sum(axis=0) + (1 - share) * found.counts
     return Neurons(
@@ -186,13 +180,13 @@ def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: 
         weights=counted / mass[:, None],
         noise=math.sqrt(variance) / mass,
         totals=np.maximum(totals, 1.0),
-        fewest=_FEWEST,
+        fewest=_MIN_RECORDS,
         sigma=CELL_SIGMA,
     )
 
 
 def mean_neurons(means: Floats) -> Neurons:
-    """Return one neuron for each class, at its noised mean."""
+    """Return one neuron per class, at the noised class mean."""
     n_classes, n_features = means.shape
     return Neurons(
         axes=np.eye(n_features),
@@ -206,7 +200,7 @@ def mean_neurons(means: Floats) -> Neurons:
 
 
 def _kernel(points: Floats, positions: Floats, sigma: float) -> Floats:
-    """Return exp(-d**2 / (2 sigma**2)) of each point to each position."""
+    """Return exp(-d**2 / (2 sigma**2)) for all pairs of points and positions."""
     squared = (points**2).sum(axis=1)[:, None] + (positions**2).sum(axis=1)
     squared -= 2 * points @ positions.T
     return np.asarray(np.exp(-np.maximum(squared, 0) / (2 * sigma**2)))
@@ -214,22 +208,24 @@ def _kernel(points: Floats, positions: Floats, sigma: float) -> Floats:
 
 @dataclass(frozen=True)
 class PrivateFedPNNModel(ModelFile):
-    """Neurons and the way of a row to them; every number is public, noised or made of such.
+    """Privately trained model: transformation of rows, and neurons.
+
+    Every number is public, noised, or computed from such numbers.
 
     Parameters
     ----------
     classes : tuple of labels
-        Ascending.
+        Labels, ascending.
     low, high : float64 arrays of shape (n_features,)
         Public bounds of the columns.
     origin : float64 array of shape (n_features,)
         Noised mean of the rows in the cube.
     neurons : Neurons
-        In the space of directions as seen from there.
+        Neurons in the space of directions from the origin.
     guarantee : str
-        The privacy of what it is made of, in words.
+        Privacy guarantee of the releases that the model is computed from, in words.
     feature_names : tuple of str or None
-        Names of the columns, where they have any.
+        Names of the columns, if they have any.
     """
 
     magic: ClassVar[bytes] = b"FNPNNDP2"
@@ -255,12 +251,12 @@ class PrivateFedPNNModel(ModelFile):
 
     @property
     def n_features(self) -> int:
-        """Return the number of columns."""
+        """Return the number of columns of a row."""
         return len(self.low)
 
     @property
     def has_centers(self) -> npt.NDArray[np.bool_]:
-        """Return whether the model represents each class; a private model always does."""
+        """Return a mask of the classes that can be predicted: all."""
         return np.ones(len(self.classes), bool)
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:  # noqa: ARG002 - as of FedPNNModel
@@ -269,9 +265,9 @@ class PrivateFedPNNModel(ModelFile):
         Parameters
         ----------
         x : float64 array of shape (n_rows, n_features)
-            Missing cells are NaN and count as the middle of the bounds.
+            Rows; missing cells are NaN and count as the middle of the bounds.
         n_threads : int
-            Not used; so few neurons need none.
+            Ignored; there are only a few neurons.
         """
-        cube = in_cube(x, (self.low, self.high))
+        cube = scale_to_cube(x, (self.low, self.high))
         return self.neurons.log_densities(directions(cube, self.origin))

@@ -1,4 +1,7 @@
-"""A FedPNN party with a privacy budget: whatever it says about its rows was declared or is paid."""
+"""Party of FedPNN with a privacy budget.
+
+Everything that it sends about its rows is either declared public or charged to its ledger.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +15,14 @@ from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.fedpnn.private._release import (
     Release,
     cell_counts,
-    cells,
+    cells_release,
     class_sums,
-    class_sums_of,
+    class_sums_release,
     directions,
-    in_cube,
-    origin,
+    origin_release,
     origin_sums,
     public_bounds,
+    scale_to_cube,
 )
 from fedneighbors.methods.fedpnn.private.protocol import (
     CellsRequest,
@@ -37,23 +40,23 @@ from fedneighbors.privacy.noise._calibration import noising
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
-_FARTHEST = 2.0**1000
+_MAX_VALUE = 2.0**1000
 _Paid = OriginRequest | ClassSumsRequest | CellsRequest
 
 
 class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
-    """One organisation's table behind a ledger.
+    """One organization's table behind a ledger.
 
-    It answers no request of the exact protocol. Each row is judged, and cut, by itself: a missing
-    cell counts as the middle of its bounds, a far one as the nearer bound, and a row whose label is
-    not among the agreed ones is no record.
+    The party refuses all requests of the exact protocol. Rows are clipped independently of each
+    other: a missing cell counts as the middle of its bounds, a value out of bounds as the nearer
+    bound. Rows with a label that was not agreed are dropped.
 
     Parameters
     ----------
     name, x, y, **table
-        Of :class:`~fedneighbors.tabular._private.PrivateTableParty`; missing cells are NaN.
+        As for :class:`~fedneighbors.tabular._private.PrivateTableParty`; missing cells are NaN.
     privacy : Privacy
-        What this party agreed to, bounds of the columns included.
+        Terms that this party agreed to, bounds of the columns included.
 
     Attributes
     ----------
@@ -87,12 +90,12 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return rows with an agreed label, infinite values cut to far ones."""
+        """Return rows with an agreed label; clip infinite values to finite ones."""
         kept = with_agreed_label(y, privacy)
-        return np.clip(np.asarray(x, np.float64)[kept], -_FARTHEST, _FARTHEST), y[kept]
+        return np.clip(np.asarray(x, np.float64)[kept], -_MAX_VALUE, _MAX_VALUE), y[kept]
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request that is not masked-only."""
+        """Return the reply to a request that needs no masked sum."""
         match request:
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
@@ -105,42 +108,42 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, fewest=2)
-        planned, exact = self._planned(request)
+        planned, exact = self._plan_release(request)
         cost, noised = noising(
-            planned.allowed,
-            planned.moved,
+            planned.budget,
+            planned.sensitivity,
             n_shares=n_shares,
             n_cells=planned.n_cells,
             bits=self._bits,
         )
         return cost, lambda: NoisyReply(noised(exact()))
 
-    def _planned(self, request: _Paid) -> tuple[Release, Callable[[], Integers]]:
-        """Return the release and the function that computes its exact vector.
+    def _plan_release(self, request: _Paid) -> tuple[Release, Callable[[], Integers]]:
+        """Return the release and a function that computes its exact vector.
 
-        The function is called after the charge.
+        The function must not be called before the release is charged.
         """
         n_features, n_classes = self._x.shape[1], len(request.classes)
         if isinstance(request, OriginRequest):
-            planned = origin(self._privacy, n_features, n_classes)
-            return planned, lambda: origin_sums(self._cube(), planned.levels)
+            planned = origin_release(self._privacy, n_features, n_classes)
+            return planned, lambda: origin_sums(self._scale_rows(), planned.levels)
         if request.origin.shape != (n_features,):
-            raise Refuse("the number of columns is not the announced one")
+            raise Refuse("the number of columns differs from the schema")
         if isinstance(request, ClassSumsRequest):
-            planned = class_sums_of(self._privacy, n_features, n_classes)
+            planned = class_sums_release(self._privacy, n_features, n_classes)
             return planned, lambda: class_sums(
-                *self._seen_from(request.origin, request.classes), n_classes, planned.levels
+                *self._directions_from(request.origin, request.classes), n_classes, planned.levels
             )
         if n_classes != 2:
-            raise Refuse("cells are asked for of two classes alone")
+            raise Refuse("cells are defined for exactly two classes")
         if (request.axis**2).sum() > 1 + 1e-9:
             raise Refuse("the axis is longer than 1")
-        return cells(self._privacy), lambda: cell_counts(
-            *self._seen_from(request.origin, request.classes), request.axis
+        return cells_release(self._privacy), lambda: cell_counts(
+            *self._directions_from(request.origin, request.classes), request.axis
         )
 
-    def _cube(self) -> Floats:
-        return in_cube(self._x, self._bounds)
+    def _scale_rows(self) -> Floats:
+        return scale_to_cube(self._x, self._bounds)
 
-    def _seen_from(self, place: Floats, classes: tuple[Any, ...]) -> tuple[Floats, Integers]:
-        return directions(self._cube(), place), self._positions(classes)
+    def _directions_from(self, place: Floats, classes: tuple[Any, ...]) -> tuple[Floats, Integers]:
+        return directions(self._scale_rows(), place), self._positions(classes)

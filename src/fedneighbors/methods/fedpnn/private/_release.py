@@ -1,11 +1,11 @@
 """Released vectors of a party's rows, and their sensitivity to one row.
 
-Three vectors, each a sum over rows. The *origin*: how many rows, and their sum in the cube that the
-bounds span. The *class sums*: how many rows of each class, and the sum of their directions as seen
-from the noised origin. The *cells*: how many rows of each class lie in which part of a fixed grid
-along one noised axis. Where they are cut depends on public or noised numbers alone, so that one row
-moves its own summand and nothing else. A party and the coordinator derive cost and sensitivity of
-each from what they agreed on, so that no message states them.
+There are three vectors, each a sum over rows. The *origin* has the number of rows and their sum in
+the cube that the bounds span. The *class sums* have the number of rows of each class and the sum of
+their directions from the noised origin. The *cells* have the number of rows of each class in each
+cell of a fixed grid along one noised axis. Clipping and cells depend on public or noised numbers
+only, so that one row changes its own summand and nothing else. Parties and coordinator derive the
+cost and sensitivity of each release from the agreed terms, so that no message states them.
 """
 
 import math
@@ -25,48 +25,48 @@ from fedneighbors.privacy.noise._mechanisms import LARGEST_SCALE, LARGEST_VARIAN
 from fedneighbors.tabular._private import column_bounds
 
 SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
-"""Of the budget of one training. With more than two classes there are no cells, and their share
-goes to the class sums."""
+"""Fractions of the budget of one training. With more than two classes there are no cells, and their
+fraction goes to the class sums."""
 
 N_CELLS = 8
-"""Cells of the axis, from -1 to 1."""
+"""Number of cells of the axis from -1 to 1."""
 
-_RADIUS = Fraction(4, 5)  # share of the cube's half diagonal up to which rows count
-_COUNT = Fraction(2, 5)  # weight of a row's count relative to the reach of its vector
-_FINEST, _COARSEST = 1 << 10, 1 << 4
+_RADIUS_FRACTION = Fraction(4, 5)  # maximum length of a row, relative to the cube's half diagonal
+_COUNT_FRACTION = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
+_MAX_LEVELS, _MIN_LEVELS = 1 << 10, 1 << 4
 
 
 def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
-    """Return lowest and highest value of each column as they were declared.
+    """Return the declared lowest and highest value of each column.
 
     Raises
     ------
     ValueError
-        If they were not, or do not fit the columns.
+        If bounds were not declared, or do not fit the columns.
     """
     if privacy.bounds is None:
         raise ValueError(
-            "private training cuts values to a range that is public: give bounds, an array of "
-            "shape (n_features, 2) with the lowest and highest value of each column. Take them "
-            "from what the columns mean or from their documentation; read off the rows they would "
-            "tell of single records and void the guarantee"
+            "private training clips values to a public range: give bounds, an array of shape "
+            "(n_features, 2) with the lowest and highest value of each column. Take them from the "
+            "meaning of the columns or from their documentation; bounds read off the rows would "
+            "disclose single records and void the guarantee"
         )
     return column_bounds(privacy.bounds, n_features)
 
 
-def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
-    """Return the budget part of one release.
+def allot_budget(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
+    """Return the part of the budget that one release may use.
 
-    All parts compose to the whole.
+    The parts of all releases add up to the whole budget.
 
     Parameters
     ----------
     privacy : Privacy
-        The budget of one training.
+        Budget of one training.
     of : {"origin", "class sums", "cells"}
         The release.
     n_classes : int
-        Two classes are told apart along cells.
+        Number of classes; cells are released for two classes only.
     """
     share = SHARES[of]
     if of == "class sums" and n_classes > 2:
@@ -74,62 +74,61 @@ def part(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
     return portion(privacy, share)
 
 
-def levels_of(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity]) -> int:
+def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity]) -> int:
     """Return the number of integer steps per unit.
 
-    A function of the agreed facts alone.
-
-    The noise is the same in the units of the table for any number, so that the finest is taken that
-    the samplers bear.
+    The result depends on the agreed terms only. Since the noise in the units of the table does not
+    depend on it, the finest resolution that the samplers support is used.
 
     Parameters
     ----------
-    allowed : PureDP or ZCDP
+    budget : PureDP or ZCDP
         Part of the budget.
-    moved : callable
-        From a number of steps to the sensitivity.
+    sensitivity : callable
+        Function from the number of steps to the sensitivity.
 
     Raises
     ------
     PrivacyError
-        If not even coarse steps will do; everything would drown in the noise anyway.
+        If the noise is too large for the samplers even with the coarsest steps, so that it would
+        drown the sums anyway.
     """
-    levels = _FINEST
-    while levels >= _COARSEST:
-        stated = moved(levels)
-        if isinstance(allowed, PureDP):
-            fits = stated.l1 / allowed.epsilon <= LARGEST_SCALE
+    levels = _MAX_LEVELS
+    while levels >= _MIN_LEVELS:
+        stated = sensitivity(levels)
+        if isinstance(budget, PureDP):
+            fits = stated.l1 / budget.epsilon <= LARGEST_SCALE
         else:
-            fits = stated.l2_squared / (2 * allowed.rho) <= LARGEST_VARIANCE
+            fits = stated.l2_squared / (2 * budget.rho) <= LARGEST_VARIANCE
         if fits:
             return levels
         levels //= 2
     raise PrivacyError(
-        f"sums over so many columns would drown in the noise that {allowed} calls for; use fewer "
+        f"sums over so many columns would drown in the noise that {budget} calls for; use fewer "
         "columns, a larger epsilon, or allow a delta"
     )
 
 
 def origin_reach(n_features: int, levels: int) -> int:
     """Return the maximum length of a row in the cube, in steps."""
-    squared = _RADIUS**2 * levels**2 * n_features
+    squared = _RADIUS_FRACTION**2 * levels**2 * n_features
     return math.isqrt(squared.numerator // squared.denominator)
 
 
 def count_weight(reach: int) -> int:
-    """Return the steps that a row adds to a count.
+    """Return the weight of one row in a count, in steps.
 
-    Suits sums of vectors of this reach.
+    ``reach`` is the maximum length of the vectors that are released with the count.
     """
-    return max(1, int(_COUNT * reach))
+    return max(1, int(_COUNT_FRACTION * reach))
 
 
 def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`origin_sums`.
+    """Return the sensitivity of :func:`origin_sums` to one row.
 
     A row adds its weight w to the count and a vector v with norm(v) <= R, abs(v_j) <= levels, so
-    that norm(v, 1) <= sqrt(n_features) R by Cauchy and Schwarz. A row exchanged leaves the count
-    and moves the sum by v - v'.
+    that norm(v, 1) <= sqrt(n_features) R by the Cauchy-Schwarz inequality. Replacing a row leaves
+    the count and changes the sum by v - v'.
     """
     reach = origin_reach(n_features, levels)
     largest = min(levels, reach)
@@ -147,11 +146,11 @@ def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Se
 
 
 def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves :func:`class_sums`.
+    """Return the sensitivity of :func:`class_sums` to one row.
 
     A row adds its weight w to the count of its class and a vector v with norm(v) <= levels to the
-    sum of its class. A row exchanged for one of the same class moves one sum by v - v', for one of
-    another class it moves two counts by w and two sums by v and v'.
+    sum of its class. Replacing a row by one of the same class changes one sum by v - v'; replacing
+    it by one of another class changes two counts by w and two sums by v and v'.
     """
     weight = count_weight(levels)
     l1 = math.isqrt(n_features * levels**2)
@@ -171,28 +170,28 @@ def class_sums_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -
 def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
     """Return the sensitivity of :func:`cell_counts` to one row.
 
-    One cell changes by one; a replaced row changes two.
+    Adding or removing a row changes one cell by 1; replacing a row changes up to two cells by 1.
     """
     cells = 1 if neighbors == "add_remove" else 2
     return Sensitivity("row", neighbors, l1=cells, l2_squared=cells, linf=1)
 
 
-def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
+def scale_to_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
     """Clip rows to public bounds and scale them to [-1, 1].
 
-    Missing cells become the middle.
+    Missing cells become 0, the middle of the bounds.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN.
+        Rows; missing cells are NaN.
     bounds : pair of float64 arrays of shape (n_features,)
         Lowest and highest value of each column.
 
     Examples
     --------
     >>> bounds = (np.array([0.0, 1.0]), np.array([4.0, 9.0]))
-    >>> in_cube(np.array([[1.0, np.nan], [9.0, 1.0]]), bounds).tolist()
+    >>> scale_to_cube(np.array([[1.0, np.nan], [9.0, 1.0]]), bounds).tolist()
     [[-0.5, 0.0], [1.0, -1.0]]
     """
     low, high = bounds
@@ -203,88 +202,84 @@ def in_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
 
 
 def origin_sums(cube: Floats, levels: int) -> Integers:
-    """Compute row count and row sum.
-
-    Each row is clipped to a ball in the cube.
+    """Return the number and the sum of rows, clipped to a ball.
 
     Parameters
     ----------
     cube : float64 array of shape (n_rows, n_features)
-        From :func:`in_cube`.
+        Output of :func:`scale_to_cube`.
     levels : int
-        Steps that stand for 1.
+        Integer steps per unit.
 
     Returns
     -------
     int64 array of shape (1 + n_features,)
+        Weighted count, then sums.
     """
     reach = origin_reach(cube.shape[1], levels)
     length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
     cut = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
-    steps = _steps(cut, levels, reach)
+    steps = _truncate_to_steps(cut, levels, reach)
     return np.concatenate([[count_weight(reach) * len(cube)], steps.sum(axis=0)])
 
 
 def directions(cube: Floats, origin: Floats) -> Floats:
-    """Return each row's unit vector from the origin.
-
-    Zero for a row at the origin.
-    """
+    """Return unit vectors from the origin to rows; zero at the origin."""
     away = cube - origin
     length = np.sqrt((away**2).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(away, length, out=np.zeros_like(away), where=length > 1e-12))
 
 
 def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> Integers:
-    """Return number of rows and sum of unit vectors of each class.
+    """Return each class's number of rows and sum of unit vectors.
 
     Parameters
     ----------
     units : float64 array of shape (n_rows, n_features)
-        From :func:`directions`.
+        Output of :func:`directions`.
     labels : int64 array of shape (n_rows,)
-        Positions among the classes.
+        Class of each row as a position.
     n_classes, levels : int
-        Classes; steps that stand for 1.
+        Number of classes; integer steps per unit.
 
     Returns
     -------
     int64 array of shape (n_classes * (1 + n_features),)
-        Counts, then sums, class by class.
+        Weighted counts of all classes, then the sums, class by class.
     """
     counts = np.bincount(labels, minlength=n_classes).astype(np.int64) * count_weight(levels)
     sums = np.zeros((n_classes, units.shape[1]), np.int64)
-    np.add.at(sums, labels, _steps(units, levels, levels))
+    np.add.at(sums, labels, _truncate_to_steps(units, levels, levels))
     return np.concatenate([counts, sums.ravel()])
 
 
 def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
-    """Count rows of two classes in each cell along an axis.
+    """Count the rows of two classes in each cell along an axis.
 
     Parameters
     ----------
     units : float64 array of shape (n_rows, n_features)
-        From :func:`directions`.
+        Output of :func:`directions`.
     labels : int64 array of shape (n_rows,)
-        0 or 1.
+        Class of each row, 0 or 1.
     axis : float64 array of shape (n_features,)
-        Of length 1; the grid goes from -1 to 1 on it whatever the rows.
+        Axis of length 1; the grid from -1 to 1 on it does not depend on the rows.
 
     Returns
     -------
     int64 array of shape (2 * N_CELLS,)
-        Class by class.
+        Counts, class by class.
     """
-    places = (along(units, axis) + 1) / 2 * N_CELLS
+    places = (project_onto(units, axis) + 1) / 2 * N_CELLS
     cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
     return np.bincount(labels * N_CELLS + cells, minlength=2 * N_CELLS).astype(np.int64)
 
 
-def along(units: Floats, axis: Floats) -> Floats:
-    """Project rows on an axis, with bits independent of other rows.
+def project_onto(units: Floats, axis: Floats) -> Floats:
+    """Project rows onto an axis, bit-identical regardless of other rows.
 
-    A matrix product rounds a row by where it stands, so that one row more could move others into
-    the next cell.
+    A matrix product rounds each row depending on its position, so that an additional row could move
+    others into the next cell.
 
     Parameters
     ----------
@@ -296,10 +291,10 @@ def along(units: Floats, axis: Floats) -> Floats:
     return np.asarray(np.ascontiguousarray(units * axis).sum(axis=1))
 
 
-def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
-    """Round vectors to whole steps of length at most ``reach``.
+def _truncate_to_steps(vectors: Floats, levels: int, reach: int) -> Integers:
+    """Truncate vectors to integer steps of length at most ``reach``.
 
-    The limit holds despite floating-point errors.
+    Vectors that are still too long because of rounding errors are shortened step by step.
     """
     steps = np.trunc(vectors * levels).astype(np.int64)
     while (far := (steps**2).sum(axis=1) > reach**2).any():
@@ -309,46 +304,48 @@ def _steps(vectors: Floats, levels: int, reach: int) -> Integers:
 
 @dataclass(frozen=True)
 class Release:
-    """A vector that is released.
+    """Description of a released vector.
 
     Parameters
     ----------
-    allowed : PureDP or ZCDP
-        What it may cost.
-    moved : Sensitivity
-        How far a row moves it.
+    budget : PureDP or ZCDP
+        Maximum cost.
+    sensitivity : Sensitivity
+        Sensitivity to one row.
     levels : int
-        Integer steps that stand for 1.
+        Integer steps per unit.
     n_cells : int
-        Its length.
+        Length of the vector.
     """
 
-    allowed: PureDP | ZCDP
-    moved: Sensitivity
+    budget: PureDP | ZCDP
+    sensitivity: Sensitivity
     levels: int
     n_cells: int
 
 
-def _planned(allowed: PureDP | ZCDP, moved: Callable[[int], Sensitivity], n_cells: int) -> Release:
-    levels = levels_of(allowed, moved)
-    return Release(allowed, moved(levels), levels, n_cells)
+def _make_release(
+    budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity], n_cells: int
+) -> Release:
+    levels = choose_levels(budget, sensitivity)
+    return Release(budget, sensitivity(levels), levels, n_cells)
 
 
-def origin(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of number and sum of rows."""
-    allowed = part(privacy, of="origin", n_classes=n_classes)
-    moved = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
-    return _planned(allowed, moved, 1 + n_features)
+def origin_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+    """Return the release of the number and sum of rows."""
+    budget = allot_budget(privacy, of="origin", n_classes=n_classes)
+    sensitivity = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
+    return _make_release(budget, sensitivity, 1 + n_features)
 
 
-def class_sums_of(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of class counts and unit-vector sums."""
-    allowed = part(privacy, of="class sums", n_classes=n_classes)
-    moved = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
-    return _planned(allowed, moved, n_classes * (1 + n_features))
+def class_sums_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
+    """Return the release of row counts and direction sums by class."""
+    budget = allot_budget(privacy, of="class sums", n_classes=n_classes)
+    sensitivity = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
+    return _make_release(budget, sensitivity, n_classes * (1 + n_features))
 
 
-def cells(privacy: Privacy) -> Release:
-    """Return the release of the cells of two classes."""
-    allowed = part(privacy, of="cells", n_classes=2)
-    return Release(allowed, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)
+def cells_release(privacy: Privacy) -> Release:
+    """Return the release of the cell counts of two classes."""
+    budget = allot_budget(privacy, of="cells", n_classes=2)
+    return Release(budget, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)

@@ -1,4 +1,4 @@
-"""Training under a privacy budget: a federation in this process, and its record."""
+"""Private training of an in-process federation, and its run record."""
 
 import time
 from collections.abc import Mapping
@@ -11,53 +11,53 @@ import numpy as np
 from fedneighbors.methods.fedpnn.private._model import PrivateFedPNNModel
 from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 from fedneighbors.methods.fedpnn.private._release import public_bounds
-from fedneighbors.methods.fedpnn.private.protocol import check_payable, coordinate_private
+from fedneighbors.methods.fedpnn.private.protocol import check_privacy, coordinate_private
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._private import run_paid
 
-_TAKEN = ("privacy", "bounds", "share", "random_state", "n_jobs")
+_ALLOWED = ("privacy", "bounds", "share", "random_state", "n_jobs")
 
 
-def refuse_beside_privacy(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Return if only parameters are set that a private training takes.
+def check_private_parameters(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Check that only parameters of private training are set.
 
     Raises
     ------
     ValueError
-        If others are: there are no clusters to which they could apply, and rows that a server
-        keeps would be scored for nothing.
+        If other parameters differ from their defaults: there are no clusters that they could apply
+        to, and private training does not score rows held out by a server.
     """
-    idle = [name for name in given if name not in _TAKEN and given[name] is not defaults[name]]
+    idle = [name for name in given if name not in _ALLOWED and given[name] is not defaults[name]]
     idle = [name for name in idle if given[name] != defaults[name]]
     if idle:
         raise ValueError(
-            f"private training takes no {', '.join(idle)}: it sums noised vectors in place of "
-            "clusters; leave them at their defaults (labels belong into Privacy(classes=...))"
+            f"private training takes no {', '.join(idle)}: it sums noised vectors instead of "
+            "clustering; leave them at their defaults (labels go into Privacy(classes=...))"
         )
 
 
 def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
-    """Return the privacy with public bounds in it, checked.
+    """Return the privacy settings with validated public bounds.
 
     Parameters
     ----------
     privacy : Privacy
-        Its own bounds count where ``bounds`` is None.
+        Settings; their own bounds are used if ``bounds`` is None.
     bounds : array of shape (n_features, 2) or None
         Lowest and highest value of each column.
     n_features : int
-        Columns.
+        Number of columns.
 
     Raises
     ------
     ValueError
-        If there are none, two of them, or others than of that shape.
+        If bounds are not given, given twice, or of the wrong shape.
     """
     if bounds is not None:
         if privacy.bounds is not None:
-            raise ValueError("bounds are given twice, as an argument and in privacy; omit one")
+            raise ValueError("bounds are given twice, as an argument and in privacy; leave one out")
         pairs = np.asarray(bounds, np.float64)
         if pairs.shape != (n_features, 2):
             raise ValueError(
@@ -72,26 +72,26 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
 def fit_privately(
     holdings: Holdings, privacy: Privacy, bounds: Any
 ) -> tuple[PrivateFedPNNModel, RunRecord]:
-    """Train on all parties' rows; return the model and run record.
+    """Train privately; return the model and the run record.
 
     Parameters
     ----------
     holdings : Holdings
         The table and its owners.
     privacy : Privacy
-        Budget, mechanism, and what is public.
+        Budget, mechanism, and public information.
     bounds : array of shape (n_features, 2) or None
         Public lowest and highest value of each column, if not in ``privacy``.
 
     Raises
     ------
     ValueError
-        If something that the training needs was not declared.
+        If bounds or classes were not declared.
     MissingExtraError
         If the packages of the extra ``privacy`` are not installed.
     """
     agreed = with_bounds(privacy, bounds, holdings.x.shape[1])
-    check_payable(agreed)
+    check_privacy(agreed)
     started, clock = datetime.now(UTC), time.perf_counter()
     outcome, paid = run_paid(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
     model = outcome.result
@@ -102,10 +102,10 @@ def fit_privately(
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
-        privacy={**paid, "public": _public(agreed)},
+        privacy={**paid, "public": _describe_public(agreed)},
     )
 
 
-def _public(privacy: Privacy) -> str:
+def _describe_public(privacy: Privacy) -> str:
     labels = "classes" if privacy.classes is None else "agreed classes"
     return ", ".join(sorted({labels, "bounds of columns", *privacy.public} - {""}))

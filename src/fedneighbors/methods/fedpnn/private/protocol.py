@@ -1,7 +1,7 @@
-"""FedPNN under a privacy budget: the messages and the coordinator of the noised sums.
+"""FedPNN under a privacy budget: messages and coordinator of the noised sums.
 
-Nothing that the coordinator learns is exact but what was declared public. The finished model is a
-function of what was released, so that it costs nothing to hand it out.
+Everything that the coordinator learns is noised or was declared public. The finished model is a
+function of the releases, so that distributing it costs nothing (post-processing).
 """
 
 from typing import ClassVar
@@ -18,15 +18,15 @@ from fedneighbors.methods.fedpnn.private._model import (
     PrivateFedPNNModel,
     axis_between,
     cell_neurons,
+    estimate_means,
+    estimate_origin,
     mean_neurons,
-    noised_means,
-    noised_origin,
 )
 from fedneighbors.methods.fedpnn.private._release import (
     Release,
-    cells,
-    class_sums_of,
-    origin,
+    cells_release,
+    class_sums_release,
+    origin_release,
     public_bounds,
 )
 from fedneighbors.privacy._policy import Privacy
@@ -36,7 +36,7 @@ from fedneighbors.tabular._schema import Receipt
 
 @message
 class NoisyReply:
-    """One of the vectors of ``release`` with noise, int64 of one dimension."""
+    """A released vector with noise, int64 of one dimension."""
 
     values: npt.NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class NoisyReply:
 
 @message
 class OriginRequest(PaidRequest):
-    """Ask for the noised number and sum of rows."""
+    """Request for the noised number and sum of rows."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -55,7 +55,7 @@ class OriginRequest(PaidRequest):
 
 @message
 class MaskedOriginRequest(OriginRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for the origin in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -63,19 +63,19 @@ class MaskedOriginRequest(OriginRequest):
 
 @message
 class ClassSumsRequest(PaidRequest):
-    """Ask for noised numbers and sums of unit vectors of each class, as seen from ``origin``."""
+    """Request for noised row counts and direction sums by class, from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
     origin: Floats
 
     def __post_init__(self) -> None:
-        _check_place(self.origin)
+        _check_point(self.origin)
 
 
 @message
 class MaskedClassSumsRequest(ClassSumsRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for class sums in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class MaskedClassSumsRequest(ClassSumsRequest):
 
 @message
 class CellsRequest(PaidRequest):
-    """Ask for noised counts of two classes in the cells along ``axis``, as seen from ``origin``."""
+    """Request for noised cell counts of two classes along ``axis`` from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -91,35 +91,35 @@ class CellsRequest(PaidRequest):
     axis: Floats
 
     def __post_init__(self) -> None:
-        _check_place(self.origin)
-        _check_place(self.axis)
+        _check_point(self.origin)
+        _check_point(self.axis)
         if self.axis.shape != self.origin.shape:
             raise ValueError("origin and axis differ in their number of columns")
 
 
 @message
 class MaskedCellsRequest(CellsRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """Request for cell counts in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
 
 
-def _check_place(place: Floats) -> None:
+def _check_point(place: Floats) -> None:
     if place.ndim != 1 or not np.isfinite(place).all() or (np.abs(place) > 1).any():
-        raise ValueError("a place is not a vector within the cube")
+        raise ValueError("origin and axis must be finite vectors within [-1, 1]")
 
 
 @message
-class PrivateFedPNNRelease:
-    """Send the finished model to every party."""
+class PrivateModelRelease:
+    """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
     model: PrivateFedPNNModel
 
 
-_IDLE = ("n_picks", "accounting", "constants_share")
-"""What a promise may say that other methods alone know."""
+_UNUSED = ("n_picks", "accounting", "constants_share")
+"""Privacy settings that only other methods use."""
 
 
 def coordinate_private(
@@ -130,11 +130,11 @@ def coordinate_private(
     Parameters
     ----------
     privacy : Privacy
-        Budget, mechanism, bounds of the columns, and what is public. Every party must have agreed
-        to the same.
+        Budget, mechanism, bounds of the columns, and public information. Every party must have
+        agreed to the same terms.
     run : str, optional
-        Name of this training. A new name is a new release, which every party charges for; the same
-        name again repeats the same answers. Drawn at random if None.
+        Name of this training. A new name is a new release, which every party charges; with a
+        previous name, parties repeat their stored replies. Drawn at random if None.
 
     Yields
     ------
@@ -144,21 +144,21 @@ def coordinate_private(
     Returns
     -------
     PrivateFedPNNModel
-        With its guarantee.
+        The model with its privacy guarantee.
 
     Raises
     ------
     ValueError
-        If bounds or classes were not declared, or the mechanism is none of this method.
+        If bounds or classes were not declared, or this method does not have the mechanism.
     SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
-    check_payable(privacy)
-    training = yield from _FedPNNTraining.begin(privacy, run)
+    check_privacy(privacy)
+    training = yield from _Training.begin(privacy, run)
     schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
-    place = yield from training.origin()
-    neurons = yield from training.neurons(place)
+    place = yield from training.request_origin()
+    neurons = yield from training.request_neurons(place)
     model = PrivateFedPNNModel(
         classes=schema.classes,
         low=low,
@@ -173,72 +173,72 @@ def coordinate_private(
     return model
 
 
-def check_payable(privacy: Privacy) -> None:
-    """Raise unless this method can keep the privacy settings.
-
-    Everything it needs must be declared.
+def check_privacy(privacy: Privacy) -> None:
+    """Check that FedPNN supports the privacy settings and none are missing.
 
     Raises
     ------
     ValueError
-        If not.
+        If the mechanism is not supported, settings of other methods are set, or bounds or classes
+        were not declared.
     """
     if privacy.mechanism == "paper":
         raise ValueError(
-            "the paper of FedPNN prints no private mechanism; take mechanism='local' or 'central'"
+            "the FedPNN paper has no private mechanism; use mechanism='local' or 'central'"
         )
-    privacy.refuse_idle("FedPNN", _IDLE)
+    privacy.refuse_idle("FedPNN", _UNUSED)
     if privacy.bounds is None:
         public_bounds(privacy, 1)
     privacy.require_classes()
 
 
-class _FedPNNTraining(PrivateTraining):
-    """One training under way; its generators are the coordinator's rounds."""
+class _Training(PrivateTraining):
+    """State of one training; its generators are the coordinator's rounds."""
 
-    def origin(self) -> Coordinator[Floats]:
-        """Ask for the noised mean of all rows."""
-        planned = origin(self.privacy, self.schema.n_features, len(self.schema.classes))
+    def request_origin(self) -> Coordinator[Floats]:
+        """Request the noised mean of all rows."""
+        planned = origin_release(self.privacy, self.schema.n_features, len(self.schema.classes))
         kind = MaskedOriginRequest if self.masked else OriginRequest
         values, spread = yield from self._sum(
             kind(*self.frame, self.schema.classes), planned, "the origin"
         )
-        return noised_origin(
+        return estimate_origin(
             values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
         )
 
-    def neurons(self, place: Floats) -> Coordinator[Neurons]:
-        """Request noisy class means and the cells between two of them."""
+    def request_neurons(self, place: Floats) -> Coordinator[Neurons]:
+        """Request noised class means and, for two classes, cells between them."""
         n_classes = len(self.schema.classes)
-        planned = class_sums_of(self.privacy, self.schema.n_features, n_classes)
+        planned = class_sums_release(self.privacy, self.schema.n_features, n_classes)
         kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
         request = kind(*self.frame, self.schema.classes, place)
         values, spread = yield from self._sum(request, planned, "the class sums")
-        found = noised_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
+        found = estimate_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
         if n_classes > 2:
             return mean_neurons(found.means)
         axis = axis_between(found.means)
-        along = MaskedCellsRequest if self.masked else CellsRequest
-        asked = along(*self.frame, self.schema.classes, place, axis)
-        values, spread = yield from self._sum(asked, cells(self.privacy), "the cells")
+        cells_kind = MaskedCellsRequest if self.masked else CellsRequest
+        asked = cells_kind(*self.frame, self.schema.classes, place, axis)
+        values, spread = yield from self._sum(asked, cells_release(self.privacy), "the cells")
         return cell_neurons(values, axis, found, variance=spread)
 
     def _sum(
         self, request: Message, planned: Release, during: str
     ) -> Coordinator[tuple[Integers, float]]:
-        """Sum the replies; return the sum and its noise variance.
+        """Return the sum of the replies and the variance of its noise.
 
-        Masked sums may lack some replies.
+        Parties may drop out of masked sums.
         """
         replies = self.survivors((yield total(request)), during)
         reply = replies.total
         if reply is None or reply.values.shape != (planned.n_cells,):
             raise ProtocolError(
-                f"expected {planned.n_cells} noised values of {during}; a party sent others"
+                f"expected {planned.n_cells} noised values for {during}, got another number; a "
+                "party sent a wrong reply"
             )
         spread = self.variance(
-            planned.allowed,
-            planned.moved,
+            planned.budget,
+            planned.sensitivity,
             n_cells=planned.n_cells,
             n_summed=self.n_parties - len(replies.missing),
         )

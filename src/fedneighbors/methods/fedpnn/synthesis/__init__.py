@@ -1,4 +1,4 @@
-"""Synthetic tables from conditional generative networks, and how good they are."""
+"""Synthetic tables from conditional generative networks, and measures of their quality."""
 
 from fedneighbors._lazy import lazy_names
 

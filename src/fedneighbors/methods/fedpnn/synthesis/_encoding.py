@@ -15,30 +15,30 @@ from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 
 Codes = npt.NDArray[np.int64]
 
-_REACH = 4.0  # a mode reaches this many standard deviations to either side
-_EDGE = 0.99
+_MODE_REACH = 4.0  # a mode covers this many standard deviations to either side
+_MAX_POSITION = 0.99
 
 
 @dataclass(frozen=True, eq=False)
 class NumericCoding:
-    """A number as the mode that it belongs to and its place in that mode.
+    """Mode-specific encoding of a numeric column.
 
-    A cell is one of: a *repeated value* (stands for itself), a *mode* (a Gaussian, with the place
-    ``(value - mean) / (4 deviation)``), or missing. These are the categories of the column, in
-    this order.
+    A cell is a *repeated value*, a *mode* (a Gaussian, with the position
+    ``(value - mean) / (4 deviation)`` in it), or missing. These are the categories of the column,
+    in this order.
 
     Parameters
     ----------
     name : str
         Column name.
     repeated : float64 array of shape (n_repeated,)
-        Values that many rows share, ascending.
+        Values that occur in many rows, ascending.
     modes : Modes or None
-        None where every value is a repeated one.
+        Modes of the other values; None if there are no others.
     missing : bool
-        Whether the last category is "missing".
+        If True, the last category is "missing".
     whole : bool
-        Whether all values were whole numbers; decoded ones are then rounded.
+        If True, all values of the fit were integers, and decoded values are rounded.
 
     References
     ----------
@@ -54,24 +54,24 @@ class NumericCoding:
     def __post_init__(self) -> None:
         values = self.repeated
         if values.ndim != 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
-            raise ValueError("repeated values do not ascend")
+            raise ValueError("repeated values must be finite and ascend")
         if self.width == 0:
-            raise ValueError("a column holds nothing")
+            raise ValueError("a column has no categories")
 
     @property
     def width(self) -> int:
-        """Number of categories."""
+        """Return the number of categories."""
         n_modes = 0 if self.modes is None else len(self.modes.means)
         return len(self.repeated) + n_modes + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Return each cell's category and place; draw modes from their posterior.
+        """Return category and position of each cell; draw modes from their posterior.
 
         Raises
         ------
         DataError
-            If the column is nominal, or a cell cannot be coded: one is missing, or differs from
-            the repeated values, and none of the rows of the fit did.
+            If the column is nominal, or a cell cannot be encoded: it is missing, or differs from
+            the repeated values, and there was no such cell in the fit.
         """
         if column.dtype == np.object_:
             raise DataError(f"column {self.name!r} holds words; it was numeric in the fit")
@@ -89,24 +89,24 @@ class NumericCoding:
         codes[same] = at[same]
         rest = np.flatnonzero(~gone & ~same)
         if self.modes is not None:
-            codes[rest], places[rest] = self._in_modes(self.modes, values[rest], rng)
+            codes[rest], places[rest] = self._encode_in_modes(self.modes, values[rest], rng)
         elif len(rest):
             raise DataError(
-                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held "
-                f"{self.repeated.tolist()} alone"
+                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held only "
+                f"{self.repeated.tolist()}"
             )
         return codes, places
 
-    def _in_modes(
+    def _encode_in_modes(
         self, modes: Modes, values: Floats, rng: np.random.Generator
     ) -> tuple[Codes, Floats]:
         ladder = np.cumsum(modes.posterior(values), axis=1)
         drawn = (ladder < rng.random((len(values), 1)) * ladder[:, -1:]).sum(axis=1)
-        places = (values - modes.means[drawn]) / (_REACH * modes.deviations[drawn])
-        return len(self.repeated) + drawn, np.clip(places, -_EDGE, _EDGE)
+        places = (values - modes.means[drawn]) / (_MODE_REACH * modes.deviations[drawn])
+        return len(self.repeated) + drawn, np.clip(places, -_MAX_POSITION, _MAX_POSITION)
 
     def decode(self, codes: Codes, places: Floats) -> Column:
-        """Return numbers, with NaN for the category "missing"."""
+        """Return numbers, with NaN where the category is "missing"."""
         n_repeated = len(self.repeated)
         levels = np.full(self.width, np.nan)
         reach = np.zeros(self.width)
@@ -114,23 +114,23 @@ class NumericCoding:
         if self.modes is not None:
             inside = slice(n_repeated, n_repeated + len(self.modes.means))
             levels[inside] = self.modes.means
-            reach[inside] = _REACH * self.modes.deviations
+            reach[inside] = _MODE_REACH * self.modes.deviations
         values: Floats = levels[codes] + reach[codes] * places
         return np.round(values) if self.whole else values
 
 
 @dataclass(frozen=True, eq=False)
 class NominalCoding:
-    """A word as its place among the categories of the column.
+    """Encoding of a nominal column by positions among its categories.
 
     Parameters
     ----------
     name : str
         Column name.
     categories : tuple of str
-        Ascending, without the missing one.
+        Categories, ascending, without "missing".
     missing : bool
-        Whether the last category is "missing".
+        If True, the last category is "missing".
     """
 
     modes: ClassVar[None] = None
@@ -141,20 +141,20 @@ class NominalCoding:
 
     def __post_init__(self) -> None:
         if any(a >= b for a, b in pairwise(self.categories)) or self.width == 0:
-            raise ValueError("categories do not ascend")
+            raise ValueError("categories must ascend, and there must be at least one")
 
     @property
     def width(self) -> int:
-        """Number of categories, the missing one included."""
+        """Return the number of categories, "missing" included."""
         return len(self.categories) + self.missing
 
     def encode(self, column: Column, rng: np.random.Generator) -> tuple[Codes, Floats]:  # noqa: ARG002
-        """Return each cell's category; places are 0 and nothing is drawn.
+        """Return the category of each cell, and positions of 0; ignore ``rng``.
 
         Raises
         ------
         DataError
-            If the column is numeric, or a category was not there in the fit.
+            If the column is numeric, or has a category that was not in the fit.
         """
         if column.dtype != np.object_:
             raise DataError(f"column {self.name!r} is numeric; it held words in the fit")
@@ -163,15 +163,15 @@ class NominalCoding:
             at[None] = len(self.categories)
         unseen = sorted({repr(word) for word in column} - {repr(word) for word in at})
         if unseen:
-            what = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
+            found = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
             raise DataError(
-                f"column {self.name!r} has {what}, which it did not have in the fit; leave these "
+                f"column {self.name!r} has {found}, which it did not have in the fit; leave these "
                 "rows out, or fit on rows that have them"
             )
         return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
 
     def decode(self, codes: Codes, places: Floats) -> Column:  # noqa: ARG002
-        """Return words, with None for the category "missing"."""
+        """Return words, with None where the category is "missing"."""
         words = np.array([*self.categories, None], dtype=np.object_)
         column: Column = words[codes]
         return column
@@ -180,23 +180,24 @@ class NominalCoding:
 Coding = NumericCoding | NominalCoding
 
 
-_LARGEST = 1e150  # squares of larger numbers overflow
-_MANY_DECIMALS = 2.0**53  # larger floats are all whole; they say nothing of the column
+_MAX_VALUE = 1e150  # squares of larger numbers overflow
+_ALL_INTEGERS_FROM = 2.0**53  # all larger floats are integers, whatever the column holds
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of a table's columns in the matrix: all places, then all one-hot parts.
+    """Layout of the encoded matrix: all positions in modes, then all one-hot parts.
 
-    One-hot parts lie in ascending order of their width, so that equal ones form a block and are
-    worked on together.
+    One-hot parts are sorted by width, so that parts of equal width form a block and can be
+    processed together.
 
     Parameters
     ----------
     widths : tuple of int
-        Categories of each column of the table.
+        Number of categories of each column of the table.
     scalars : tuple of int
-        Columns of the table with a place in a mode, ascending; they are the first of the matrix.
+        Columns of the table with modes, ascending; their positions are the first columns of the
+        matrix.
     """
 
     widths: tuple[int, ...]
@@ -204,12 +205,12 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Return the columns in the order of their one-hot parts."""
+        """Return the table columns in the order of their one-hot parts."""
         return tuple(sorted(range(len(self.widths)), key=self.widths.__getitem__))
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Return the first matrix column of each column's one-hot part."""
+        """Return the first matrix column of each table column's one-hot part."""
         starts, at = [0] * len(self.widths), len(self.scalars)
         for column in self.order:
             starts[column] = at
@@ -218,14 +219,14 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Return the number of matrix columns."""
+        """Return the number of columns of the matrix."""
         return len(self.scalars) + sum(self.widths)
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
-        """Return runs of one-hot parts of equal width.
+        """Return blocks of one-hot parts of equal width.
 
-        As (first matrix column, number of parts, width).
+        Each block is (first matrix column, number of parts, width).
         """
         runs = groupby(self.order, key=self.widths.__getitem__)
         blocks = [(width, list(columns)) for width, columns in runs]
@@ -234,19 +235,19 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class TableTransform:
-    """Turns a table into a matrix and back.
+    """Reversible encoding of a table as a matrix.
 
     Parameters
     ----------
     codings : tuple of NumericCoding or NominalCoding
-        One per column, in the order of the table.
+        Encoding of each column, in the order of the table.
     """
 
     codings: tuple[Coding, ...]
 
     def __post_init__(self) -> None:
         if not self.codings or len({coding.name for coding in self.codings}) < len(self.codings):
-            raise ValueError("expected one coding or more, each of a column of its own")
+            raise ValueError("expected at least one coding, and distinct column names")
 
     @cached_property
     def layout(self) -> Layout:
@@ -257,25 +258,26 @@ class TableTransform:
         )
 
     def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
-        """Return the categories and places of all cells.
+        """Return the category and the position of every cell.
 
         Parameters
         ----------
         table : Table
-            With the columns of the fit.
+            Table with the columns of the fit.
         rng : numpy.random.Generator
-            Draws modes where they overlap.
+            Random source for drawing modes where they overlap.
 
         Returns
         -------
         codes : int64 array of shape (n_rows, n_columns)
+            Categories.
         places : float64 array of shape (n_rows, n_columns)
-            In (-1, 1); 0 where the category is no mode.
+            Positions in modes, in (-1, 1); 0 where the category is not a mode.
 
         Raises
         ------
         DataError
-            If columns are missing, or hold what was not there in the fit.
+            If columns differ from the fit, or hold cells that cannot be encoded.
         """
         names = tuple(coding.name for coding in self.codings)
         if table.names != names:
@@ -284,10 +286,7 @@ class TableTransform:
         return np.stack([a for a, _ in pairs], axis=1), np.stack([b for _, b in pairs], axis=1)
 
     def matrix(self, codes: Codes, places: Floats) -> Singles:
-        """Return rows as network inputs.
-
-        float32 of shape (n_rows, layout.width).
-        """
+        """Return the encoded rows, float32 of shape (n_rows, layout.width)."""
         layout = self.layout
         made = np.zeros((len(codes), layout.width), np.float32)
         made[:, : len(layout.scalars)] = places[:, layout.scalars]
@@ -295,16 +294,14 @@ class TableTransform:
         return made
 
     def table(self, matrix: Singles, *, source: str = "the synthetic table") -> Table:
-        """Decode network rows to a table.
-
-        The largest entry of each one-hot part wins.
+        """Decode rows by the largest entry of each one-hot part.
 
         Parameters
         ----------
         matrix : float32 array of shape (n_rows, layout.width)
-            Made by a generator.
+            Output of a generator.
         source : str
-            What to call the table in messages.
+            Name of the table in messages.
         """
         layout = self.layout
         columns: dict[str, Column] = {}
@@ -325,12 +322,12 @@ def fit_transform(
     Parameters
     ----------
     table : Table
-        Numeric columns with NaN, nominal ones with None where a cell is missing.
+        Table; missing cells are NaN in numeric columns, None in nominal ones.
     max_modes : int
-        Most Gaussian modes of a numeric column.
+        Maximum number of Gaussian modes of a numeric column.
     repeated_share : float or None
-        A value that at least this share of the rows has becomes a category of its own and comes
-        back exactly. None, as in the paper, keeps this for columns of one single value.
+        A value of at least this fraction of the rows becomes a category of its own and is
+        reproduced exactly. None, as in the paper, restricts this to constant columns.
 
     Returns
     -------
@@ -339,10 +336,10 @@ def fit_transform(
     Raises
     ------
     DataError
-        If a numeric column holds an infinite value, or one beyond 1e150.
+        If a numeric column holds a value beyond 1e150 in magnitude or an infinite one.
     """
     split = {
-        name: _split(name, column.astype(np.float64), repeated_share)
+        name: _split_repeated(name, column.astype(np.float64), repeated_share)
         for name, column in table.columns.items()
         if column.dtype != np.object_
     }
@@ -354,7 +351,7 @@ def fit_transform(
         if name in split:
             values = column[~missing_cells(column)].astype(np.float64)
             whole = bool((values == np.round(values)).all())
-            whole &= np.abs(values).max(initial=0) < _MANY_DECIMALS
+            whole &= np.abs(values).max(initial=0) < _ALL_INTEGERS_FROM
             codings.append(NumericCoding(name, split[name][0], modes.get(name), missing, whole))
         else:
             words = sorted({word for word in column.tolist() if word is not None})
@@ -362,15 +359,12 @@ def fit_transform(
     return TableTransform(tuple(codings))
 
 
-def _split(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
-    """Return repeated values of a numeric column and the others.
-
-    The others need modes.
-    """
-    if (np.abs(column) > _LARGEST).any():
+def _split_repeated(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
+    """Split a numeric column into repeated values and values for modes."""
+    if (np.abs(column) > _MAX_VALUE).any():
         raise DataError(
-            f"column {name!r} holds infinite values or values beyond {_LARGEST:g}; replace them by "
-            "NaN or by smaller ones"
+            f"column {name!r} holds infinite values or values beyond {_MAX_VALUE:g}; replace them "
+            "by NaN or by smaller ones"
         )
     gone = np.isnan(column)
     values, counts = np.unique(column[~gone], return_counts=True)

@@ -1,6 +1,6 @@
-"""Generation of rows without PyTorch: settings, noise, conditional vectors, a trained generator.
+"""Generation of rows without PyTorch: settings, noise, conditional vectors, trained generator.
 
-A conditional vector says which category of which nominal column a generated row should have.
+A conditional vector requests one category of one nominal column for a generated row.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def draw_noise(
     n_entries, n_rows : int
         Size of a noise vector and of the batch.
     rng : numpy.random.Generator
-        Source of the noise.
+        Random source.
 
     Returns
     -------
@@ -58,35 +58,35 @@ def draw_noise(
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of the training of one generator.
+    """Training settings of one generator.
 
     Parameters
     ----------
     generator, critic : tuple of int
         Units of the hidden layers.
     epochs : int
-        Passes; each has as many steps as batches fit into the rows.
+        Number of epochs; each has as many steps as full batches fit into the rows, at least one.
     batch_size : int
-        Rows of a batch; lowered where there are fewer, to a multiple of ``pac``.
+        Rows per batch; lowered for smaller tables, to a multiple of ``pac``.
     pac : int
-        Rows that the critic judges together.
+        Rows that the critic scores together.
     critic_steps : int
-        Steps of the critic for each of the generator.
+        Critic steps per generator step.
     dropout : float
-        Share of the critic's hidden units that are left out at each step.
+        Fraction of the critic's hidden units that are dropped at each step.
     embedding : int
-        Entries of a noise vector.
+        Length of a noise vector.
     learning_rate : float
-        Of Adam, for both networks.
+        Learning rate of Adam, for both networks.
     noise : {"normal", "mixture", "concat"}
-        See :func:`draw_noise`.
+        Noise distribution, see :func:`draw_noise`.
     informed : bool
-        Begin with a generator that makes categories and modes as often as the rows have them.
+        Initialize the generator with the frequencies of categories and modes in the rows.
 
     Raises
     ------
     TypeError
-        If a size is no integer.
+        If a size is not an integer.
     ValueError
         If a setting is out of range.
     """
@@ -111,7 +111,7 @@ class TrainingSettings:
                 _check_size(f"a layer of {name}", units)
         if self.batch_size < self.pac:
             raise ValueError(
-                f"batch_size={self.batch_size} is less than pac={self.pac}; the critic judges pac "
+                f"batch_size={self.batch_size} is less than pac={self.pac}; the critic scores pac "
                 "rows of a batch together"
             )
         if not isinstance(self.learning_rate, Real) or not 0 < self.learning_rate < 1:
@@ -121,12 +121,10 @@ class TrainingSettings:
         if self.noise not in NOISES:
             raise ValueError(f"noise must be one of {NOISES}, got {self.noise!r}")
 
-    def batch_of(self, n_rows: int) -> int:
-        """Return the batch size for ``n_rows``.
+    def batch_size_for(self, n_rows: int) -> int:
+        """Return the batch size for a table: a multiple of ``pac``.
 
-        A multiple of ``pac``, at least one pack.
-
-        A table of fewer rows than a pack is drawn from with replacement, as all batches are.
+        It is at least one pack, even for smaller tables, since rows are drawn with replacement.
         """
         return max(min(self.batch_size, n_rows) // self.pac, 1) * self.pac
 
@@ -148,7 +146,7 @@ class Picks:
     Parameters
     ----------
     columns : int64 array of shape (n_rows,)
-        Place among the nominal columns.
+        Position of the column among the nominal columns.
     categories : int64 array of shape (n_rows,)
         Category of that column.
     """
@@ -159,12 +157,12 @@ class Picks:
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """Draws conditions and writes them as conditional vectors.
+    """Distribution of conditions, and their conditional vectors.
 
     Parameters
     ----------
     counts : tuple of int64 arrays
-        For each nominal column, how many rows of the fit have each of its categories.
+        For each nominal column, the number of rows of the fit in each category.
 
     References
     ----------
@@ -175,7 +173,7 @@ class Conditions:
 
     @cached_property
     def starts(self) -> Codes:
-        """Return each column's first entry in the conditional vector."""
+        """Return the first entry of each column in the conditional vector."""
         return np.cumsum([0, *(len(count) for count in self.counts)])
 
     @property
@@ -184,15 +182,13 @@ class Conditions:
         return int(self.starts[-1])
 
     @cached_property
-    def _ladders(self) -> tuple[Floats, Floats]:
-        """Return upper ends of the categories on the unit interval.
+    def _cumulative_frequencies(self) -> tuple[Floats, Floats]:
+        """Return cumulative frequencies of the categories, plain and of logarithms.
 
-        By frequency and by its logarithm.
-
-        The ladder of column c occupies (c, c + 1], so that one search serves all columns.
+        Those of column c are shifted to (c, c + 1], so that one search serves all columns.
         """
-        plain = [place + _ladder(count) for place, count in enumerate(self.counts)]
-        damped = [place + _ladder(np.log1p(count)) for place, count in enumerate(self.counts)]
+        plain = [place + _cumulate(count) for place, count in enumerate(self.counts)]
+        damped = [place + _cumulate(np.log1p(count)) for place, count in enumerate(self.counts)]
         return np.concatenate(plain), np.concatenate(damped)
 
     def draw(self, n_rows: int, rng: np.random.Generator, *, damped: bool) -> Picks:
@@ -203,21 +199,18 @@ class Conditions:
         n_rows : int
             Size of the batch.
         rng : numpy.random.Generator
-            Source of the picks.
+            Random source.
         damped : bool
-            Categories by the logarithm of their frequency, as in training, so that rare ones are
-            learned too; else by their frequency, as in sampling.
+            If True, draw categories by the logarithm of their frequency, as in training, so that
+            rare ones are learned too; else by their frequency, as in sampling.
         """
         columns = rng.integers(len(self.counts), size=n_rows)
-        ladder = self._ladders[damped]
-        entries = np.searchsorted(ladder, columns + rng.random(n_rows), side="right")
+        cumulative = self._cumulative_frequencies[damped]
+        entries = np.searchsorted(cumulative, columns + rng.random(n_rows), side="right")
         return Picks(columns, entries - self.starts[columns])
 
     def vectors(self, picks: Picks) -> Singles:
-        """Return one-hot conditional vectors.
-
-        float32 of shape (n_rows, width).
-        """
+        """Return one-hot conditional vectors, float32 of shape (n_rows, width)."""
         made = np.zeros((len(picks.columns), self.width), np.float32)
         made[np.arange(len(made)), self.starts[picks.columns] + picks.categories] = 1.0
         return made
@@ -225,14 +218,14 @@ class Conditions:
 
 @dataclass(frozen=True, eq=False)
 class RowsByCategory:
-    """Training by sampling: a real row that meets a condition.
+    """Index of real rows by category, for training by sampling.
 
     Parameters
     ----------
     rows : tuple of int64 arrays of shape (n_rows,)
-        For each nominal column, all rows in order of their category.
+        For each nominal column, all rows sorted by category.
     starts : tuple of int64 arrays of shape (n_categories + 1,)
-        Where each category begins there.
+        For each nominal column, the position in ``rows`` where each category begins.
     """
 
     rows: tuple[Codes, ...]
@@ -240,14 +233,14 @@ class RowsByCategory:
 
     @classmethod
     def of(cls, codes: Codes, widths: Sequence[int]) -> "RowsByCategory":
-        """Sort the rows of the fit.
+        """Build the index from the rows of the fit.
 
         Parameters
         ----------
         codes : int64 array of shape (n_rows, n_nominal)
             Category of each row in each nominal column.
         widths : sequence of int
-            Categories of each nominal column.
+            Number of categories of each nominal column.
         """
         rows = tuple(np.argsort(column, kind="stable") for column in codes.T)
         starts = tuple(
@@ -261,46 +254,43 @@ class RowsByCategory:
         return Conditions(tuple(np.diff(start) for start in self.starts))
 
     def draw(self, picks: Picks, rng: np.random.Generator) -> Codes:
-        """Draw rows that meet the conditions.
-
-        Uniformly from all that do; int64.
-        """
-        chosen = np.empty(len(picks.columns), np.int64)
-        share = rng.random(len(chosen))
+        """Draw a random row that meets each condition, int64."""
+        drawn = np.empty(len(picks.columns), np.int64)
+        share = rng.random(len(drawn))
         for column, (rows, starts) in enumerate(zip(self.rows, self.starts, strict=True)):
-            mine = np.flatnonzero(picks.columns == column)
-            first = starts[picks.categories[mine]]
-            count = starts[picks.categories[mine] + 1] - first
-            chosen[mine] = rows[first + (share[mine] * count).astype(np.int64)]
-        return chosen
+            matching = np.flatnonzero(picks.columns == column)
+            first = starts[picks.categories[matching]]
+            count = starts[picks.categories[matching] + 1] - first
+            drawn[matching] = rows[first + (share[matching] * count).astype(np.int64)]
+        return drawn
 
 
-def _ladder(weights: npt.NDArray[np.floating] | Codes) -> Floats:
-    """Return cumulative shares; the last is exactly 1."""
-    ladder: Floats = np.cumsum(weights, dtype=np.float64)
-    ladder /= ladder[-1]
-    return ladder
+def _cumulate(weights: npt.NDArray[np.floating] | Codes) -> Floats:
+    """Return cumulative fractions; the last is exactly 1."""
+    cumulative: Floats = np.cumsum(weights, dtype=np.float64)
+    cumulative /= cumulative[-1]
+    return cumulative
 
 
-_BATCH = 500  # fixed, so that the same seed gives the same bits whatever is asked for
+_BATCH = 500  # fixed, so that the bits do not depend on the number of rows requested
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedGenerator:
-    """Weights of a generator after training, its batch normalization folded in.
+    """Weights of a trained generator, with batch normalization folded in.
 
     Parameters
     ----------
     hidden : tuple of (weight, bias)
-        Layers ``relu(weight @ h + bias)``, each put before its input; float32.
+        Layers ``relu(weight @ h + bias)``, each concatenated with its input; float32.
     output : (weight, bias)
-        The last layer: tanh for the places, logits for the one-hot parts; float32.
+        Last layer: tanh for positions in modes, logits for one-hot parts; float32.
     n_scalars : int
-        Rows of the output that are places in modes.
+        Number of output rows that are positions in modes.
     noise : {"normal", "mixture", "concat"}
-        What the generator was trained on.
+        Noise distribution of the training.
     embedding : int
-        Entries of a noise vector.
+        Length of a noise vector.
     """
 
     hidden: tuple[tuple[Singles, Singles], ...]
@@ -315,25 +305,22 @@ class TrainedGenerator:
 
     @property
     def layers(self) -> tuple[tuple[Singles, Singles], ...]:
-        """Return all layers, including the last."""
+        """Return all layers, including the output layer."""
         return (*self.hidden, self.output)
 
     def check_layers(self, n_conditions: int, n_out: int) -> None:
-        """Check the input widths of all layers.
-
-        Every layer takes its input and all earlier outputs.
-        """
+        """Check the shapes of all layers against their inputs and the output."""
         n_in = self.embedding + n_conditions
         for weight, bias in self.layers:
             if bias.ndim != 1 or weight.shape != (len(bias), n_in):
                 raise ValueError("layers do not fit together")
             n_in += len(bias)
         if self.embedding < 1 or len(self.output[1]) != n_out:
-            raise ValueError("the last layer does not fit the columns")
+            raise ValueError("the output layer does not fit the columns")
 
     @property
     def n_parameters(self) -> int:
-        """Return the number of parameters in all layers."""
+        """Return the number of weights and biases."""
         return sum(w.size + b.size for w, b in self.layers)
 
     def rows(
@@ -344,28 +331,28 @@ class TrainedGenerator:
         *,
         fixed: Picks | None = None,
     ) -> Singles:
-        """Generate rows as the layout of the training matrix describes them.
+        """Generate encoded rows in the layout of the training matrix.
 
-        One-hot parts hold perturbed logits, so that the largest entry is a draw from the
-        probabilities that the generator gives.
+        One-hot parts hold logits with Gumbel noise, so that the largest entry is a sample from the
+        softmax probabilities.
 
         Parameters
         ----------
         n_rows : int
-            How many.
+            Number of rows.
         rng : numpy.random.Generator
-            Source of noise, conditions and draws.
+            Random source for noise, conditions and categories.
         conditions : Conditions
-            Those of the training; conditions are drawn by frequency.
+            Conditions of the training; drawn by frequency.
         fixed : Picks, optional
-            The condition of every row, of shape (1,).
+            One condition for all rows, of shape (1,).
 
         Returns
         -------
         float32 array of shape (n_rows, layout.width)
         """
         batches = []
-        with threadpool_limits(limits=1):  # more threads may change last bits
+        with threadpool_limits(limits=1):  # other numbers of threads may change the last bits
             for _ in range(0, n_rows, _BATCH):
                 batches.append(self._batch(rng, conditions, fixed))
         made: Singles = np.concatenate(batches, axis=1)[:, :n_rows].T

@@ -1,4 +1,4 @@
-"""Variational Gaussian mixtures of many columns at once: the modes that numbers are coded by."""
+"""Variational Gaussian mixtures of many columns at once, for encoding numbers by modes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from scipy.special import digamma
 
 from fedneighbors._typing import Floats
 
-_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
+_MAX_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
 _COLUMNS_AT_ONCE = 64  # bounds the memory: 64 x 512 x 10 numbers
-_ROUNDS = 100
-_SETTLED = 1e-3  # largest change of a weight at which a column is done
+_MAX_ROUNDS = 100
+_TOLERANCE = 1e-3  # a column has converged if no weight changes by more
 _SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
-_NARROWEST = 1e-4  # least standard deviation of a mode, in spreads of the column
+_MIN_DEVIATION = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
 
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """The Gaussian modes of one column.
+    """Gaussian modes of one column.
 
     Parameters
     ----------
     means, deviations : float64 arrays of shape (n_modes,)
-        In the unit of the column; the means ascend.
+        Means, ascending, and standard deviations, in the unit of the column.
     weights : float64 array of shape (n_modes,)
-        Positive; they add up to 1.
+        Positive weights that add up to 1.
     """
 
     means: Floats
@@ -36,20 +36,20 @@ class Modes:
     def __post_init__(self) -> None:
         shapes = {self.means.shape, self.deviations.shape, self.weights.shape}
         if len(shapes) > 1 or self.means.ndim != 1 or not len(self.means):
-            raise ValueError("modes do not fit together")
+            raise ValueError("means, deviations and weights of modes differ in shape or are empty")
         positive = np.concatenate([self.deviations, self.weights])
         if not (
             np.isfinite(self.means).all() and (positive > 0).all() and (positive < np.inf).all()
         ):
-            raise ValueError("modes are out of range")
+            raise ValueError("modes must be finite, with positive deviations and weights")
 
     def posterior(self, values: Floats) -> Floats:
-        """Compute each mode's probability given each value.
+        """Return the probability of each mode given each value.
 
         Parameters
         ----------
         values : float64 array of shape (n_rows,)
-            Finite.
+            Finite values.
 
         Returns
         -------
@@ -65,17 +65,18 @@ def fit_modes(
 ) -> list[Modes]:
     """Fit a mixture of Gaussians to each column by variational inference.
 
-    Rows are first condensed to weighted groups of neighbors in value, single rows at both ends,
-    whose means and variances enter the updates: all rows count, and nothing is drawn at random.
+    Rows are first condensed to weighted groups of neighboring values, with single rows at both
+    ends. The means and variances of the groups enter the updates, so that all rows count and
+    nothing is sampled.
 
     Parameters
     ----------
     columns : sequence of float64 arrays
-        Each of at least one finite value.
+        Columns of at least one finite value each.
     max_modes : int
-        Modes to begin with, at quantiles of the column; inference empties what it does not need.
+        Number of initial modes, at quantiles of the column; inference empties those not needed.
     min_weight : float
-        Modes of less weight are dropped.
+        Modes of lower weight are dropped.
 
     Returns
     -------
@@ -90,21 +91,21 @@ def fit_modes(
     found: list[Modes] = []
     for first in range(0, len(columns), _COLUMNS_AT_ONCE):
         block = [np.sort(column) for column in columns[first : first + _COLUMNS_AT_ONCE]]
-        frames = [_frame(column) for column in block]
+        scales = [_center_and_spread(column) for column in block]
         scaled = [
             (column - center) / spread
-            for column, (center, spread) in zip(block, frames, strict=True)
+            for column, (center, spread) in zip(block, scales, strict=True)
         ]
-        state = _infer(_condensed(scaled), _starts(scaled, max_modes))
+        state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes))
         found += [
-            _modes(state, place, center, spread, min_weight)
-            for place, (center, spread) in enumerate(frames)
+            _make_modes(state, place, center, spread, min_weight)
+            for place, (center, spread) in enumerate(scales)
         ]
     return found
 
 
 class _Groups(NamedTuple):
-    """Condensed columns, each of shape (n_columns, n_groups): weight, mean, variance within."""
+    """Groups of all columns, arrays of shape (n_columns, n_groups)."""
 
     weight: Floats
     mean: Floats
@@ -112,9 +113,10 @@ class _Groups(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Posterior of all mixtures, arrays of shape (n_columns, n_modes); see [2]_ above.
+    """Posterior of all mixtures, arrays of shape (n_columns, n_modes).
 
-    ``size`` is N_k, ``mean`` m_k, ``shape`` and ``rate`` those of the Gamma law of the precision.
+    In the notation of Bishop, see :func:`fit_modes`: ``size`` is N_k, ``mean`` is m_k, ``shape``
+    and ``rate`` are the parameters of the Gamma distribution of the precision.
     """
 
     size: Floats
@@ -123,11 +125,8 @@ class _State(NamedTuple):
     rate: Floats
 
 
-def _frame(column: Floats) -> tuple[float, float]:
-    """Return center and spread of a sorted column.
-
-    The spread is that of its bulk, not of its tails.
-    """
+def _center_and_spread(column: Floats) -> tuple[float, float]:
+    """Return median and spread of a sorted column, ignoring its tails."""
     low, center, high = np.quantile(column, (0.05, 0.5, 0.95))
     for spread in (high - low, column[-1] - column[0]):
         if spread > 1e-9 * abs(center) and spread > 1e-150:
@@ -135,23 +134,23 @@ def _frame(column: Floats) -> tuple[float, float]:
     return float(center), max(abs(float(center)), 1.0)
 
 
-def _condensed(columns: Sequence[Floats]) -> _Groups:
-    fields = [*zip(*map(_groups, columns), strict=True)]
+def _condense_columns(columns: Sequence[Floats]) -> _Groups:
+    fields = [*zip(*map(_condense_column, columns), strict=True)]
     width = max(map(len, fields[0]))
     return _Groups(
         *(np.array([np.pad(part, (0, width - len(part))) for part in parts]) for parts in fields)
     )
 
 
-def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
-    """Group a sorted column; return weights, means and variances.
+def _condense_column(column: Floats) -> tuple[Floats, Floats, Floats]:
+    """Condense a sorted column to groups, with small groups at both ends.
 
-    Groups at both ends are small.
+    Returns the weights, means and variances of the groups.
     """
     n = len(column)
-    if n <= _GROUPS:
+    if n <= _MAX_GROUPS:
         return np.ones(n), column, np.zeros(n)
-    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _GROUPS + 1))
+    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _MAX_GROUPS + 1))
     starts = np.unique(np.minimum(np.round(share * n).astype(np.int64), n - 1))
     weight = np.diff(np.append(starts, n)).astype(np.float64)
     mean = np.add.reduceat(column, starts) / weight
@@ -159,10 +158,10 @@ def _groups(column: Floats) -> tuple[Floats, Floats, Floats]:
     return weight, mean, square / weight
 
 
-def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
-    """Return initial means: distinct quantiles, padded with NaN.
+def _initial_means(columns: Sequence[Floats], max_modes: int) -> Floats:
+    """Return initial means: distinct quantiles of each column, padded with NaN.
 
-    Shape (n_columns, max_modes).
+    The result has shape (n_columns, max_modes).
     """
     means = np.full((len(columns), max_modes), np.nan)
     for place, column in enumerate(columns):
@@ -172,26 +171,23 @@ def _starts(columns: Sequence[Floats], max_modes: int) -> Floats:
 
 
 def _infer(groups: _Groups, means: Floats) -> _State:
-    """Iterate until all columns' weights converge.
-
-    Converged columns are not updated.
-    """
-    state = _started(groups, means)
+    """Iterate until all weights converge; skip columns that have converged."""
+    state = _initial_state(groups, means)
     moving = np.arange(len(means))
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = _State(*(part[moving] for part in state))
-        after = _updated(_Groups(*(part[moving] for part in groups)), before)
+        after = _update(_Groups(*(part[moving] for part in groups)), before)
         for part, new in zip(state, after, strict=True):
             part[moving] = new
         total = after.size.sum(axis=1, keepdims=True)
-        still = np.abs(after.size - before.size) > _SETTLED * total
+        still = np.abs(after.size - before.size) > _TOLERANCE * total
         moving = moving[still.any(axis=1)]
         if not len(moving):
             break
     return state
 
 
-def _started(groups: _Groups, means: Floats) -> _State:
+def _initial_state(groups: _Groups, means: Floats) -> _State:
     present = ~np.isnan(means)
     total = groups.weight.sum(axis=1, keepdims=True)
     count = np.where(present, total / present.sum(axis=1, keepdims=True), 0.0)
@@ -202,10 +198,11 @@ def _started(groups: _Groups, means: Floats) -> _State:
     return _State(count, filled, shape, shape * np.where(np.isnan(wide), 1.0, wide) ** 2)
 
 
-def _updated(groups: _Groups, state: _State) -> _State:
-    """Compute one round of [2]_.
+def _update(groups: _Groups, state: _State) -> _State:
+    """Run one variational update of all columns.
 
-    Responsibilities (10.46), then the laws of the modes (10.58-10.63).
+    The equations are those of Bishop, see :func:`fit_modes`: responsibilities (10.46), then the
+    posteriors of the modes (10.58-10.63).
     """
     concentration = _SPARSITY + state.size
     precision = state.shape / state.rate
@@ -226,26 +223,25 @@ def _updated(groups: _Groups, state: _State) -> _State:
     mean = np.einsum("cgk,cg->ck", share, groups.mean) / safe
     moment = np.einsum("cgk,cg->ck", share, groups.mean**2 + groups.variance)
     scatter = np.maximum(moment - safe * mean * mean, 0.0)
-    return _State(count, mean, 1.0 + 0.5 * count, _NARROWEST**2 + 0.5 * scatter)
+    return _State(count, mean, 1.0 + 0.5 * count, _MIN_DEVIATION**2 + 0.5 * scatter)
 
 
-def _modes(state: _State, place: int, center: float, spread: float, min_weight: float) -> Modes:
+def _make_modes(
+    state: _State, place: int, center: float, spread: float, min_weight: float
+) -> Modes:
     weight = state.size[place] / state.size[place].sum()
     kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
     kept = kept[np.argsort(state.mean[place][kept], kind="stable")]
     deviation = np.sqrt(state.rate[place][kept] / state.shape[place][kept])
     return Modes(
         means=center + spread * state.mean[place][kept],
-        deviations=spread * np.maximum(deviation, _NARROWEST),
+        deviations=spread * np.maximum(deviation, _MIN_DEVIATION),
         weights=weight[kept] / weight[kept].sum(),
     )
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Compute the softmax over the last axis.
-
-    May overwrite ``logits``.
-    """
+    """Return the softmax over the last axis; overwrites ``logits``."""
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)

@@ -1,7 +1,7 @@
-"""A fitted synthesizer, its generators with the codings around them, and its file.
+"""Fitted synthesizer: generators with their codings, and the model file.
 
 The fields of the dataclasses are the schema of the file, see
-:mod:`fedneighbors.tabular._model_file`; their limits hold for fitted models and foreign files.
+:mod:`fedneighbors.tabular._model_file`; their checks apply to fitted models and to files.
 """
 
 import warnings
@@ -25,23 +25,23 @@ from fedneighbors.tabular._schema import Label
 Codes = npt.NDArray[np.int64]
 
 LABEL = "(label)"  # column of class numbers in the table of a generator for all classes
-_TRIES = 20
+_MAX_TRIES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class TablePart:
-    """One generator: for one class, for all classes, or for a table without labels.
+    """Generator for one class, for all classes, or for a table without labels.
 
     Parameters
     ----------
     transform : TableTransform
-        Between tables and what the generator makes.
+        Encoding of tables.
     generator : TrainedGenerator
-        The weights.
+        Weights of the generator.
     conditions : Conditions
         Frequencies of the categories of the nominal columns.
     n_rows : int
-        Rows of the fit.
+        Number of rows of the fit.
     """
 
     transform: TableTransform
@@ -75,11 +75,11 @@ class TablePart:
         Parameters
         ----------
         n_rows : int
-            How many.
+            Number of rows.
         rng : numpy.random.Generator
-            Source of all that is drawn.
+            Random source.
         fixed : Picks, optional
-            The condition of every row, of shape (1,).
+            One condition for all rows, of shape (1,).
         """
         made = self.generator.rows(n_rows, rng, self.conditions, fixed=fixed)
         return self.transform.table(made)
@@ -87,18 +87,18 @@ class TablePart:
 
 @dataclass(frozen=True, eq=False)
 class SynthesisModel(ModelFile):
-    """All that sampling needs.
+    """Fitted model with everything that sampling needs.
 
     Parameters
     ----------
     form : Form
-        How rows were handed in.
+        Input format of the rows.
     classes : tuple of labels
-        Ascending; empty if there were no labels.
+        Labels, ascending; empty if there were none.
     counts : tuple of int
         Rows of each class in the fit.
     parts : tuple of TablePart
-        One per class, or a single one.
+        One generator per class, or a single one.
     """
 
     magic: ClassVar[bytes] = b"FNSYNTH2"
@@ -112,46 +112,46 @@ class SynthesisModel(ModelFile):
         if len(self.classes) != len(self.counts) or min(self.counts, default=1) < 1:
             raise ValueError("classes and counts do not fit together")
         n_parts = max(len(self.classes), 1) if self.parts and self.per_class else 1
-        if len(self.parts) != n_parts or any(part.names != self._names for part in self.parts):
+        if len(self.parts) != n_parts or any(part.names != self._all_names for part in self.parts):
             raise ValueError("generators and classes do not fit together")
         if not self.per_class:
-            labels = self.parts[0].transform.codings[self._names.index(LABEL)]
+            labels = self.parts[0].transform.codings[self._all_names.index(LABEL)]
             words = tuple(sorted(map(str, range(len(self.classes)))))
             if not isinstance(labels, NominalCoding) or labels.categories != words:
                 raise ValueError("labels and classes do not fit together")
 
     @property
     def per_class(self) -> bool:
-        """Return whether each class has a generator of its own."""
-        return LABEL not in self._names
+        """Return True if each class has a generator of its own."""
+        return LABEL not in self._all_names
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns without the label."""
-        return tuple(name for name in self._names if name != LABEL)
+        """Return the names of the columns, without the label."""
+        return tuple(name for name in self._all_names if name != LABEL)
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def _all_names(self) -> tuple[str, ...]:
         return self.parts[0].names
 
-    def unlabeled(self, n_rows: int, seed: int) -> Table:
-        """Generate rows of a model without classes."""
+    def sample_unlabeled(self, n_rows: int, seed: int) -> Table:
+        """Generate rows from a model without classes."""
         return self.parts[0].table(n_rows, np.random.default_rng([seed, 0]))
 
-    def labeled(self, n_rows: int, seed: int, only: int | None) -> tuple[Table, Codes]:
-        """Generate rows and the places of their classes.
+    def sample_labeled(self, n_rows: int, seed: int, only: int | None) -> tuple[Table, Codes]:
+        """Generate rows and the positions of their classes.
 
         Parameters
         ----------
         n_rows : int
-            How many.
+            Number of rows.
         seed : int
-            Of all that is drawn.
+            Seed of the sampling.
         only : int, optional
-            Place of the one class that is wanted; None keeps the shares of the fit.
+            Position of a single class to generate; None keeps the class frequencies of the fit.
         """
         if not self.per_class:
-            return self._from_one(n_rows, np.random.default_rng([seed, 0]), only)
+            return self._generate_labeled(n_rows, np.random.default_rng([seed, 0]), only)
         shares = apportioned(n_rows, np.array(self.counts)).tolist()
         wanted = dict(enumerate(shares)) if only is None else {only: n_rows}
         parts = [
@@ -159,46 +159,46 @@ class SynthesisModel(ModelFile):
             for place, count in wanted.items()
             if count
         ]
-        table = _stacked([part for _, part in parts])
+        table = _concatenate([part for _, part in parts])
         places = np.repeat([place for place, _ in parts], [part.n_rows for _, part in parts])
         mixed = np.random.default_rng([seed, len(self.parts)]).permutation(n_rows)
         return table.take(mixed), places[mixed]
 
-    def _from_one(
+    def _generate_labeled(
         self, n_rows: int, rng: np.random.Generator, only: int | None
     ) -> tuple[Table, Codes]:
         if only is None:
             made = self.parts[0].table(n_rows, rng)
         else:
-            made = self._of_class(n_rows, rng, only)
-        said = np.array([int(word) for word in made.columns[LABEL]], np.int64)
-        return made.without([LABEL]), said if only is None else np.full(n_rows, only)
+            made = self._generate_class(n_rows, rng, only)
+        generated = np.array([int(word) for word in made.columns[LABEL]], np.int64)
+        return made.without([LABEL]), generated if only is None else np.full(n_rows, only)
 
-    def _of_class(self, n_rows: int, rng: np.random.Generator, only: int) -> Table:
-        """Generate rows of a class; reject rows of others."""
+    def _generate_class(self, n_rows: int, rng: np.random.Generator, only: int) -> Table:
+        """Generate rows conditioned on a class; discard rows of other classes."""
         part = self.parts[0]
         place = [coding.name for coding in part.nominal].index(LABEL)
         code = part.nominal[place].categories.index(str(only))
         fixed = Picks(np.array([place]), np.array([code]))
         found, n_found = [], 0
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             made = part.table(n_rows, rng, fixed)
             right = np.flatnonzero(np.equal(made.columns[LABEL], str(only)))
             if len(right):
                 found.append(made.take(right))
             n_found += len(right)
             if n_found >= n_rows:
-                return _stacked(found).take(slice(n_rows))
+                return _concatenate(found).take(slice(n_rows))
         warnings.warn(
             f"the generator follows the condition of class {self.classes[only]!r} in {n_found} of "
-            f"{_TRIES * n_rows} rows; the rest is what it made under that condition. Train longer, "
-            "or with per_class=True",
+            f"{_MAX_TRIES * n_rows} rows; the sample is filled up with rows of other classes. "
+            "Train longer, or with per_class=True",
             stacklevel=4,
         )
-        return _stacked([*found, made]).take(slice(n_rows))
+        return _concatenate([*found, made]).take(slice(n_rows))
 
 
-def _stacked(tables: list[Table]) -> Table:
+def _concatenate(tables: list[Table]) -> Table:
     columns: dict[str, Column] = {
         name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].names
     }

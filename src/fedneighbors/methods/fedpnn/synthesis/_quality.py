@@ -1,4 +1,4 @@
-"""Quality of synthetic rows: likeness by column, pair and row, and utility for a classifier."""
+"""Quality of synthetic rows: similarity by column, pair and row, and utility for a classifier."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 from fedneighbors.metrics._scores import balanced_accuracy
 
 
-def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
-    """Read both sides as tables of the same columns.
+def read_tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
+    """Read real and synthetic rows as tables with the same columns.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        NaN or None where a cell is missing.
+        Rows; missing cells are NaN or None.
 
     Raises
     ------
@@ -47,19 +47,20 @@ def tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
 
 
 def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
-    """Compute one minus each numeric column's Kolmogorov-Smirnov statistic.
+    """Return 1 minus the Kolmogorov-Smirnov statistic of each numeric column.
 
-    Eq 6 of [1]_.
+    This is Eq 6 of [1]_.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        Missing cells are left out.
+        Rows; missing cells are omitted.
 
     Returns
     -------
     dict of str to float
-        In [0, 1], 1 for the same distribution; 0 where one side alone has no cell.
+        Score of each column in [0, 1], 1 for equal distributions; 0 if only one of the two tables
+        has no cells, 1 if neither has.
 
     References
     ----------
@@ -71,33 +72,33 @@ def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
     >>> ks_complement(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[1.0], [2.0]]))
     {'x0': 0.5}
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     scores = {}
     for name, column in known.columns.items():
         if column.dtype != np.object_:
-            a, b = _present(column), _present(made.columns[name])
+            a, b = _sort_present(column), _sort_present(made.columns[name])
             both = len(a) and len(b)
             gap = ks_2samp(a, b, method="asymp").statistic if both else len(a) != len(b)
             scores[name] = 1.0 - float(gap)
     return scores
 
 
-def _present(column: Column) -> Floats:
+def _sort_present(column: Column) -> Floats:
     values = column.astype(np.float64)
     return np.sort(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Pearson correlations of all pairs of numeric columns on both sides.
+    """Pearson correlations of all pairs of numeric columns in both tables.
 
     Parameters
     ----------
     names : tuple of str
-        The numeric columns.
+        Names of the numeric columns.
     real, synthetic : float64 arrays of shape (n_columns, n_columns)
-        NaN where a real column is constant or a pair has less than two rows in common; 0 where a
-        synthetic one is constant.
+        Correlations. Where a column is constant, or a pair has fewer than two rows with both cells,
+        real ones are NaN and synthetic ones are 0.
     """
 
     names: tuple[str, ...]
@@ -106,28 +107,28 @@ class Correlations:
 
     @property
     def similarity(self) -> Floats:
-        """Return ``1 - |S - R| / 2`` of each pair.
+        """Return the similarity of each pair of columns.
 
-        NaN where the real correlation is not defined.
+        It is ``1 - |S - R| / 2``, and NaN where the real correlation is undefined.
         """
         return 1.0 - np.abs(self.synthetic - self.real) / 2.0
 
     @property
     def mean(self) -> float:
-        """Return the mean similarity of defined pairs; NaN if none."""
+        """Return the mean similarity over defined pairs; NaN without any."""
         pairs = self.similarity[np.triu_indices(len(self.names), 1)]
         return float(np.nanmean(pairs)) if (~np.isnan(pairs)).any() else float("nan")
 
 
 def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
-    """Compute both tables' correlations and their similarity.
+    """Return the correlations of both tables and their similarity.
 
-    Eq 7 of [1]_.
+    The similarity is Eq 7 of [1]_.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        A pair is correlated over the rows in which both cells are present.
+        Rows; the correlation of a pair of columns uses the rows that have both cells.
 
     References
     ----------
@@ -140,7 +141,7 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
     >>> round(correlation_similarity(up, down).mean, 6)
     0.0
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     names = tuple(name for name, cells in known.columns.items() if cells.dtype != np.object_)
     return Correlations(
         names,
@@ -150,10 +151,7 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
 
 
 def _correlations(columns: list[Floats]) -> Floats:
-    """Compute Pearson correlations over complete pairs.
-
-    From sums of products with missing cells as 0.
-    """
+    """Return Pearson correlations over complete pairs of cells."""
     if not columns:
         return np.empty((0, 0))
     values = np.stack(columns, axis=1)
@@ -175,19 +173,20 @@ def _correlation(a: Floats, b: Floats) -> float:
 
 
 def category_coverage(real: Any, synthetic: Any) -> dict[str, float]:
-    """Share of the categories of each nominal column that synthetic rows have.
+    """Return the fraction of real categories in the synthetic rows.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        A missing cell counts as a category. Categories that are not real do not count.
+        Rows; a missing cell counts as a category. Categories only in the synthetic rows are
+        ignored.
 
     Returns
     -------
     dict of str to float
-        In [0, 1].
+        Fraction for each nominal column, in [0, 1].
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     coverage = {}
     for name, column in known.columns.items():
         if column.dtype == np.object_:
@@ -203,13 +202,13 @@ class NearestRecords:
     Parameters
     ----------
     synthetic : float64 array of shape (n_synthetic,)
-        From each synthetic row.
+        Distance from each synthetic row.
     real : float64 array of shape (n_real,)
-        From each real row to the nearest other one: what is usual.
+        Distance from each real row to the nearest other one, for comparison.
     copies : float
-        Share of synthetic rows that equal a real row in every cell.
+        Fraction of synthetic rows that equal a real row in every cell.
     duplicates : float
-        Share of real rows that equal another real row.
+        Fraction of real rows that equal another real row.
     """
 
     synthetic: Floats
@@ -219,9 +218,9 @@ class NearestRecords:
 
     @property
     def closer(self) -> float:
-        """Return the share of synthetic rows unusually close to real rows.
+        """Return the fraction of synthetic rows unusually close to real ones.
 
-        Closer than 95 % of the real rows are to another.
+        These are closer to their nearest real row than 95 % of the real rows are.
         """
         return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
 
@@ -229,23 +228,23 @@ class NearestRecords:
 def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     """Measure the distances of synthetic rows to the nearest real rows.
 
-    A number counts as its rank among the real ones, a word or a missing cell as equal or not; the
-    distance is the root of the mean of the squares over the columns.
+    Numbers are compared by their relative ranks among the real ones; words and missing cells differ
+    by 0 or 1. The distance is the root mean square of the differences over the columns.
 
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        At least two real rows.
+        Rows; at least two real ones.
 
     Raises
     ------
     DataError
-        If there is a single real row.
+        If there are fewer than two real rows.
     """
-    known, made = tables(real, synthetic)
+    known, made = read_tables(real, synthetic)
     if known.n_rows < 2:
-        raise DataError("expected two real rows or more, got 1; distances between them are asked")
-    places, asked = _places(known, known), _places(made, known)
+        raise DataError("expected two real rows or more, got 1, which has no other nearest row")
+    places, asked = _embed_rows(known, known), _embed_rows(made, known)
     own, their = (Counter(row.tobytes() for row in rows) for rows in (places, asked))
     search = NearestNeighbors(algorithm="brute").fit(places)
     return NearestRecords(
@@ -256,27 +255,24 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     )
 
 
-def _places(table: Table, real: Table) -> Floats:
-    """Return points whose Euclidean distance is that of :func:`nearest_records`."""
+def _embed_rows(table: Table, real: Table) -> Floats:
+    """Return points with the distance of :func:`nearest_records` as Euclidean distance."""
     parts: list[Floats] = []
     for name, column in table.columns.items():
         if column.dtype == np.object_:
             words = dict.fromkeys(real.columns[name].tolist())
             unseen = np.array([word not in words for word in column.tolist()])
-            # two different words are at distance 1; words that are not real share an entry
+            # different words are at distance 1; words without a real row share one coordinate
             marks = [*(np.equal(column, word) for word in words), unseen]
             parts += [mark * np.sqrt(0.5) for mark in marks]
         else:
-            parts += _ranks(column.astype(np.float64), _present(real.columns[name]))
+            parts += _rank_values(column.astype(np.float64), _sort_present(real.columns[name]))
     points: Floats = np.stack(parts, axis=1) / np.sqrt(len(table.names))
     return points
 
 
-def _ranks(values: Floats, real: Floats) -> list[Floats]:
-    """Return middle ranks among real values as shares, and missing flags.
-
-    0.5 where missing.
-    """
+def _rank_values(values: Floats, real: Floats) -> list[Floats]:
+    """Return relative mid-ranks, 0.5 where missing, and missing-cell indicators."""
     gone = np.isnan(values)
     middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
     share = middle / (2.0 * max(len(real), 1))
@@ -295,10 +291,11 @@ class Score:
     Parameters
     ----------
     balanced_accuracy : float
-        Mean recall of the classes that the test rows have; FedPNN calls it AUC (its Eq 8).
+        Mean recall over the classes of the test rows; the FedPNN paper calls it AUC (Eq 8).
     roc_auc : float
-        Area under the receiver operating curve, with more than two classes the mean of one
-        against the rest; NaN where the test rows are of one class.
+        Area under the receiver operating characteristic curve; with more than two classes, the mean
+        of one class against the rest. NaN if the test rows are of one class, or of a class that was
+        not trained on.
     """
 
     balanced_accuracy: float
@@ -307,16 +304,16 @@ class Score:
 
 @dataclass(frozen=True)
 class Utility:
-    """Scores of gradient boosting by what it is trained and tested on.
+    """Scores of gradient boosting by training and test rows.
 
     Parameters
     ----------
     real_on_real : Score
-        Trained on real rows, tested on other real rows: what there is to reach.
+        Trained on real rows, tested on other real rows: the reference.
     synthetic_on_real : Score
-        Trained on synthetic rows, tested on real ones: what synthetic rows are worth.
+        Trained on synthetic rows, tested on real ones: the utility of the synthetic rows.
     synthetic_on_synthetic : Score
-        Trained and tested on synthetic rows: what an evaluation sees that has no real rows.
+        Trained and tested on synthetic rows: the result of an evaluation without real rows.
     """
 
     real_on_real: Score
@@ -325,10 +322,11 @@ class Utility:
 
     @property
     def separability_gap(self) -> Score:
-        """Return a classifier's scores on synthetic less real rows.
+        """Return scores on synthetic rows minus scores on real ones.
 
-        Well above 0 where the generators leave traces that tell the classes apart: one generator
-        per class marks its rows as its own, and a test on synthetic rows measures that mark.
+        Both are scores of the classifier that was trained on synthetic rows. The gap is well above
+        0 if the generators leave traces that separate the classes: a generator per class marks its
+        rows, and a test on synthetic rows measures that mark.
         """
         made, real = self.synthetic_on_synthetic, self.synthetic_on_real
         return Score(made.balanced_accuracy - real.balanced_accuracy, made.roc_auc - real.roc_auc)
@@ -341,31 +339,31 @@ def utility(
     *,
     random_state: int = 0,
 ) -> Utility:
-    """Train gradient boosting on real and synthetic rows; test on both.
+    """Score gradient boosting trained on real and on synthetic rows.
 
     Parameters
     ----------
     train : (X, y)
-        Real rows, those that the synthesizer was fitted on.
+        Real rows that the synthesizer was fitted on.
     synthetic : (X, y)
-        Synthetic rows; 30 % of them, drawn by class, are kept for the test on synthetic rows.
+        Synthetic rows; a stratified 30 % of them are held out for the test on synthetic rows.
     test : (X, y)
-        Real rows that neither has seen.
+        Real rows that neither the synthesizer nor the classifiers were fitted on.
     random_state : int
         Seed of the split and of the boosting.
 
     Raises
     ------
     DataError
-        If columns differ, rows to train on are of one class, or a class has a single synthetic
-        row.
+        If columns differ, training rows are of one class, or a class has a single synthetic row.
     """
-    classes, coded = _coded([train, synthetic, test])
+    classes, coded = _encode_pairs([train, synthetic, test])
     (x_train, y_train), (x_made, y_made), (x_test, y_test) = coded
-    for y, what in ((y_train, "real"), (y_made, "synthetic")):
+    for y, side in ((y_train, "real"), (y_made, "synthetic")):
         if len(np.unique(y)) < 2:
             raise DataError(
-                f"the {what} rows to train on are all of class {classes.tolist()[y[0]]!r}"
+                f"the {side} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
+                "rows of another class"
             )
     rare = classes[np.bincount(y_made, minlength=len(classes)) == 1]
     if len(rare):
@@ -373,34 +371,34 @@ def utility(
     x_fit, x_held, y_fit, y_held = train_test_split(
         x_made, y_made, test_size=_HELD_OUT, stratify=y_made, random_state=random_state
     )
-    with threadpool_limits(limits=1):  # threads that wait for one another cost more than they give
+    with threadpool_limits(limits=1):  # more threads are slower: they wait for one another
         real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
         made = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
         return Utility(
-            real_on_real=_score(real, x_test, y_test),
-            synthetic_on_real=_score(made, x_test, y_test),
-            synthetic_on_synthetic=_score(made, x_held, y_held),
+            real_on_real=_score_classifier(real, x_test, y_test),
+            synthetic_on_real=_score_classifier(made, x_test, y_test),
+            synthetic_on_synthetic=_score_classifier(made, x_held, y_held),
         )
 
 
-def _coded(
+def _encode_pairs(
     pairs: list[tuple[Any, Any]],
 ) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
-    """Encode classes, rows and labels of all pairs as numbers.
+    """Encode rows and labels of all pairs as numbers; return classes first.
 
-    Words by their alphabetical place.
+    Words are encoded by their alphabetical position.
     """
-    read = [tables(pairs[0][0], x)[1] for x, _ in pairs]
+    read = [read_tables(pairs[0][0], x)[1] for x, _ in pairs]
     labels = [column_or_1d(y) for _, y in pairs]
     for table, own in zip(read, labels, strict=True):
         check_consistent_length(next(iter(table.columns.values())), own)
     classes, codes = np.unique(np.concatenate(labels), return_inverse=True)
-    matrices = np.split(_matrix(read), np.cumsum([table.n_rows for table in read])[:-1])
+    matrices = np.split(_encode_tables(read), np.cumsum([table.n_rows for table in read])[:-1])
     split = np.split(codes, np.cumsum([len(own) for own in labels])[:-1])
     return classes, list(zip(matrices, split, strict=True))
 
 
-def _matrix(read: list[Table]) -> Floats:
+def _encode_tables(read: list[Table]) -> Floats:
     columns = []
     for name in read[0].names:
         column = np.concatenate([table.columns[name] for table in read])
@@ -412,16 +410,16 @@ def _matrix(read: list[Table]) -> Floats:
     return np.stack(columns, axis=1).astype(np.float64)
 
 
-def _score(classifier: Any, x: Floats, y: Codes) -> Score:
+def _score_classifier(classifier: Any, x: Floats, y: Codes) -> Score:
     known = classifier.classes_
-    said = classifier.predict_proba(x)
-    predicted = known[said.argmax(axis=1)]
+    probabilities = classifier.predict_proba(x)
+    predicted = known[probabilities.argmax(axis=1)]
     present = np.unique(y)
     if len(present) < 2 or not set(present) <= set(known):
         area = float("nan")
     elif len(known) == 2:
-        area = float(roc_auc_score(y == known[1], said[:, 1]))
+        area = float(roc_auc_score(y == known[1], probabilities[:, 1]))
     else:
         columns = np.searchsorted(known, present)
-        area = float(np.mean([roc_auc_score(y == known[c], said[:, c]) for c in columns]))
+        area = float(np.mean([roc_auc_score(y == known[c], probabilities[:, c]) for c in columns]))
     return Score(balanced_accuracy(y, predicted), area)

@@ -1,4 +1,4 @@
-"""The quality of a synthetic table as a run record, from which a one-page report is drawn."""
+"""Run record of the quality of a synthetic table, for a one-page report."""
 
 import time
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from fedneighbors.methods.fedpnn.synthesis._quality import (
     correlation_similarity,
     ks_complement,
     nearest_records,
-    tables,
+    read_tables,
     utility,
 )
 from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
 
-_MOST_DRAWN = 6  # columns whose distributions are drawn
-_MOST_PAIRED = 14  # columns in the pictures of correlations
-_STEPS = np.linspace(0.0, 1.0, 41)
+_MAX_PLOTTED = 6  # maximum number of columns in the plot of distributions
+_MAX_PAIRED = 14  # maximum number of columns in the heatmap of correlations
+_FRACTIONS = np.linspace(0.0, 1.0, 41)
 
 
 def quality_record(
@@ -36,22 +36,23 @@ def quality_record(
     name: str = "fedpnn.synthesis",
     random_state: int = 0,
 ) -> RunRecord:
-    """Measure synthetic rows against the real ones that they were learned from.
+    """Compare synthetic rows with the real rows of the fit.
 
-    ``fedneighbors.reports.write_report([record], path)`` draws the page. No value of a real row is
-    in the record: distributions are drawn as shares against shares. Correlations, distances and
-    column names are; the record is not differentially private.
+    ``fedneighbors.reports.write_report([record], path)`` renders the page. The record contains no
+    values of real rows, since distributions are plotted as fractions against fractions. It contains
+    correlations, distances and column names, and is not differentially private.
 
     Parameters
     ----------
     real, synthetic : (X, y)
         Rows and labels; None for no labels.
     test : (X, y), optional
-        Real rows that the synthesizer has not seen; with them, and labels, classifiers are tried.
+        Real rows that the synthesizer was not fitted on; with them, and with labels, classifiers
+        are scored.
     parameters : mapping, optional
-        Settings to be shown.
+        Settings to show in the report.
     name : str
-        Of the record.
+        Name of the record.
     random_state : int
         Seed of the classifiers.
 
@@ -65,7 +66,7 @@ def quality_record(
         If columns differ, or there are too few rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    known, made = tables(real[0], synthetic[0])
+    known, made = read_tables(real[0], synthetic[0])
     scores = ks_complement(known, made)
     coverage = category_coverage(known, made)
     pairs = correlation_similarity(known, made)
@@ -74,13 +75,13 @@ def quality_record(
     if test is not None and real[1] is not None and synthetic[1] is not None:
         worth = utility(real, synthetic, test, random_state=random_state)
     found = [
-        _summary(scores, coverage, pairs, near, worth),
-        *_by_class(known, made, real[1], synthetic[1]),
-        *([] if worth is None else [_worth(worth)]),
-        _shares(known, made, scores),
-        _pairs(pairs),
-        _distances(near),
-        _columns(known, made, scores, coverage),
+        _summary_table(scores, coverage, pairs, near, worth),
+        *_class_tables(known, made, real[1], synthetic[1]),
+        *([] if worth is None else [_utility_table(worth)]),
+        _distribution_table(known, made, scores),
+        _correlation_table(pairs),
+        _distance_table(near),
+        _column_table(known, made, scores, coverage),
     ]
     kept = tuple(table for table in found if table.rows)
     return RunRecord(
@@ -99,31 +100,31 @@ _FIGURES = (
     Figure(
         "worst-columns", "line", "Columns that are least alike", "shares",
         x="share_of_real", y="share_of_synthetic", hue="column", diagonal=True,
-        caption="Share of synthetic rows below each quantile of the real ones. On the diagonal "
+        caption="Fraction of synthetic rows up to each quantile of the real ones. On the diagonal "
         "the distributions agree; the largest distance from it is 1 - KS complement.",
     ),
     Figure(
         "correlations", "heatmap", "Correlations of columns", "pairs",
         x="column", y="other_column", hue="correlation",
-        caption="Above the diagonal those of the real rows, below it those of the synthetic ones: "
-        "alike, if the picture is its own mirror image.",
+        caption="Real rows above the diagonal, synthetic rows below it: they agree if the picture "
+        "is symmetric.",
     ),
     Figure(
         "nearest-records", "line", "Distance to the nearest real row", "distances",
         x="distance", y="share_of_rows", hue="rows",
-        caption="Cumulated. A synthetic curve to the left of the real one means rows that lie "
-        "closer to real rows than these do to one another: they may be copies.",
+        caption="Cumulative. If the synthetic curve is left of the real one, synthetic rows are "
+        "closer to real rows than real rows are to one another: they may be copies.",
     ),
     Figure(
         "worth", "bar", "What a classifier learns from the rows", "worth",
         x="trained_and_tested_on", y="ROC-AUC",
-        caption="Gradient boosting. Synthetic on synthetic far above synthetic on real is the "
-        "separability gap: the generators mark the classes.",
+        caption="Gradient boosting. The separability gap is the difference between synthetic on "
+        "synthetic and synthetic on real; if it is large, the generators mark the classes.",
     ),
 )  # fmt: skip
 
 
-def _summary(
+def _summary_table(
     scores: Mapping[str, float],
     coverage: Mapping[str, float],
     pairs: Correlations,
@@ -141,7 +142,7 @@ def _summary(
     if worth is not None:
         rows += [
             ("train synthetic, test real", worth.synthetic_on_real.roc_auc, "ROC-AUC"),
-            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, what is to reach"),
+            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, reference"),
             ("separability gap", worth.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
         ]
     defined = tuple(row for row in rows if row[1] == row[1])
@@ -152,8 +153,8 @@ def _mean(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTable]:
-    """Return both similarities for each class's rows, if labelled."""
+def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
+    """Return both similarities by class, if there are labels."""
     if y is None or y_made is None:
         return []
     labels, own = np.asarray(y), np.asarray(y_made)
@@ -169,7 +170,7 @@ def _by_class(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTable]
     return [ResultTable("classes", "Class by class", columns, tuple(rows))]
 
 
-def _columns(
+def _column_table(
     known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
 ) -> ResultTable:
     alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
@@ -185,23 +186,23 @@ def _columns(
         "Column by column, the least alike first",
         heads,
         tuple(rows),
-        caption="KS: KS complement of numbers (Eq 6). Coverage: share of a column's words that "
-        "occur. Missing: share of cells.",
+        caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's words that "
+        "occur. Missing: fraction of cells.",
     )
 
 
-def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> ResultTable:
-    """Return the distributions of the worst columns.
+def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
+    """Return distributions of the least similar columns.
 
-    Shares of synthetic rows at quantiles of real ones.
+    They are fractions of synthetic rows up to quantiles of real ones.
     """
     rows = []
-    for name in sorted(scores, key=scores.__getitem__)[:_MOST_DRAWN]:
+    for name in sorted(scores, key=scores.__getitem__)[:_MAX_PLOTTED]:
         real, own = (t.columns[name].astype(np.float64) for t in (known, made))
         real, own = real[~np.isnan(real)], np.sort(own[~np.isnan(own)])
         if not len(real) or not len(own):
             continue
-        points = np.quantile(real, _STEPS, method="inverted_cdf")
+        points = np.quantile(real, _FRACTIONS, method="inverted_cdf")
         ordered = np.sort(real)
         for point in np.unique(points):
             share = np.searchsorted(ordered, point, "right") / len(real)
@@ -216,15 +217,20 @@ def _shares(known: Rows, made: Rows, scores: Mapping[str, float]) -> ResultTable
     )
 
 
-def _pairs(pairs: Correlations) -> ResultTable:
-    """Return the correlations of the least similar columns.
+def _correlation_table(pairs: Correlations) -> Table:
+    """Return correlations of the least similar columns.
 
-    Real ones where the other comes first.
+    Entries are of the real rows where ``other_column`` comes first, else of the synthetic rows.
     """
     gap = np.nan_to_num(1.0 - pairs.similarity)
-    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MOST_PAIRED]).tolist()
+    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MAX_PAIRED]).tolist()
     rows = tuple(
-        (pairs.names[a], pairs.names[b], "real" if b < a else "synthetic", _rounded(pairs, a, b))
+        (
+            pairs.names[a],
+            pairs.names[b],
+            "real" if b < a else "synthetic",
+            _round_correlation(pairs, a, b),
+        )
         for b in worst
         for a in worst
     )
@@ -232,25 +238,25 @@ def _pairs(pairs: Correlations) -> ResultTable:
     return ResultTable("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
 
 
-def _rounded(pairs: Correlations, a: int, b: int) -> float | None:
+def _round_correlation(pairs: Correlations, a: int, b: int) -> float | None:
     side = pairs.real if b < a else pairs.synthetic
     return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
 
 
-def _distances(near: NearestRecords) -> ResultTable:
+def _distance_table(near: NearestRecords) -> Table:
     rows = [
-        (what, float(distance), float(share))
-        for what, distances in (("real", near.real), ("synthetic", near.synthetic))
-        for share, distance in zip(_STEPS, np.quantile(distances, _STEPS), strict=True)
+        (label, float(distance), float(share))
+        for label, distances in (("real", near.real), ("synthetic", near.synthetic))
+        for share, distance in zip(_FRACTIONS, np.quantile(distances, _FRACTIONS), strict=True)
     ]
     heads = ("rows", "distance", "share_of_rows")
     return ResultTable("distances", "Distances to real rows", heads, tuple(rows))
 
 
-def _worth(worth: Utility) -> ResultTable:
+def _utility_table(worth: Utility) -> Table:
     rows = tuple(
-        (what, score.balanced_accuracy, score.roc_auc)
-        for what, score in (
+        (label, score.balanced_accuracy, score.roc_auc)
+        for label, score in (
             ("real on real", worth.real_on_real),
             ("synthetic on real", worth.synthetic_on_real),
             ("synthetic on synthetic", worth.synthetic_on_synthetic),
@@ -261,15 +267,15 @@ def _worth(worth: Utility) -> ResultTable:
 
 
 def _notes(near: NearestRecords, worth: Utility | None) -> tuple[str, ...]:
-    notes = ["Nothing here is differentially private; keep the report where the real rows are."]
+    notes = ["This report is not differentially private; keep it where the real rows are."]
     if near.copies > near.duplicates:
         notes.append(
             f"{near.copies:.1%} of the synthetic rows are copies of real ones, more than the "
-            f"{near.duplicates:.1%} of the real rows that repeat: do not give them away."
+            f"{near.duplicates:.1%} of the real rows that are duplicates: do not share them."
         )
     if worth is not None and worth.separability_gap.roc_auc > 0.1:
         notes.append(
-            "Classes are easier to tell apart among synthetic rows than among real ones: scores "
-            "on synthetic test rows say little of real ones."
+            "Classes are easier to separate among synthetic rows than among real ones: scores on "
+            "synthetic test rows do not carry over to real ones."
         )
     return tuple(notes)

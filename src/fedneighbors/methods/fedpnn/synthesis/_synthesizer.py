@@ -1,4 +1,4 @@
-"""The synthesizer as users hold it: fit to a table, sample from it, save and load."""
+"""Public estimator of synthetic tables: fit, sample, save and load."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -30,7 +30,7 @@ Units = Sequence[int] | Mapping[Any, Sequence[int]]
 
 
 class _Job(NamedTuple):
-    """One generator to be trained: whose rows, the rows, sizes and speeds."""
+    """Name, rows and settings of a generator to train."""
 
     name: str
     table: Table
@@ -38,75 +38,77 @@ class _Job(NamedTuple):
 
 
 class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
-    """Generator of synthetic tables: a conditional tabular GAN with one or two noise laws.
+    """Generator of synthetic tables: a conditional tabular GAN.
 
-    Numbers are coded by the mode of a Gaussian mixture that they belong to and their place in it,
-    words by one-hot vectors, missing cells by a category of their own. A generator is trained
-    against a critic (WGAN-GP, PacGAN), conditioned on nominal columns, with training by sampling
-    [1]_. FedPNN's modification draws noise from two normal laws and trains one generator per
+    Numbers are encoded by a mode of a Gaussian mixture and the position in that mode, words as
+    one-hot vectors, missing cells as a category of their own. A generator is trained against a
+    critic (WGAN-GP, PacGAN), conditioned on nominal columns, with training by sampling [1]_.
+    FedPNN's modification draws noise from two normal distributions and trains one generator per
     class [2]_.
 
     Parameters
     ----------
     noise : {"normal", "mixture", "concat"}
-        ``"normal"``: N(0, 1), as in [1]_. ``"mixture"``: a row's noise is N(0, 1) or N(0.2, 2), by
-        a fair coin; 2 is the variance. ``"concat"``: half of the entries N(0, 1), half N(0.2, 2).
+        ``"normal"``: N(0, 1), as in [1]_. ``"mixture"``: the noise of a row is N(0, 1) or
+        N(0.2, 2), by a fair coin; 2 is the variance. ``"concat"``: half of the entries are N(0, 1),
+        half N(0.2, 2).
     per_class : bool
-        Train one generator for each class; else one for all, the class being a nominal column.
+        Train one generator per class; if False, one for all, with the class as a nominal column.
     generator, critic : sequence of int, or mapping of label to sequence of int
-        Units of the hidden layers, where given as a mapping for each class.
+        Units of the hidden layers, the same for all classes or by class.
     epochs : int, or mapping of label to int
-        Passes over the rows.
+        Number of epochs, the same for all classes or by class.
     batch_size : int
-        Rows of a batch; lowered for a class with fewer rows, to a multiple of ``pac``. Rows are
+        Rows per batch; lowered for a class with fewer rows, to a multiple of ``pac``. Rows are
         drawn with replacement.
     pac : int
-        Rows that the critic judges together.
+        Rows that the critic scores together.
     critic_steps : int
-        Steps of the critic for each of the generator.
+        Critic steps per generator step.
     dropout : float
-        Share of the critic's hidden units that are left out at each step.
+        Fraction of the critic's hidden units that are dropped at each step.
     embedding : int
-        Entries of a noise vector.
+        Length of a noise vector.
     learning_rate : float
-        Of Adam, for both networks.
+        Learning rate of Adam, for both networks.
     informed : bool
-        Begin with a generator that makes categories and modes as often as the rows have them;
-        False, as in [1]_, begins with equal shares.
+        Initialize the generator with the frequencies of categories and modes in the rows; False, as
+        in [1]_, starts with nearly equal frequencies.
     max_modes : int
-        Most Gaussian modes of a numeric column.
+        Maximum number of Gaussian modes of a numeric column.
     repeated_share : float or None
-        A number that at least this share of the rows has becomes a category and comes back
-        exactly, so that piles of zeros stay piles. None, as in [1]_, does so for constant columns
-        alone.
+        A number in at least this fraction of the rows becomes a category and is reproduced exactly,
+        so that peaks, for example at zero, are preserved. None, as in [1]_, restricts this to
+        constant columns.
     categorical_features : sequence of names or positions, optional
-        Columns of numbers that are categories; columns of words always are.
+        Numeric columns to treat as nominal; columns of words are always nominal.
     random_state : int, RandomState or None
         Seed of the fit.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        Labels, ascending; only if there were any.
+        Labels, ascending; only if the fit had labels.
     model_ : SynthesisModel
         Codings and generators.
     n_features_in_ : int
-        Columns.
+        Number of columns.
 
     Notes
     -----
-    With ``noise="normal", repeated_share=None, informed=False`` this is [1]_, but that the
-    mixtures are fitted to all rows by own updates, and that a column of whole numbers gives whole
-    numbers. The same seed gives the same bits on one processor.
+    With ``noise="normal", repeated_share=None, informed=False`` this is [1]_, except that mixtures
+    are fitted to all rows with updates of this project, and that columns of integers give integers.
+    The same seed gives bit-identical results on the same processor.
 
-    Distributions of single columns are learned soon, how columns go together late. Of a
-    correlation of 0.9 between two columns, 1,200 steps taught networks of 128 and 128 units less
-    than 0.1 with the other defaults, which are those of [1]_, and 0.77 with ``dropout=0, pac=1,
-    learning_rate=1e-3``. On a few hundred rows a longer training may make rows worse: measure.
+    Distributions of single columns are learned quickly, dependencies between columns slowly. For
+    two columns with a correlation of 0.9, networks of 128 and 128 units reach a correlation below
+    0.1 after 1,200 steps with the other defaults, which are those of [1]_, and 0.77 with
+    ``dropout=0, pac=1, learning_rate=1e-3``. On a few hundred rows, longer training may make the
+    rows worse: measure.
 
-    Nothing here is differentially private: a generator may repeat rows, and values that many rows
-    share are kept as they are. Measure with :func:`~.quality.nearest_records` before rows leave
-    the house.
+    Synthetic rows are not differentially private: a generator may repeat rows, and values that many
+    rows share are kept exactly. Check them with :func:`~.quality.nearest_records` before you share
+    them.
 
     References
     ----------
@@ -173,11 +175,11 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : Table, data frame or array of shape (n_rows, n_features)
-            NaN or None where a cell is missing.
+            Rows; missing cells are NaN or None.
         y : array of shape (n_rows,), optional
             Labels.
         progress : callable
-            Told epochs done, epochs in all, and of which class.
+            Called with the epochs done, all epochs, and the name of the class.
 
         Returns
         -------
@@ -189,7 +191,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         MissingExtraError
             If PyTorch is not installed.
         DataError
-            If a class, or the table, has less than two rows, or a number is infinite.
+            If a class, or the table, has fewer than two rows, or a number is infinite.
         ValueError
             If a setting is out of range, or the training diverges.
         """
@@ -197,10 +199,10 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, Table):
             validate_data(self, X, skip_check_array=True)
         self.n_features_in_ = len(table.names)
-        labels = None if y is None else self._labels(y, table)
+        labels = None if y is None else self._check_labels(y, table)
         classes = () if labels is None else tuple(np.unique(labels).tolist())
         seed = check_random_state(self.random_state).randint(2**31)
-        jobs = self._jobs(table, labels, classes)
+        jobs = self._make_jobs(table, labels, classes)
         parts = _fit_parts(
             jobs,
             max_modes=self.max_modes,
@@ -213,28 +215,28 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         return self
 
     def sample(self, n: int, y: Any = None, *, random_state: int = 0) -> Any:
-        """Make synthetic rows.
+        """Generate synthetic rows.
 
         Parameters
         ----------
         n : int
-            How many.
+            Number of rows.
         y : label, optional
-            Make rows of this class alone; None keeps the shares of the classes in the fit.
+            Generate rows of this class only; None keeps the class frequencies of the fit.
         random_state : int
-            Seed of the rows: the same gives the same rows, another one others.
+            Seed of the rows.
 
         Returns
         -------
         X : Table, data frame or array
-            As ``X`` of the fit was.
+            Rows in the format of ``X`` in the fit.
         y : array of shape (n,)
-            Labels; only if there were any in the fit.
+            Labels; only if the fit had labels.
 
         Raises
         ------
         ValueError
-            If ``n`` is not positive, or there is no such class.
+            If ``n`` is not positive, or the class does not exist.
         """
         check_is_fitted(self)
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
@@ -242,34 +244,34 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         model = self.model_
         if not model.classes:
             if y is not None:
-                raise ValueError(f"y={y!r} asks for a class, but there were no labels in the fit")
-            return model.form.restored(model.unlabeled(int(n), random_state))
-        table, places = model.labeled(int(n), random_state, self._place(y))
-        return model.form.restored(table), self.classes_[places]
+                raise ValueError(f"y={y!r} requests a class, but there were no labels in the fit")
+            return model.form.restore(model.sample_unlabeled(int(n), random_state))
+        table, places = model.sample_labeled(int(n), random_state, self._check_class(y))
+        return model.form.restore(table), self.classes_[places]
 
     def save(self, path: str | Path) -> None:
-        """Write everything needed for sampling to one file.
+        """Save everything that sampling needs to a file.
 
-        It contains no row of the fit.
+        The file contains no rows of the fit.
 
         Parameters
         ----------
         path : path
-            The file; its folder must exist.
+            Path of the file; its folder must exist.
         """
         check_is_fitted(self)
         self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "TabularSynthesizer":
-        """Read a synthesizer that :meth:`save` has written; it samples without PyTorch.
+        """Load a synthesizer written by :meth:`save`; sampling needs no PyTorch.
 
-        Its settings are those that sampling depends on; the others have their defaults.
+        Only the settings that sampling depends on are restored; the others have their defaults.
 
         Parameters
         ----------
         path : path
-            The file.
+            Path of the file.
 
         Raises
         ------
@@ -290,15 +292,15 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if model.classes:
             self.classes_ = np.array(model.classes)
 
-    def _labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
+    def _check_labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
         labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
         check_consistent_length(next(iter(table.columns.values())), labels)
         check_classification_targets(labels)
         if LABEL in table.columns:
-            raise ValueError(f"a column is called {LABEL!r}; rename it")
+            raise ValueError(f"the column name {LABEL!r} is reserved; rename the column")
         return labels
 
-    def _place(self, y: Any) -> int | None:
+    def _check_class(self, y: Any) -> int | None:
         if y is None:
             return None
         found = [place for place, label in enumerate(self.model_.classes) if label == y]
@@ -306,32 +308,34 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"there is no class {y!r}; the classes are {self.classes_[:20]}")
         return found[0]
 
-    def _jobs(
+    def _make_jobs(
         self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
     ) -> list[_Job]:
         if labels is None:
-            return [_Job("the table", table, self._settings(None, ()))]
+            return [_Job("the table", table, self._make_settings(None, ()))]
         if not self.per_class:
             numbers = {label: str(place) for place, label in enumerate(classes)}
             words: Column = np.array([numbers[label] for label in labels.tolist()], np.object_)
             whole = Table({**table.columns, LABEL: words}, table.source)
-            return [_Job("all classes", whole, self._settings(None, ()))]
+            return [_Job("all classes", whole, self._make_settings(None, ()))]
         return [
-            _Job(f"class {label!r}", table.take(labels == label), self._settings(label, classes))
+            _Job(
+                f"class {label!r}", table.take(labels == label), self._make_settings(label, classes)
+            )
             for label in classes
         ]
 
-    def _settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
-        generator = _of_class("generator", self.generator, label, classes)
-        critic = _of_class("critic", self.critic, label, classes)
-        told = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
-        told["generator"], told["critic"] = tuple(generator), tuple(critic)
-        told["epochs"] = _of_class("epochs", self.epochs, label, classes)
-        return TrainingSettings(**told)
+    def _make_settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
+        generator = _setting_of_class("generator", self.generator, label, classes)
+        critic = _setting_of_class("critic", self.critic, label, classes)
+        values = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
+        values["generator"], values["critic"] = tuple(generator), tuple(critic)
+        values["epochs"] = _setting_of_class("epochs", self.epochs, label, classes)
+        return TrainingSettings(**values)
 
 
-def _of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
-    """Return a class's setting from a mapping or common value."""
+def _setting_of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
+    """Return the setting of a class, looked up in mappings."""
     if not isinstance(value, Mapping):
         return value
     if not classes:
@@ -357,7 +361,7 @@ def _fit_parts(
         if job.table.n_rows < 2:
             raise DataError(
                 f"{job.name} has {job.table.n_rows} row (1 sample), expected 2 or "
-                "more: a generator of a single row would repeat it. Leave the row out, or take "
+                "more: a generator of a single row would repeat it. Leave the row out, or use "
                 "per_class=False"
             )
     optional_module("torch", "torch")

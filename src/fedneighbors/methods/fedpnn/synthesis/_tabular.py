@@ -1,4 +1,4 @@
-"""Rows as users hand them in, read as a table; synthetic rows given back in the same form."""
+"""Conversion of users' rows to tables, and of synthetic tables to the input format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class InputFormat:
     Parameters
     ----------
     kind : {"table", "frame", "numbers", "objects"}
-        A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or one of
-        objects.
+        A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or an
+        array of objects.
     coded : tuple of str
         Nominal columns whose categories are numbers.
     """
@@ -31,8 +31,8 @@ class InputFormat:
     kind: Kind
     coded: tuple[str, ...]
 
-    def restored(self, table: Table) -> Any:
-        """Return a table in the form that rows were handed in.
+    def restore(self, table: Table) -> Any:
+        """Convert a table to the input format.
 
         Parameters
         ----------
@@ -42,12 +42,12 @@ class InputFormat:
         Returns
         -------
         Table, pandas.DataFrame or array of shape (n_rows, n_columns)
-            Numbers as float64; NaN, or None in a column of words, where a cell is missing.
+            Numbers as float64; missing cells are NaN, or None in columns of words.
 
         Raises
         ------
         MissingExtraError
-            If a data frame is wanted and pandas is not installed.
+            If the format is a data frame and pandas is not installed.
         """
         columns = {
             name: np.array([np.nan if word is None else float(word) for word in column])
@@ -69,9 +69,9 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputForm
     Parameters
     ----------
     X : Table, data frame or array of shape (n_rows, n_columns)
-        NaN or None where a cell is missing. The columns of an array are called ``x0``, ``x1``...
+        Rows; missing cells are NaN or None. The columns of an array are named ``x0``, ``x1``...
     categorical : sequence of names or positions, optional
-        Columns of numbers whose values are categories; columns of words always are.
+        Numeric columns to treat as nominal; columns of words are always nominal.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputForm
     Raises
     ------
     ValueError
-        If ``X`` is no table, or a column named in ``categorical`` does not exist.
+        If ``X`` is not a table, or a column in ``categorical`` does not exist.
     """
     kind: Kind
     if isinstance(X, Table):
@@ -90,7 +90,7 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputForm
         table, kind = Table.from_frame(X), "frame"
     else:
         table, kind = _from_array(X)
-    named = _named(categorical or (), table)
+    named = _check_categorical(categorical or (), table)
     coded = tuple(name for name in named if table.columns[name].dtype != np.object_)
     columns = {
         name: word_column(None if cell != cell else repr(cell) for cell in column.tolist())
@@ -105,14 +105,14 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
     array = check_array(X, dtype=None, ensure_all_finite=False)
     numeric = array.dtype.kind in "biuf"
     columns = {
-        f"x{place}": column.astype(np.float64) if numeric else _mixed(column)
+        f"x{place}": column.astype(np.float64) if numeric else _convert_objects(column)
         for place, column in enumerate(array.T)
     }
     return Table(columns, "the array"), "numbers" if numeric else "objects"
 
 
-def _mixed(cells: npt.NDArray[Any]) -> Column:
-    """Convert an object column to numbers if possible, else words."""
+def _convert_objects(cells: npt.NDArray[Any]) -> Column:
+    """Convert object cells to numbers if all are numeric, else to words."""
     listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
     present = [cell for cell in listed if cell is not None]
     if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in present):
@@ -120,7 +120,7 @@ def _mixed(cells: npt.NDArray[Any]) -> Column:
     return word_column(None if cell is None else str(cell) for cell in listed)
 
 
-def _named(categorical: Names, table: Table) -> tuple[str, ...]:
+def _check_categorical(categorical: Names, table: Table) -> tuple[str, ...]:
     names = []
     for name in categorical:
         if isinstance(name, int | np.integer) and not isinstance(name, bool):

@@ -1,8 +1,8 @@
-"""Generator and critic of the conditional tabular GAN, in PyTorch, and their training (WGAN-GP).
+"""Training of the conditional tabular GAN (WGAN-GP) in PyTorch: generator and critic.
 
-Batches lie feature-major, a column per row of the table. Runs of one-hot parts are then softmaxed
-along strides that fill whole vectors of the processor (15 times faster than along rows, 500 rows
-of 64 parts of 9), and packing rows for the critic is a view.
+Batches are feature-major, with one column per row of the table. The softmax over blocks of one-hot
+parts then runs along strides that fill whole SIMD vectors (15 times faster than along rows, for 500
+rows of 64 parts of width 9), and packing rows for the critic is a view.
 """
 
 from collections.abc import Sequence
@@ -32,25 +32,25 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """A linear layer: weight of shape (n_out, n_in), bias of shape (n_out,)."""
+    """Linear layer with weight of shape (n_out, n_in) and bias of shape (n_out,)."""
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
-    def drawn(cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool) -> "Dense":
-        """Return a layer with uniform weights and bias.
-
-        Within 1 / sqrt(n_in).
+    def initialize(
+        cls, n_in: int, n_out: int, rng: np.random.Generator, *, trains: bool
+    ) -> "Dense":
+        """Create a layer with uniform random weights within 1 / sqrt(n_in).
 
         Parameters
         ----------
         n_in, n_out : int
             Shape of the layer.
         rng : numpy.random.Generator
-            Source of the weights; PyTorch's own generator is left alone.
+            Random source; the global generator of PyTorch is not used.
         trains : bool
-            Whether autograd follows it.
+            If True, the parameters require gradients.
         """
         bound = n_in**-0.5
         weight = rng.uniform(-bound, bound, (n_out, n_in)).astype(np.float32)
@@ -66,18 +66,19 @@ class Dense:
 
 
 class Generator:
-    """Makes encoded rows from noise and conditional vectors.
+    """Network from noise and conditional vectors to encoded rows.
 
     Parameters
     ----------
     n_inputs : int
-        Entries of noise and conditional vector.
+        Length of a noise vector plus that of a conditional vector.
     hidden : sequence of int
-        Units of the hidden layers; each is put before its input, so the last layer sees all.
+        Units of the hidden layers; the output of each is concatenated with its input, so that the
+        last layer sees all of them.
     layout : Layout
-        Of the encoded table.
+        Layout of the encoded table.
     rng : numpy.random.Generator
-        Source of the first weights.
+        Random source for the initial weights.
 
     References
     ----------
@@ -90,49 +91,49 @@ class Generator:
         self.layout = layout
         self._hidden: list[tuple[Dense, torch.nn.BatchNorm1d]] = []
         for n_units in hidden:
-            layer = Dense.drawn(n_inputs, n_units, rng, trains=True)
+            layer = Dense.initialize(n_inputs, n_units, rng, trains=True)
             self._hidden.append((layer, torch.nn.BatchNorm1d(n_units)))
             n_inputs += n_units
-        self._output = Dense.drawn(n_inputs, layout.width, rng, trains=True)
+        self._output = Dense.initialize(n_inputs, layout.width, rng, trains=True)
 
     @torch.no_grad()
     def inform(self, shares: Tensor) -> None:
-        """Set initial logits to the logarithms of category frequencies.
+        """Initialize output biases with log frequencies of the categories.
 
         Parameters
         ----------
         shares : Tensor of shape (n_one_hot,)
-            Of each category of each column, positive.
+            Relative frequency of each category of each column, positive.
         """
         self._output.bias[len(self.layout.scalars) :] = shares.log()
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Return all trained parameters."""
+        """Return all trainable parameters."""
         found = [self._output.weight, self._output.bias]
         for layer, norm in self._hidden:
             found += [layer.weight, layer.bias, norm.weight, norm.bias]
         return found
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Compute the outputs before activation; update the running means.
+        """Return outputs before activation; update the running statistics.
 
-        Shape (layout.width, n_rows).
+        The result has shape (layout.width, n_rows).
         """
         state = inputs
         for layer, norm in self._hidden:
             state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
         return self._output(state)
 
-    def activated(self, logits: Tensor, spread: Tensor) -> Tensor:
-        """Return encoded rows: tanh for places, Gumbel softmax for one-hot parts.
+    def activate(self, logits: Tensor, spread: Tensor) -> Tensor:
+        """Return encoded rows: tanh for positions, Gumbel softmax for one-hot parts.
 
         Parameters
         ----------
         logits : Tensor of shape (layout.width, n_rows)
-            From :meth:`logits`.
+            Output of :meth:`logits`.
         spread : Tensor of shape (n_one_hot, n_rows)
-            Exponential draws; ``-log`` of them is Gumbel noise.
+            Exponential random numbers; ``-log`` of them is Gumbel noise.
         """
         n_scalars, n_rows = len(self.layout.scalars), logits.shape[1]
         parts = [torch.tanh(logits[:n_scalars])]
@@ -144,11 +145,8 @@ class Generator:
         return torch.cat(parts)
 
     @torch.no_grad()
-    def frozen(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
-        """Return hidden layers with normalization folded in, and the output layer.
-
-        The normalization is the running one.
-        """
+    def freeze(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
+        """Return hidden layers with normalization folded in, and the output layer."""
         hidden = []
         for layer, norm in self._hidden:
             mean, variance = norm.running_mean, norm.running_var
@@ -162,22 +160,23 @@ class Generator:
 
 
 class Critic:
-    """Scores packs of rows, high for real ones (WGAN-GP with PacGAN), with its own gradients.
+    """Network that scores packs of rows, high for real ones (WGAN-GP with PacGAN).
 
-    The critic is linear but for the slopes of its units, and dropout only scales these. So the
-    gradient of a score with respect to the input, and that of the penalty on its norm with respect
-    to the weights, are products of the weights and slopes: no double backward pass is needed.
+    Gradients are computed explicitly. The critic is linear except for the slopes of its units, and
+    dropout only scales these. Hence the gradient of a score with respect to the input, and that of
+    the penalty on its norm with respect to the weights, are products of weights and slopes, and no
+    double backward pass is needed.
 
     Parameters
     ----------
     n_inputs : int
-        Entries of a pack: rows, each with its conditional vector.
+        Length of a pack: rows, each with its conditional vector.
     hidden : sequence of int
         Units of the hidden layers.
     rng : numpy.random.Generator
-        Source of the first weights and of the dropout.
+        Random source for the initial weights and the dropout.
     dropout : float
-        Share of the hidden units that are left out, in [0, 1).
+        Fraction of the hidden units that are dropped, in [0, 1).
 
     References
     ----------
@@ -198,48 +197,51 @@ class Critic:
         self._dropout = dropout
         self.layers: list[Dense] = []
         for n_units in (*hidden, 1):
-            self.layers.append(Dense.drawn(n_inputs, n_units, rng, trains=False))
+            self.layers.append(Dense.initialize(n_inputs, n_units, rng, trains=False))
             n_inputs = n_units
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Return all trained parameters."""
+        """Return all trainable parameters."""
         return [part for layer in self.layers for part in (layer.weight, layer.bias)]
 
     def input_gradient(self, packs: Tensor) -> Tensor:
-        """Compute the mean score's gradient by each pack entry.
+        """Return the gradient of the mean score by entries of the packs.
 
         Parameters
         ----------
         packs : Tensor of shape (n_inputs, n_packs)
             Rows, each with its conditional vector.
         """
-        _, slopes = self._upwards(self.layers[0](packs))
+        _, slopes = self._forward(self.layers[0](packs))
         top = torch.full((1, packs.shape[1]), 1.0 / packs.shape[1])
-        return self.layers[0].weight.T @ self._downwards(slopes, top)[0]
+        return self.layers[0].weight.T @ self._backward(slopes, top)[0]
 
     def gradients(self, fake: Tensor, real: Tensor, mixing: Tensor) -> list[Tensor]:
-        """Compute the gradient of the critic's loss.
+        """Return the gradient of the critic's loss by :attr:`parameters`.
 
-        With respect to :attr:`parameters`.
-
-        The loss is the mean score of fake packs, less that of real ones, plus 10 times the mean of
-        ``(norm - 1)**2`` over the norms of the gradient of the score at points between them.
+        The loss is the mean score of fake packs, minus that of real ones, plus 10 times the mean of
+        ``(norm - 1)**2``, where ``norm`` is the norm of the gradient of the score at points
+        interpolated between fake and real packs.
 
         Parameters
         ----------
         fake, real : Tensor of shape (n_inputs, n_packs)
-            Packs of both kinds.
+            Packs of generated and of real rows.
         mixing : Tensor of shape (1, n_packs)
-            In [0, 1]: how real each point between is.
+            Weight of the real pack in each interpolated point, in [0, 1].
         """
         n, bottom = fake.shape[1], self.layers[0]
         raws = bottom(fake), bottom(real)
-        between = torch.lerp(*raws, mixing)  # the layer's output for the points between
-        states, slopes = self._upwards(torch.cat([*raws, between], 1))
+        between = torch.lerp(
+            *raws, mixing
+        )  # the layer is affine: output at the interpolated points
+        states, slopes = self._forward(torch.cat([*raws, between], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
-        pulls = self._downwards(slopes, top)
-        lowest, *pushes = self._penalty(pulls[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes])
+        pulls = self._backward(slopes, top)
+        lowest, *pushes = self._penalty_gradients(
+            pulls[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes]
+        )
         weight = pulls[0] @ torch.cat([fake, real, lowest], 1).T
         found = [weight, pulls[0][:, : 2 * n].sum(1)]
         for state, push, pull in zip(states, pushes, pulls[1:], strict=True):
@@ -247,10 +249,10 @@ class Critic:
             found.append(pull[:, : 2 * n].sum(1))
         return found
 
-    def _upwards(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Compute states and slopes of hidden units above a raw value.
+    def _forward(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Run the forward pass from the raw values of the first layer.
 
-        Slopes are 0 where dropped out.
+        Returns the states and the slopes of all hidden units; slopes are 0 where dropped out.
         """
         states: list[Tensor] = []
         slopes: list[Tensor] = []
@@ -264,13 +266,13 @@ class Critic:
             raw = layer(states[-1])
         return states, slopes
 
-    def _downwards(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
-        """Compute the gradients by all raw values, bottom to top.
+    def _backward(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
+        """Return gradients by the raw values of all layers, bottom to top.
 
         Parameters
         ----------
         slopes : sequence of Tensor
-            Of the hidden units.
+            Slopes of the hidden units.
         top : Tensor of shape (1, n_packs)
             Gradient with respect to the scores.
         """
@@ -279,17 +281,17 @@ class Critic:
             found.insert(0, (layer.weight.T @ found[0]) * slope)
         return found
 
-    def _penalty(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
-        """Compute the penalty's gradient by each layer's outgoing gradients.
+    def _penalty_gradients(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
+        """Return gradients of the penalty by backward values, bottom to top.
 
-        Bottom to top.
+        The backward values are the gradients that each layer passes down in :meth:`_backward`.
 
         Parameters
         ----------
         pull : Tensor of shape (n_units, n_packs)
             Gradient of the score with respect to the raw values of the lowest layer.
         slopes : sequence of Tensor
-            Of the hidden units.
+            Slopes of the hidden units.
         """
         gradient = self.layers[0].weight.T @ pull
         norm = gradient.square().sum(0, keepdim=True).sqrt()
@@ -300,7 +302,7 @@ class Critic:
         return found
 
 
-_BETAS = (0.5, 0.9)
+_ADAM_BETAS = (0.5, 0.9)
 
 
 def train(
@@ -315,25 +317,25 @@ def train(
 ) -> TrainedGenerator:
     """Train a generator on encoded rows.
 
-    The same arguments give the same bits on one processor: one thread works, and all that is drawn
-    comes from a single numpy generator.
+    The same arguments give bit-identical results on the same processor: training uses one thread,
+    and a single numpy generator is the source of all random numbers.
 
     Parameters
     ----------
     matrix : float32 array of shape (n_rows, layout.width)
         Encoded rows.
     by_category : RowsByCategory
-        The same rows, sorted by each nominal column.
+        Index of the same rows by category.
     layout : Layout
-        Of ``matrix``.
+        Layout of ``matrix``.
     nominal : sequence of int
-        The table columns that conditions are about.
+        Nominal columns of the table, which conditions are drawn for.
     settings : TrainingSettings
-        Sizes and speeds.
+        Settings of networks and optimizers.
     seed : sequence of int
-        Of weights, noise, conditions, batches and dropout.
+        Seed of weights, noise, conditions, batches and dropout.
     progress : callable
-        Told after each epoch.
+        Called after each epoch.
 
     Raises
     ------
@@ -351,7 +353,7 @@ def train(
         for epoch in range(settings.epochs):
             loop.epoch()
             progress(epoch + 1, settings.epochs, "training a generator")
-        hidden, output = loop.generator.frozen()
+        hidden, output = loop.generator.freeze()
     if not all(np.isfinite(part).all() for layer in (*hidden, output) for part in layer):
         raise ValueError(
             f"the training diverged with learning_rate={settings.learning_rate}; lower it"
@@ -360,7 +362,7 @@ def train(
 
 
 class _Loop:
-    """Networks and optimizers, one step after the other."""
+    """Training loop: networks, optimizers and their steps."""
 
     def __init__(
         self,
@@ -377,7 +379,7 @@ class _Loop:
         self._conditions = by_category.conditions()
         self._settings = settings
         self._rng = rng = np.random.default_rng(seed)
-        self._batch = settings.batch_of(len(matrix))
+        self._batch = settings.batch_size_for(len(matrix))
         extra = self._conditions.width
         self.generator = Generator(settings.embedding + extra, settings.generator, layout, rng)
         if settings.informed:
@@ -385,55 +387,52 @@ class _Loop:
             self.generator.inform((counts + 0.5) / (len(matrix) + 0.5))
         n_inputs = settings.pac * (layout.width + extra)
         self._critic = Critic(n_inputs, settings.critic, rng, dropout=settings.dropout)
-        adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_BETAS, fused=True)
+        adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_ADAM_BETAS, fused=True)
         self._generator_adam = adam(self.generator.parameters)
         self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
-        """Train for as many steps as full batches fit."""
+        """Train for as many steps as batches fit into the rows."""
         for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
             self._generator_step()
 
     def _critic_step(self) -> None:
-        picks, condition = self._drawn_conditions()
+        picks, condition = self._draw_conditions()
         with torch.no_grad():
-            _, fake = self._generated(condition)
-        real = self._real(picks).T
+            _, fake = self._generate(condition)
+        real = self._draw_real(picks).T
         n_packs = self._batch // self._settings.pac
         mixing = torch.from_numpy(self._rng.random((1, n_packs), dtype=np.float32))
         found = self._critic.gradients(
-            self._packed(fake, condition), self._packed(real, condition), mixing
+            self._pack(fake, condition), self._pack(real, condition), mixing
         )
         for parameter, gradient in zip(self._critic.parameters, found, strict=True):
             parameter.grad = gradient
         self._critic_adam.step()
 
     def _generator_step(self) -> None:
-        picks, condition = self._drawn_conditions()
-        logits, fake = self._generated(condition)
+        picks, condition = self._draw_conditions()
+        logits, fake = self._generate(condition)
         with torch.no_grad():
-            pull = -self._critic.input_gradient(self._packed(fake, condition))
+            pull = -self._critic.input_gradient(self._pack(fake, condition))
         pull = pull.view(-1, self._batch)[: self._layout.width]
-        loss = (fake * pull).sum()  # its gradient is that of the mean score
+        loss = (fake * pull).sum()  # has the gradient of the negative mean score
         if picks is not None:
             loss = loss + self._condition_loss(logits, picks)
         self._generator_adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._generator_adam.step()
 
-    def _drawn_conditions(self) -> tuple[Picks | None, Tensor | None]:
+    def _draw_conditions(self) -> tuple[Picks | None, Tensor | None]:
         if not self._conditions.width:
             return None, None
         picks = self._conditions.draw(self._batch, self._rng, damped=True)
         return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
-    def _generated(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Generate logits and activated rows from new noise.
-
-        Feature-major.
-        """
+    def _generate(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Generate logits and encoded rows from new noise, feature-major."""
         layout, settings = self._layout, self._settings
         drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
         inputs = torch.from_numpy(drawn)
@@ -442,31 +441,28 @@ class _Loop:
         logits = self.generator.logits(inputs)
         shape = (layout.width - len(layout.scalars), self._batch)
         spread = self._rng.standard_exponential(shape, dtype=np.float32)
-        return logits, self.generator.activated(logits, torch.from_numpy(spread))
+        return logits, self.generator.activate(logits, torch.from_numpy(spread))
 
-    def _real(self, picks: Picks | None) -> Tensor:
+    def _draw_real(self, picks: Picks | None) -> Tensor:
         if picks is None:
             at = self._rng.integers(len(self._matrix), size=self._batch)
         else:
             at = self._by_category.draw(picks, self._rng)
         return self._matrix.index_select(0, torch.from_numpy(at))
 
-    def _packed(self, rows: Tensor, condition: Tensor | None) -> Tensor:
-        """Return packs of rows with conditions, one per column.
-
-        A view of feature-major rows.
-        """
+    def _pack(self, rows: Tensor, condition: Tensor | None) -> Tensor:
+        """Arrange feature-major rows and conditions as packs, one per column."""
         whole = rows if condition is None else torch.cat([rows, condition])
         return whole.reshape(-1, self._batch // self._settings.pac)
 
     def _condition_loss(self, logits: Tensor, picks: Picks) -> Tensor:
-        """Compute the mean cross-entropy of conditions and generated columns."""
+        """Return the mean cross-entropy between conditions and generated categories."""
         layout = self._layout
         losses = []
         for place, column in enumerate(self._nominal):
-            mine = torch.from_numpy(np.flatnonzero(picks.columns == place))
+            matching = torch.from_numpy(np.flatnonzero(picks.columns == place))
             start = layout.starts[column]
-            part = logits[start : start + layout.widths[column]][:, mine].T
-            wanted = torch.from_numpy(picks.categories)[mine]
+            part = logits[start : start + layout.widths[column]][:, matching].T
+            wanted = torch.from_numpy(picks.categories)[matching]
             losses.append(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
         return torch.stack(losses).sum() / self._batch
