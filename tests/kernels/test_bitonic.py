@@ -114,7 +114,7 @@ def test_loads_of_other_lists_are_refused():
     merge = merge_recorded(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
 
     for shape in ((2, 1, LOAD_WORDS - 1), (3, 1, LOAD_WORDS), (2, 2, LOAD_WORDS)):
-        with pytest.raises(ValueError, match="for each entry that was merged"):
+        with pytest.raises(ValueError, match="for each merged entry"):
             carried(np.zeros(shape, np.int64), merge)
 
 

@@ -1,10 +1,10 @@
-"""Oblivious merge of sorted lists: which memory is touched depends on their shape alone.
+"""Oblivious merge of sorted lists by a bitonic network.
 
-A network of compare-exchanges is laid out from the number and length of the lists before any entry
-is looked at. Each exchange reads and writes both of its entries whole, by masks instead of
-branches, whether they change places or not. So addresses, their order and the time taken tell
-nothing of which list an entry comes from. What belongs to an entry, such as a name, follows it by
-the same exchanges.
+The sequence of compare-exchanges is derived from the number and length of the lists alone. Each
+exchange reads and writes both of its entries completely, by masks instead of branches, even if they
+do not swap. Memory addresses, their order and the running time therefore reveal nothing about the
+list that an entry comes from. The payload of an entry, such as its name, is moved by the same
+exchanges.
 """
 
 from functools import lru_cache
@@ -17,12 +17,12 @@ from numba import njit
 from fedneighbors._typing import Floats, Integers
 
 PADDING_RANK = np.iinfo(np.int64).max
-"""Rank of an entry that only fills up a list; its distance is infinite."""
+"""Rank of a padding entry, whose distance is infinite."""
 PADDING_POSITION = -1
-"""Provider and position of such an entry."""
+"""Provider and position of a padding entry."""
 
 LOAD_WORDS = 9
-"""Words of eight bytes that an entry may carry."""
+"""Size of an entry's payload in words of eight bytes."""
 
 _INFINITE = int(np.array(np.inf).view(np.int64))
 
@@ -33,9 +33,9 @@ class Entries(NamedTuple):
     Parameters
     ----------
     distances : float64 array
-        0 or more, infinite for padding.
+        Non-negative; infinite for padding.
     ranks, providers, positions : int64 arrays of the same shape
-        What decides between equal distances, in this order.
+        Break ties between equal distances, in this order.
     """
 
     distances: Floats
@@ -45,14 +45,14 @@ class Entries(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """A merge of lists that what belongs to their entries can be made to follow.
+    """Result of a merge, with the swaps needed to move payloads in the same way.
 
     Parameters
     ----------
     smallest : Entries of shape (k,)
         Padding comes last.
     changes : int8 array of shape (n_exchanges,)
-        For each exchange of :func:`trace` whether its entries changed places, -1 or 0.
+        For each exchange of :func:`trace`, -1 if its entries were swapped, else 0.
     """
 
     smallest: Entries
@@ -65,9 +65,9 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
     Parameters
     ----------
     lists : Entries of shape (n_lists, length)
-        Each row ascending, filled up with padding.
+        Each row is ascending and ends with padding where a list is shorter than ``length``.
     k : int, optional
-        How many to return, ``length`` by default and at most.
+        Number of entries to return, at most ``length``, which is the default.
 
     Returns
     -------
@@ -83,12 +83,22 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
 
 
 def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
-    """Return the smallest entries, and how they came there.
+    """Return the smallest entries and the swaps that were made.
 
     Parameters
     ----------
     lists, k
-        As for :func:`merge_sorted`, which raises as this does.
+        As for :func:`merge_sorted`.
+
+    Returns
+    -------
+    Merge
+        Entries of shape (k,) and the swaps.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`merge_sorted`.
     """
     n_lists, length = _checked_shape(lists)
     wanted = length if k is None else k
@@ -110,30 +120,30 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
 
 
 def carried(loads: Integers, merge: Merge) -> Integers:
-    """Return what belongs to the smallest entries of a merge.
+    """Return the payloads of the smallest entries of a merge.
 
     Parameters
     ----------
     loads : int64 array of shape (n_lists, length, LOAD_WORDS)
-        What belongs to each entry of the lists.
+        Payload of each entry of the lists.
     merge : Merge
-        Of these lists.
+        Result of merging these lists.
 
     Returns
     -------
     int64 array of shape (k, LOAD_WORDS)
-        Behind the last entry that is no padding it says nothing.
+        Rows of padding entries have no meaning.
 
     Raises
     ------
     ValueError
-        If the shape is not that of lists that were merged.
+        If the shape does not match the lists that were merged.
     """
     n_lists, length, n_words = loads.shape
     pairs = trace(n_lists, length)
     if n_words != LOAD_WORDS or len(pairs) != len(merge.changes):
         raise ValueError(
-            f"expected {LOAD_WORDS} words for each entry that was merged, got an array of shape "
+            f"expected {LOAD_WORDS} words for each merged entry, got an array of shape "
             f"{loads.shape}"
         )
     table = np.zeros((n_lists, _padded(length), LOAD_WORDS), np.int64)
@@ -147,20 +157,20 @@ def carried(loads: Integers, merge: Merge) -> Integers:
 def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
     """Return the compare-exchanges that merge lists of a shape, in order.
 
-    Two sorted lists ``a`` and ``b`` hold their smallest among ``min(a[i], b[length - 1 - i])``,
-    which rises and falls once; exchanges at half the distance each time sort that. Lists are
-    merged in pairs, and what comes out in pairs again.
+    The smallest entries of two sorted lists ``a`` and ``b`` are ``min(a[i], b[length - 1 - i])``,
+    a sequence that rises and falls once; exchanges over strides that halve each time sort it. Lists
+    are merged in pairs, and the results in pairs again.
 
     Parameters
     ----------
     n_lists, length : int
-        The shape; lengths are rounded up to a power of two, and row ``r`` of the lists begins at
-        entry ``r`` times that.
+        The shape. Lengths are rounded up to a power of two, ``size``; list ``r`` begins at entry
+        ``r * size``.
 
     Returns
     -------
     uint32 array of shape (n_exchanges, 2)
-        Pairs of entries; the smaller entry goes to the first.
+        Indices of the two entries; the smaller entry goes to the first.
     """
     size = _padded(length)
     offsets = np.arange(size)
@@ -183,7 +193,7 @@ def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
 
 @njit(cache=True, nogil=True)
 def _later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
-    # bitwise, not `and` and `or`: those would branch
+    # bitwise operators, because `and` and `or` would branch
     later = np.int64(a3 > b3)
     later = np.int64(a2 > b2) | (np.int64(a2 == b2) & later)
     later = np.int64(a1 > b1) | (np.int64(a1 == b1) & later)
@@ -237,11 +247,11 @@ def _checked_shape(lists: Entries) -> tuple[int, int]:
 
 
 def _table(lists: Entries, size: int) -> Integers:
-    """Return entries as rows of four integers that compare as the entries do."""
+    """Convert entries to rows of four integers with the same order."""
     n_lists, length = lists.distances.shape
     table = np.empty((n_lists, size, 4), np.int64)
     table[:, length:] = (_INFINITE, PADDING_RANK, PADDING_POSITION, PADDING_POSITION)
-    # Floats of 0 or more order as their bits do; adding 0 makes of -0.0 what it equals.
+    # Non-negative floats have the order of their bit patterns; adding 0.0 turns -0.0 into 0.0.
     table[:, :length, 0] = (lists.distances.astype(np.float64) + 0.0).view(np.int64)
     table[:, :length, 1] = lists.ranks
     table[:, :length, 2] = lists.providers

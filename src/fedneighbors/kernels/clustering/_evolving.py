@@ -1,13 +1,15 @@
-"""Evolving clusters in one pass over rows: narrow dot products propose, wide distances decide.
+"""Evolving clustering in one pass over rows, with float32 bounds and float64 distances.
 
-For every row the dot products with all centers are taken in float32. They bound the distances from
-below; only centers that the bound cannot rule out are measured in float64, and those distances
-alone decide: the outcome is that of the plain loop, bit for bit. Rows ahead are measured against
-the centers as they are, by several threads where wanted. Then the rows are taken in order, and one
-is measured again if a center that changed meanwhile could matter to it.
+For every row, the dot products with all centers are computed in float32. They give lower bounds of
+the distances. Distances are computed in float64 only to centers that the bound cannot rule out, and
+all decisions rest on these distances, so the result equals that of the plain loop bit for bit.
 
-This file checks, scales and shares out the rows; it compiles nothing. The loops are in
-``evolvingrows``.
+A block of rows is measured ahead against the current centers, optionally by several threads. The
+rows are then processed in order, and a row is measured again if a center that changed in the
+meantime could affect it.
+
+This file checks and scales the rows and divides them among threads; it compiles nothing. The loops
+are in ``evolvingrows``.
 """
 
 import math
@@ -32,30 +34,31 @@ from fedneighbors.kernels.clustering._evolvingrows import (
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_ROOM = 224  # further centers that tables have room for at first
-_BLOCK = 256  # rows measured ahead at least
+_ROOM = 224  # additional centers that the first tables have space for
+_BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
-_CALM = 16  # rows for each change, at least, for measuring ahead to pay
-_ROWS_PER_TASK = 512  # fewer are not worth another thread
+_CALM = 16  # measuring ahead pays if there are at least this many rows for each change
+_ROWS_PER_TASK = 512  # fewer do not pay for another thread
 _UNLIMITED = 1 << 62
-# Beyond these the narrow numbers could overflow, vanish or bound nothing: all centers are measured.
+# Outside these ranges float32 values could overflow or underflow, or the bounds could be useless:
+# then distances to all centers are computed.
 _MAX_FEATURES = 1 << 18
 _SMALLEST, _LARGEST = 1e-100, 1e100
 
 
 class Evolved(NamedTuple):
-    """Centers after a pass, and where each row went.
+    """Centers after a pass and the center of each row.
 
     Attributes
     ----------
     centers : float64 array of shape (n_centers, n_features)
         In the order in which they were founded.
     radii : float64 array of shape (n_centers,)
-        Of the balls that hold the rows counted there.
+        Radius of each center's ball, which holds the rows assigned to the center.
     labels : int64 array of shape (n_rows,)
-        Center for which each row was counted when it came.
+        Center to which each row was assigned when it was processed.
     n_outside : int
-        Rows that would have founded a center beyond ``max_centers``.
+        Number of rows that would have founded a center beyond ``max_centers``.
     """
 
     centers: Floats
@@ -75,39 +78,40 @@ def evolve(
     n_threads: int = 1,
     ahead: int | None = None,
 ) -> Evolved:
-    """Centers after a pass over rows: each joins a ball, stretches one, or founds a center.
+    """Return the centers after one pass over rows.
 
-    A row joins its nearest center if that center's ball holds it (by the original rule: the nearest
-    among the centers whose balls hold it). Otherwise the center of the least distance plus radius
-    moves towards it, if that sum is at most ``limit``: half the sum is its new radius, at which it
-    comes to lie from the row. Otherwise the row is a new center of radius 0. Ties go to the lower
-    center. Rows in pieces, each from the state that the last one left, give the same centers.
+    A row is assigned to its nearest center if that center's ball contains it (by the original rule:
+    to the nearest of the centers whose balls contain it). Otherwise, the center with the smallest
+    sum of distance and radius is chosen. If this sum is at most ``limit``, half of it becomes the
+    center's radius, and the center moves towards the row until that is their distance. If not, the
+    row becomes a new center of radius 0. Ties go to the center with the lower index. Processing
+    rows in pieces, each from the state after the previous one, gives the same centers.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
         Rows in order; finite.
     centers : float64 array of shape (n_centers, n_features)
-        Where the pass begins; none at first.
+        Initial centers; may be empty.
     radii : float64 array of shape (n_centers,)
-        Finite, not negative.
+        Finite, non-negative.
     limit : float
-        Largest distance plus radius at which a ball is stretched; finite, positive.
+        Largest sum of distance and radius for which a ball is stretched; finite, positive.
     original : bool
-        The rule of Song and Kasabov in place of the paper's.
+        If true, use the rule of Song and Kasabov [2]_ instead of that of [1]_.
     max_centers : int, optional
-        When so many are there, a row that would found another is counted for its nearest center,
-        which neither moves nor grows.
+        Maximum number of centers. Once it is reached, a row that would found another is assigned to
+        its nearest center, which neither moves nor grows.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. Does not affect the result.
     ahead : int, optional
-        Rows measured ahead at a time. By default as many as pay, judged by how often centers
-        change. The result does not depend on it.
+        Number of rows measured ahead at a time. By default it follows the frequency of changes to
+        centers. Does not affect the result.
 
     Returns
     -------
     Evolved
-        New arrays.
+        Newly allocated arrays.
 
     Raises
     ------
@@ -154,7 +158,9 @@ def evolve(
 
 
 def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Nearest center of each row, ties to the lower, and its distance.
+    """Return each row's nearest center and its distance.
+
+    Ties go to the center with the lower index.
 
     Parameters
     ----------
@@ -163,13 +169,14 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     centers : float64 array of shape (n_centers, n_features)
         At least one; finite.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. Does not affect the result.
 
     Returns
     -------
     labels : int64 array of shape (n_rows,)
+        Indices of the nearest centers.
     distances : float64 array of shape (n_rows,)
-        Root of the mean squared difference.
+        Root mean squared differences.
 
     Raises
     ------
@@ -190,14 +197,15 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
 
 
 def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, last: int) -> None:
-    """Write the nearest centers of some rows."""
+    """Write the nearest centers of rows ``first`` to ``last``."""
     nearest_rows(x, first, last, *among)
 
 
 def _next_block(block: int, n_changes: int, least: int) -> int:
-    """Return how many rows to measure ahead: those behind a change are looked at twice.
+    """Return the number of rows to measure ahead next.
 
-    That costs 20 ns for each change and row behind it, a block 6 us: one or two changes are best.
+    Rows after a change are examined again, which takes 20 ns for each change and row; a block takes
+    6 us in addition. Blocks with one or two changes are fastest.
     """
     if n_changes == 0:
         return min(2 * block, _MAX_BLOCK)
@@ -205,17 +213,17 @@ def _next_block(block: int, n_changes: int, least: int) -> int:
 
 
 def _least_block(n_threads: int) -> int:
-    """Return how many rows are worth measuring ahead at least; several threads want a part each."""
+    """Return the minimum block size: with several threads, two tasks."""
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
 def _writable(x: Floats) -> Floats:
-    """Return an array for which the loops are compiled; read-only ones would be another kind."""
+    """Return a writable array, because loops are not compiled for read-only ones."""
     return np.require(x, np.float64, ["C", "W"])
 
 
 def _check(x: Floats, centers: Floats, radii: Floats) -> None:
-    """Refuse what the loops would misread."""
+    """Check the arrays that the loops read without checks."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"expected rows of shape (n_rows, 1 or more), got {x.shape}")
     if centers.ndim != 2 or centers.shape[1] != x.shape[1] or radii.shape != centers.shape[:1]:
@@ -224,7 +232,7 @@ def _check(x: Floats, centers: Floats, radii: Floats) -> None:
             f" and {radii.shape}"
         )
     if not (np.isfinite(radii) & (radii >= 0)).all():
-        raise ValueError("expected finite radii of at least 0")
+        raise ValueError("expected finite radii of at least 0, got a negative, infinite or NaN one")
 
 
 def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: int | None) -> None:
@@ -237,7 +245,9 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
 
 
 def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
-    """Return a frame in which all rows and centers are small, or where nothing can be ruled out.
+    """Return the scaling of rows and centers to [-1, 1].
+
+    If no scaling is safe, the scale is 0, and bounds rule out no center.
 
     Raises
     ------
@@ -257,7 +267,7 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
         raise ValueError("expected finite numbers, got NaN or infinity; replace them first")
     low, high = low.min(axis=0), high.max(axis=0)
     # |dot - exact| is below this times the squared norms: n + 1 roundings of the sum, two of each
-    # product and one of the offset come to (1.04 (n + 1) + 1.6) 2**-24.
+    # product and one of the offset add up to (1.04 (n + 1) + 1.6) 2**-24.
     error = 1.1 * (n + 12) * 2.0**-24
     shift = 0.5 * low + 0.5 * high
     with np.errstate(over="ignore"):
@@ -269,7 +279,7 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
 
 
 def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
-    """Copy centers to where more of them find room; widths are whole tiles."""
+    """Copy centers to tables with space for more, padded to whole tiles."""
     n, n_columns = centers.shape
     capacity = -(-(n + room) // TILE) * TILE
     table = _aligned(n_columns + 1, capacity)
@@ -281,14 +291,14 @@ def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
 
 
 def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
-    """Return zeros that begin where a cache line does: a tile then loads in half the time."""
+    """Return zeros aligned to cache lines, which halves tile load times."""
     spare = np.zeros(n_rows * n_columns + 16, np.float32)
     first = -spare.ctypes.data % 64 // spare.itemsize
     return spare[first : first + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
 class RowThreads:
-    """Shares rows out to several threads, of which the caller's is one."""
+    """Threads, including the caller's, that process parts of the rows."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads

@@ -1,7 +1,8 @@
-"""Compiled loops of evolving clusters: bounds by narrow dot products, decisions by distances.
+"""Compiled loops of evolving clustering, with float32 bounds and float64 distances.
 
-A distance is ``sqrt(s / n_features)`` with ``s`` the sum of squared differences: element ``k`` goes
-to lane ``k % 4`` as long as four are left, the rest to lane 0; lanes add as ``(0 + 2) + (1 + 3)``.
+A distance is ``sqrt(s / n_features)``, where ``s`` is the sum of squared differences. Element ``k``
+is added to lane ``k % 4``, a remainder of fewer than four elements to lane 0; the lanes are added
+as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see :class:`Frame`.
 """
 
 import math
@@ -20,28 +21,28 @@ from fedneighbors.kernels.vectors._dottiles import (
     multiply_one,
 )
 
-USES = {"emission": "ea0f1a462cc765c8", "vectors/dottiles": "3b37c304fd4da83d"}
+USES = {"emission": "42763a22ce349182", "vectors/dottiles": "0f36eaeb902070ca"}
 
-NEVER = np.float32(-3e38)  # dot product of a place without a center
-_MAX_CHANGED = 16  # changes after which rows are measured ahead anew
-_UNDERFLOW = 2.0**-100  # of float32: below 2**-146 for each of 2**18 features
+NEVER = np.float32(-3e38)  # dot product with a column of the table that holds no center
+_MAX_CHANGED = 16  # after so many changes, a new block of rows is measured ahead
+_UNDERFLOW = 2.0**-100  # float32 underflow: below 2**-146 for each of 2**18 features
 _WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
 
 
 class Frame(NamedTuple):
-    """From rows to narrow numbers: ``(x - shift) * scale``, all within [-1, 1]."""
+    """Scaling of rows to narrow values ``(x - shift) * scale`` within [-1, 1]."""
 
     shift: Any
     scale: float
-    to_square: float  # from a squared distance to that of the narrow numbers
-    error: float  # of a dot product, relative to the squared norms
+    to_square: float  # factor from a squared distance to that of the narrow values
+    error: float  # bound on the error of a dot product, relative to the squared norms
 
 
 class State(NamedTuple):
-    """Centers and radii, with room for more, and the narrow centers as columns of a table.
+    """Centers and radii, with space for more, and a table of narrow centers as columns.
 
-    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. The product of a narrow row with it is
-    ``x.c - |c|**2 / 2``, or more, or less by ``error * |x|**2`` at most.
+    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. Its product with a narrow row is at
+    least ``x.c - |c|**2 / 2 - error * |x|**2``.
     """
 
     centers: Any
@@ -58,11 +59,11 @@ class Terms(NamedTuple):
     ahead: bool
 
 
-# Small functions are inlined: arrays as arguments of a call are copied field by field, which took a
+# Small functions are inlined, because a call copies array arguments field by field, which took a
 # third of the time of a pass.
 @njit(cache=True, nogil=True, inline="always")
 def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
-    # Lanes of their own let plain additions in fixed order use vector units.
+    # Separate lanes let additions in a fixed order use vector instructions.
     n = x.shape[1]
     whole = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
@@ -107,7 +108,7 @@ def enter(state: Any, frame: Any, n: Any) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
-    """Write row ``i`` in narrow numbers; returns their squared norm."""
+    """Write row ``i`` as narrow values and return their squared norm."""
     n = x.shape[1]
     for k in range(n):
         out[k] = np.float32((x[i, k] - frame.shift[k]) * frame.scale)
@@ -126,7 +127,7 @@ def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _room(state: Any) -> Any:
-    """Make room for narrow rows, their dot products and the largest of each lane."""
+    """Allocate arrays for narrow rows, dot products and their lane maxima."""
     height, stride = state.table.shape
     return (
         np.zeros((GROUP, height - 1), np.float32),
@@ -137,7 +138,10 @@ def _room(state: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _floor(norm: Any, reach: Any, frame: Any) -> Any:
-    """Dot product that every center within ``reach`` has at least; NaN if any will do."""
+    """Return the least dot product of any center within distance ``reach``.
+
+    NaN means that no center can be ruled out.
+    """
     far = reach * reach * frame.to_square * (1.0 + _WIDE)
     bound = 0.5 * (norm * (1.0 - 2.0 * frame.error) - far)
     return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
@@ -145,7 +149,10 @@ def _floor(norm: Any, reach: Any, frame: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any, r: Any) -> Any:
-    """Nearest of the first ``n`` centers, ties to the lower, and its distance."""
+    """Return the nearest of the first ``n`` centers and its distance.
+
+    Ties go to the center with the lower index.
+    """
     _, dots, peaks = room
     high = highest(peaks, r)
     lane = lowest_bit(lanes_from(peaks, r, high))
@@ -155,7 +162,7 @@ def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any
     distance = _distance(x, i, state.centers, best)
     floor = _floor(norm, distance, frame)
     lanes = lanes_from(peaks, r, floor)
-    if lanes & (lanes - 1) == 0:  # often only the best itself reaches the floor
+    if lanes & (lanes - 1) == 0:  # often only the best center itself reaches the floor
         n_left = 0
         for j in range(lane, n, TILE):
             n_left += 0 if dots[r, j] < floor else 1
@@ -174,7 +181,10 @@ def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any
 
 @njit(cache=True, nogil=True)
 def _nearest_one(x: Any, i: Any, n: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Nearest center of one row, its distance and the narrow norm; dot products stay in room."""
+    """Return a row's nearest center, its distance and the narrow norm.
+
+    The dot products with all centers are left in ``room``.
+    """
     rows, dots, peaks = room
     n_lines, stride = rows.shape[1], state.table.shape[1]
     norm = _narrow(x, i, frame, rows[0])
@@ -189,7 +199,7 @@ def _nearest_one(x: Any, i: Any, n: Any, state: Any, frame: Any, room: Any) -> A
 def nearest_rows(
     x: Any, first: Any, last: Any, n: Any, state: Any, frame: Any, labels: Any, far: Any
 ) -> None:
-    """Write the nearest center of rows ``first`` to ``last`` and its distance."""
+    """Write the nearest centers of rows ``first`` to ``last`` and their distances."""
     room = _room(state)
     rows, dots, peaks = room
     n_lines, stride = rows.shape[1], state.table.shape[1]
@@ -208,7 +218,7 @@ def nearest_rows(
 
 @njit(cache=True, nogil=True)
 def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, dots: Any) -> Any:
-    """Nearest of the centers whose ball holds the row; -1 if there is none."""
+    """Return the nearest center whose ball contains the row, or -1."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
@@ -224,12 +234,16 @@ def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, d
 def _cheapest(
     x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, frame: Any, dots: Any
 ) -> Any:
-    """Center of the least distance plus radius, that sum and the distance; from the nearest on."""
+    """Find the center with the least sum of distance and radius.
+
+    Returns the center, the sum and the distance. The search starts from ``near``, the nearest
+    center and its distance.
+    """
     best, far = near
     least = far + state.radii[best]
     for j in range(n):
         radius = state.radii[j]
-        # the sum is rounded; what it was before lies below this
+        # upper bound of the exact difference, since the sum was rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
         if reach < 0.0 or dots[j] < _floor(norm, reach, frame):
             continue
@@ -250,8 +264,8 @@ def _found(x: Any, i: Any, state: Any, frame: Any, j: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, j: Any) -> None:
-    """Widen ball ``j`` until it holds row ``i``, which comes to lie on its surface."""
-    # Half the sum is never below the old radius, and not above the distance, but for rounding.
+    """Stretch ball ``j`` so that row ``i`` lies on its surface."""
+    # Apart from rounding, half the sum is at least the old radius and at most the distance.
     radius = max(0.5 * total, state.radii[j])
     share = max(distance - radius, 0.0) / distance
     for k in range(x.shape[1]):
@@ -262,9 +276,9 @@ def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, 
 
 @njit(cache=True, nogil=True)
 def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
-    """Return whether a row's center is still the nearest after others changed."""
+    """Return whether ``near`` is still the nearest center after changes."""
     stands = True
-    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # no root is needed beyond that
+    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # above this, no square root is needed
     for j in changed:
         stands = (
             stands
@@ -279,9 +293,10 @@ def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> An
 
 @njit(cache=True, nogil=True)
 def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Return the place of a row, the center to stretch, and the two distances.
+    """Choose a row's center and the center to stretch.
 
-    The sum is -1 if a ball holds the row as it is.
+    Returns both centers, the sum of distance and radius, and the distance. The sum is -1 if a ball
+    already contains the row.
     """
     near, distance, norm = _nearest_one(x, i, n, state, frame, room)
     if distance <= state.radii[near]:
@@ -299,7 +314,10 @@ def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room:
 def take(
     x: Any, first: Any, last: Any, n: Any, terms: Any, state: Any, frame: Any, labels: Any, far: Any
 ) -> Any:
-    """Take rows in order; returns the next row, how many centers, changes and rows outside."""
+    """Process rows ``first`` to ``last`` in order.
+
+    Returns the next row and the numbers of centers, changes and rows outside.
+    """
     room = _room(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
@@ -335,7 +353,10 @@ def take(
 
 @njit(cache=True, nogil=True)
 def span(x: Any, low: Any, high: Any, odd: Any) -> None:
-    """Widen the bounds of columns; ``odd`` becomes NaN where a value is not finite."""
+    """Extend the bounds of columns to all rows.
+
+    ``odd`` becomes NaN in columns with a value that is not finite.
+    """
     for i in range(x.shape[0]):
         row = x[i]
         for k in range(x.shape[1]):
