@@ -1,8 +1,8 @@
-"""512 bits as one value in a compiled loop: 512 objects that take the same step at once.
+"""Numba type for 512 bits, one for each of 512 objects that are processed in parallel.
 
-LLVM's vectorizer gives up on the recurrences of an edit distance, since it cannot prove that the
-arrays involved are distinct. A value of this type says outright what stays in a register; on a
-processor without 512-bit registers the compiler splits it.
+LLVM does not vectorize the recurrences of an edit distance, because it cannot prove that the arrays
+involved do not overlap. With this type, the code states explicitly which values stay in registers.
+On a processor without 512-bit registers, the compiler splits them.
 """
 
 import operator
@@ -14,12 +14,13 @@ from numba import extending, types
 from numba.extending import models, overload, register_model
 
 N_WORDS = 8
-"""64-bit words in one value."""
+"""Number of 64-bit words in one value."""
 
 N_LANES = 64 * N_WORDS
-"""Objects in one value, a bit each."""
+"""Number of objects in one value, one bit each."""
 
-intrinsic: Any = extending.intrinsic  # what it makes is called with fewer arguments
+# Typed as Any: callers of an intrinsic omit its first parameter, the typing context.
+intrinsic: Any = extending.intrinsic
 
 _VECTOR = ir.VectorType(ir.IntType(64), N_WORDS)
 
@@ -45,11 +46,14 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, index: Any) 
 
 @intrinsic
 def load(_typing: Any, array: Any, _index: Any) -> Any:
-    """Return the eight words of a uint64 array that begin at ``index``; nothing checks the end."""
+    """Load eight words of a uint64 array, beginning at ``index``.
+
+    There is no bounds check.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = builder.load(_place(context, builder, signature.args[0], *arguments))
-        value.align = 8  # numpy promises no more
+        value.align = 8  # NumPy guarantees no larger alignment
         return value
 
     return _lanes(array, types.intp), generate
@@ -57,7 +61,7 @@ def load(_typing: Any, array: Any, _index: Any) -> Any:
 
 @intrinsic
 def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
-    """Write a value over the eight words of a uint64 array that begin at ``index``."""
+    """Store a value in a uint64 array, beginning at ``index``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, value = arguments
@@ -70,7 +74,7 @@ def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
 
 @intrinsic
 def fill(_typing: Any, _word: Any) -> Any:
-    """Return a value of which each word is ``word``."""
+    """Return a value with all words equal to ``word``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         undefined = ir.Constant(_VECTOR, ir.Undefined)

@@ -1,4 +1,4 @@
-"""Cells of the bound of ``_dual``: the savings of a pair of nodes, their prices, the assignment."""
+"""Cells of the bound in ``_dual``: savings of node pairs, prices of cells, and the assignment."""
 
 from typing import Any, NamedTuple
 
@@ -7,44 +7,49 @@ from numba import njit
 
 from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
 
-USES = {"graph_edit/paths": "016b33aebd87cd8f"}
+USES = {"graph_edit/paths": "64207419a4fff0e3"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-UNIT: Any = np.int32(1024)  # one edit
-NEVER: Any = np.int32(1 << 24)  # price of a cell that is closed
-# Places of `DualRoom.head`: nodes and arcs of both, what is under way, the cost without savings.
+UNIT: Any = np.int32(1024)  # price of one edit
+NEVER: Any = np.int32(1 << 24)  # price of a closed cell
+# Indices of `DualRoom.head`: numbers of nodes (N, M) and of arcs (A, B) of both graphs, the depth,
+# whether its children are listed, the least refused bound, the cost without savings and the best
+# cost found.
 N, M, A, B, DEPTH, OPEN, REFUSED, BASE, BEST = range(9)
 
 
 class DualRoom(NamedTuple):
-    """State of one search. Slots 0 to n are the path, the last is scratch."""
+    """State of one search.
+
+    Slots 0 to n belong to the depths of the current path; the slot after the path is scratch space.
+    """
 
     head: Any  # (9,)
-    saving: Any  # flat: (slots, small arcs, large arcs) what the arc's own cell counts
-    price: Any  # flat: (slots, rows + 1, columns) of cells; the last row is all insertions
-    back: Any  # (2, arcs) the arc the other way, of the smaller and of the larger graph
-    origin: Any  # (2, arcs)
-    image: Any  # (nodes,) column that a row is fixed on, or -1
-    holder: Any  # (nodes,) row that is fixed on a column, or -1
-    kept: Any  # (arcs,) arc of the larger graph that the relaxed solution keeps, or -1
+    saving: Any  # flat: (slots, small arcs, large arcs) saving counted in the arc's own cell
+    price: Any  # flat: (slots, rows + 1, columns) prices of cells; the last row: any insertion
+    back: Any  # (2, arcs) reverse arc, in the smaller and in the larger graph
+    origin: Any  # (2, arcs) node that the arc leaves
+    image: Any  # (nodes,) column to which a row is fixed, or -1
+    holder: Any  # (nodes,) row to which a column is fixed, or -1
+    kept: Any  # (arcs,) arc of the larger graph onto which an arc is kept in the relaxation, or -1
     line: Any  # (4, columns) distance, through, passed, excess
-    local: Any  # (7, degrees) of one local matching
+    local: Any  # (7, degrees) scratch space of one local matching
     row: Any  # (slots, columns) dual prices; rows beyond the smaller graph's are insertions
-    column: Any  # (slots, columns)
-    at_row: Any  # (slots, columns) column, or -1
-    at_column: Any  # (slots, columns) row, or -1
-    children: Any  # (slots, columns) the most promising first
+    column: Any  # (slots, columns) dual prices
+    at_row: Any  # (slots, columns) column assigned to each row, or -1
+    at_column: Any  # (slots, columns) row assigned to each column, or -1
+    children: Any  # (slots, columns) columns, most promising first
     chosen: Any  # (slots,) row that the children map
     n_children: Any  # (slots,)
-    place: Any  # (slots,) of the next child
+    place: Any  # (slots,) index of the next child
     total: Any  # (slots,) lower bound
 
 
 @_jit_inline
 def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
-    """Return the savings of a matching, which its prices add up to."""
+    """Return the savings of a matching, the negative sum of its prices."""
     total = 0
     for x in range(rows):
         total -= on_row[x]
@@ -55,7 +60,11 @@ def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
 
 @_jit
 def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Match p arcs from a on with q from b on for the most savings; leave prices and pairs."""
+    """Match arcs of two nodes for maximum savings.
+
+    Matches the ``p`` arcs beginning at ``a`` with the ``q`` arcs beginning at ``b`` and returns the
+    savings. Prices and pairs remain in ``local``.
+    """
     swap = p > q
     rows, columns = min(p, q), max(p, q)
     on_row, on_column, at_row, at_column, distance, through, passed = local
@@ -80,7 +89,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
             distance[y], passed[y] = BIG, 0
         x, least, exit_at, leaver, sink = start, 0, BIG, -1, -1
         while True:
-            if least - on_row[x] < exit_at:  # the row may also stay without a partner
+            if least - on_row[x] < exit_at:  # the row may also stay unmatched
                 exit_at, leaver = least - on_row[x], x
             sink, nearest = -1, BIG
             for y in range(columns):
@@ -106,7 +115,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
         if sink < 0:
             before = at_row[leaver] if leaver != start else -1
             sink, at_row[leaver] = before, -1
-        while sink >= 0:  # the start has no column before, so the path ends there
+        while sink >= 0:  # the start was not matched before, so the path ends there
             x = through[sink]
             before = at_row[x] if x != start else -1
             at_column[sink], at_row[x], sink = x, sink, before
@@ -115,7 +124,10 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
 
 @_jit_inline
 def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Return the most savings of a matching of p arcs from a on with q from b on."""
+    """Return the maximum savings of a matching of arcs.
+
+    Arguments as for :func:`match_arcs`; at most two arcs on one side need no search.
+    """
     if p == 0 or q == 0:
         return 0
     if min(p, q) > 2:
@@ -131,7 +143,7 @@ def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -
             second = x
     if min(p, q) == 1:
         return first
-    other, beside = 0, 0  # best of the other arc where the first's best is, and elsewhere
+    other, beside = 0, 0  # the second arc's saving where the first arc's is best, and elsewhere
     for y in range(max(p, q)):
         x = saving[at + across + y * along]
         if y == where:
@@ -143,7 +155,7 @@ def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -
 
 @_jit_inline
 def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Price one cell by its label and the savings of its slot."""
+    """Compute the price of a cell from its labels and savings."""
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
@@ -154,7 +166,10 @@ def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> Non
 
 @_jit
 def assign(room: Any, s: int) -> Any:
-    """Repair the duals of a slot after changes of price; return the bound."""
+    """Repair the dual prices of a slot after cells changed.
+
+    Returns the lower bound.
+    """
     n, m = room.head[N], room.head[M]
     row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     for r in range(m):

@@ -1,14 +1,16 @@
-"""Edit distance of two graphs decided by branch and bound with prices that are made to agree.
+"""Branch and bound for the edit distance of two graphs, with bounds by dual decomposition.
 
-A map x of the smaller graph's nodes costs all edges of both, less what the edges that it keeps
-save. Each cell (r, c), node r on node c, counts the best matching of the arcs that leave r with
-those that leave c; an edge kept is an arc of two cells, and how its saving is split between the
-two is free. Every split gives a lower bound: the least assignment over the cells. (Half and half
-gives the branch bound.) Sweeps first pass on what a cell has to spare, subgradient steps then move
-savings to where the two cells disagree: the bound approaches the linear program F2 of Lerouge,
-Abu-Aisheh, Raveaux, Heroux, Adam, *New binary linear programming formulation to compute the graph
-edit distance*, Pattern Recognition 72 (2017), several edits above the branch bound for molecules.
-All prices are whole multiples of 1 / `UNIT`, so that no bound is rounded.
+The edge cost of mapping the smaller graph's nodes is the number of all edges of both graphs minus
+the savings of the edges that are kept. Each cell (r, c), which maps node r to node c, counts the
+best matching of the arcs of r with the arcs of c. A kept edge belongs to two cells, and its saving
+may be split between them arbitrarily. Every split gives a lower bound: the minimum assignment over
+the cells. (Splitting in halves gives the branch bound.)
+
+Sweeps first transfer the slack of cells; subgradient steps then shift savings where the two cells
+of an edge disagree. The bound approaches the linear program F2 of Lerouge, Abu-Aisheh, Raveaux,
+Heroux, Adam, *New binary linear programming formulation to compute the graph edit distance*,
+Pattern Recognition 72 (2017), and exceeds the branch bound by several edits for molecules. All
+prices are integer multiples of 1 / `UNIT`, so that bounds are not rounded.
 """
 
 from typing import Any
@@ -33,18 +35,21 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "016b33aebd87cd8f", "graph_edit/cells": "bf240eba7d15baac"}
+USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "3534fd7bf404a1fa"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
 _SWEEPS = 2
-_ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes some 6 microseconds for 30 nodes
+_ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes about 6 microseconds for 30 nodes
 
 
 @_jit_inline
 def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
-    """Return whether the room holds a search of two graphs, by their nodes and arcs."""
+    """Return whether the search of two graphs fits into ``room``.
+
+    ``n`` and ``m`` are their numbers of nodes, ``arcs`` and ``others`` those of arcs.
+    """
     return (
         (n + 2) * arcs * others <= room.saving.shape[0]
         and n > 0
@@ -54,7 +59,11 @@ def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
 
 @_jit
 def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
-    """Let each cell of slot 0 in turn give to the cells of its edges what it has to spare."""
+    """Transfer the slack of each cell of slot 0 along its edges.
+
+    The slack goes to the cells at the other ends of the edges. Cells are processed one after the
+    other, so that each sees the transfers of those before.
+    """
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, local = room.saving, room.local
     for step in range(n * m):
@@ -81,7 +90,7 @@ def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
 
 @_jit
 def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Cost of the map that the assignment of a slot makes up."""
+    """Return the cost of the map given by a slot's assignment."""
     n, at_row = room.head[N], room.at_row[s]
     cost = room.head[BASE] // UNIT
     for v in range(n):
@@ -110,7 +119,10 @@ def _copy(room: Any, source: int, goal: int) -> None:
 
 @_jit
 def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Note which arcs the assignment keeps; count those that only one of the two cells keeps."""
+    """Count the arcs that only one of their two cells keeps.
+
+    The arcs kept by the assignment are recorded in ``room.kept``.
+    """
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     kept, local, count = room.kept, room.local, 0
@@ -138,7 +150,11 @@ def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
 
 @_jit
 def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
-    """Take savings from arcs that only one cell keeps, give them to the other; price anew."""
+    """Move savings of disputed arcs to the other cell.
+
+    An arc is disputed if exactly one of its two cells keeps it; that cell gives ``amount`` to the
+    other. The prices of both cells are updated.
+    """
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     for a in range(room.head[A]):
@@ -162,7 +178,11 @@ def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
 
 @_jit
 def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
-    """Raise the bound of a slot towards more than the threshold; return the steps taken."""
+    """Raise the bound of a slot by subgradient steps.
+
+    Stops when the bound exceeds the threshold ``tau``, all cells agree, or a map within ``tau`` is
+    found. Returns the number of steps.
+    """
     work, limit = room.head[N] + 1, tau * UNIT
     _copy(room, s, work)
     value, goal = room.total[s], limit + UNIT + limit // 10
@@ -186,7 +206,10 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
 
 @_jit
 def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
-    """Lay out two graphs, split the savings half and half, sweep; return the work."""
+    """Set up the search: split savings in halves, then sweep.
+
+    Returns the work.
+    """
     head, arcs, others = room.head, small.start[n], large.start[m]
     head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
     head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
@@ -220,7 +243,11 @@ def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
 
 @_jit
 def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Map a row to a column: its edges' savings go to the other ends, other cells are closed."""
+    """Map a row to a column.
+
+    Savings of its edges move to the cells at the other ends; other cells of the row and of the
+    column are closed.
+    """
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, price = room.saving[s * room.head[A] * width :], room.price[s * (n + 1) * m :]
     for a in range(small.start[r], small.start[r + 1]):
@@ -262,7 +289,10 @@ def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
 
 @_jit
 def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest columns that may hold, and list these, cheapest first."""
+    """Choose the row with the fewest feasible columns and list its children.
+
+    The children are feasible columns, cheapest first.
+    """
     n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
     slack = tau * UNIT - room.total[d]
     chosen, fewest = -1, BIG
@@ -305,7 +335,12 @@ def _release(room: Any, d: int) -> None:
 def branch_and_bound(
     small: Any, large: Any, room: Any, n: int, m: int, tau: int, budget: int, fresh: bool
 ) -> Any:
-    """Return a cost up to ``tau``, a bound above it, or -1 if the budget is spent; and the work."""
+    """Decide whether the edit distance is at most ``tau``.
+
+    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
+    bound above ``tau``, or -1 if the budget was spent; the next call then continues unless
+    ``fresh``.
+    """
     head, work, limit = room.head, 0, tau * UNIT
     if fresh:
         work = _begin(small, large, room, n, m, tau)
