@@ -274,7 +274,7 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
 def _names(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Number the query's labels from 1, and all others 0.
+    """Map the query's labels to 1, 2, ... and other labels to 0.
 
     Returns the number of each label and the count of the query's labels.
     """
