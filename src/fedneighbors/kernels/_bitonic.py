@@ -100,7 +100,7 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
     ValueError
         As for :func:`merge_sorted`.
     """
-    n_lists, length = _checked_shape(lists)
+    n_lists, length = _check_shape(lists)
     wanted = length if k is None else k
     if not 0 <= wanted <= length:
         raise ValueError(f"expected k from 0 to the length of a list, {length}, got {wanted}")
@@ -111,15 +111,15 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
         return Merge(Entries(np.empty(0), nothing, nothing, nothing), changes)
     if not (lists.distances >= 0).all():
         raise ValueError("expected distances of 0 or more, got a negative one or NaN")
-    table = _table(lists, _padded(length))
-    _expect_sorted(table)
+    table = _table(lists, _round_up(length))
+    _check_sorted(table)
     flat = table.reshape(-1, 4)
     _exchange(flat, pairs, changes)
     distances, *others = flat[:wanted].T.copy()
     return Merge(Entries(distances.view(np.float64), *others), changes)
 
 
-def carried(loads: Integers, merge: Merge) -> Integers:
+def carry_loads(loads: Integers, merge: Merge) -> Integers:
     """Return the payloads of the smallest entries of a merge.
 
     Parameters
@@ -146,7 +146,7 @@ def carried(loads: Integers, merge: Merge) -> Integers:
             f"expected {LOAD_WORDS} words for each merged entry, got an array of shape "
             f"{loads.shape}"
         )
-    table = np.zeros((n_lists, _padded(length), LOAD_WORDS), np.int64)
+    table = np.zeros((n_lists, _round_up(length), LOAD_WORDS), np.int64)
     table[:, :length] = loads
     flat = table.reshape(-1, LOAD_WORDS)
     _carry(flat, pairs, merge.changes)
@@ -172,7 +172,7 @@ def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
     uint32 array of shape (n_exchanges, 2)
         Indices of the two entries; the smaller entry goes to the first.
     """
-    size = _padded(length)
+    size = _round_up(length)
     offsets = np.arange(size)
     steps = []
     apart = 1
@@ -192,7 +192,7 @@ def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
 
 
 @njit(cache=True, nogil=True)
-def _later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
+def _is_later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
     # bitwise operators, because `and` and `or` would branch
     later = np.int64(a3 > b3)
     later = np.int64(a2 > b2) | (np.int64(a2 == b2) & later)
@@ -207,7 +207,7 @@ def _exchange(table: Any, pairs: Any, changes: Any) -> None:
         j = pairs[e, 1]
         a0, a1, a2, a3 = table[i, 0], table[i, 1], table[i, 2], table[i, 3]
         b0, b1, b2, b3 = table[j, 0], table[j, 1], table[j, 2], table[j, 3]
-        mask = -_later(a0, a1, a2, a3, b0, b1, b2, b3)
+        mask = -_is_later(a0, a1, a2, a3, b0, b1, b2, b3)
         changes[e] = mask
         x0, x1, x2, x3 = (a0 ^ b0) & mask, (a1 ^ b1) & mask, (a2 ^ b2) & mask, (a3 ^ b3) & mask
         table[i, 0], table[i, 1], table[i, 2], table[i, 3] = a0 ^ x0, a1 ^ x1, a2 ^ x2, a3 ^ x3
@@ -227,18 +227,18 @@ def _carry(loads: Any, pairs: Any, changes: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _unsorted(table: Any, found: Any) -> None:
+def _mark_unsorted(table: Any, found: Any) -> None:
     for r in range(table.shape[0]):
         for t in range(1, table.shape[1]):
             a, b = table[r, t - 1], table[r, t]
-            found[r] |= _later(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
+            found[r] |= _is_later(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
 
 
-def _padded(length: int) -> int:
+def _round_up(length: int) -> int:
     return 1 << max(0, length - 1).bit_length()
 
 
-def _checked_shape(lists: Entries) -> tuple[int, int]:
+def _check_shape(lists: Entries) -> tuple[int, int]:
     shapes = {column.shape for column in lists}
     if len(shapes) != 1 or len(lists.distances.shape) != 2:
         raise ValueError(f"expected four arrays of one shape (n_lists, length), got {shapes}")
@@ -259,9 +259,9 @@ def _table(lists: Entries, size: int) -> Integers:
     return table
 
 
-def _expect_sorted(table: Integers) -> None:
+def _check_sorted(table: Integers) -> None:
     found = np.zeros(len(table), np.int64)
-    _unsorted(table, found)
+    _mark_unsorted(table, found)
     if found.any():
         raise ValueError(
             f"expected lists in ascending order of (distance, rank, provider, position), list "

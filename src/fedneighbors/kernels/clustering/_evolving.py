@@ -24,13 +24,13 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
-    Frame,
+    Scaling,
     State,
     Terms,
-    enter,
+    extend_bounds,
     nearest_rows,
-    span,
-    take,
+    process_rows,
+    write_centers,
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
@@ -131,29 +131,29 @@ def evolve(
     >>> found.centers.tolist(), found.radii.tolist(), found.labels.tolist()
     ([[0.25], [2.0]], [0.25, 0.0], [0, 0, 1, 0])
     """
-    rows, centers = _writable(x), _writable(centers)
+    rows, centers = _make_writable(x), _make_writable(centers)
     _check(rows, centers, radii)
     _check_terms(limit, max_centers, n_threads, ahead)
     n, n_outside, row = len(centers), 0, 0
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     block, calm = ahead or _least_block(n_threads), True
     with RowThreads(n_threads) as threads:
-        frame = _frame_of(rows, centers, threads)
-        state = _state_of(centers, radii, frame, room=_ROOM)
+        scaling = _choose_scaling(rows, centers, threads)
+        state = _init_state(centers, radii, scaling, room=_ROOM)
         while row < len(rows):
             last = min(len(rows), row + block)
             terms = Terms(float(limit), original, max_centers or _UNLIMITED, calm and n > 0)
             if terms.ahead:
-                among = n, state, frame, *out
+                among = n, state, scaling, *out
                 threads.share(partial(_nearest_part, rows, among), row, last)
             begun = row
-            row, n, n_changes, more = take(rows, row, last, n, terms, state, frame, *out)
+            row, n, n_changes, more = process_rows(rows, row, last, n, terms, state, scaling, *out)
             n_outside += more
             if ahead is None:
                 calm = n_changes * _CALM <= row - begun
                 block = _next_block(block, n_changes, _least_block(n_threads))
             if n == len(state.radii):
-                state = _state_of(state.centers, state.radii, frame, room=n)
+                state = _init_state(state.centers, state.radii, scaling, room=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
 
 
@@ -183,15 +183,15 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     ValueError
         If shapes disagree, a value is not finite, or there is no center.
     """
-    rows, centers = _writable(x), _writable(centers)
+    rows, centers = _make_writable(x), _make_writable(centers)
     _check(rows, centers, np.zeros(len(centers)))
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     with RowThreads(n_threads) as threads:
-        frame = _frame_of(rows, centers, threads)
-        state = _state_of(centers, np.zeros(len(centers)), frame, room=0)
-        among = len(centers), state, frame, *out
+        scaling = _choose_scaling(rows, centers, threads)
+        state = _init_state(centers, np.zeros(len(centers)), scaling, room=0)
+        among = len(centers), state, scaling, *out
         threads.share(partial(_nearest_part, rows, among), 0, len(rows))
     return out
 
@@ -217,7 +217,7 @@ def _least_block(n_threads: int) -> int:
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
-def _writable(x: Floats) -> Floats:
+def _make_writable(x: Floats) -> Floats:
     """Return a writable array, because loops are not compiled for read-only ones."""
     return np.require(x, np.float64, ["C", "W"])
 
@@ -244,7 +244,7 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
+def _choose_scaling(x: Floats, centers: Floats, threads: "RowThreads") -> Scaling:
     """Return the scaling of rows and centers to [-1, 1].
 
     If no scaling is safe, the scale is 0, and bounds rule out no center.
@@ -260,8 +260,8 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
         (np.full(n, outermost), np.full(n, -outermost), np.zeros(n))
         for _ in range(threads.n_threads)
     ]
-    span(centers, *bounds[0])
-    threads.share(lambda part, first, last: span(x[first:last], *bounds[part]), 0, len(x))
+    extend_bounds(centers, *bounds[0])
+    threads.share(lambda part, first, last: extend_bounds(x[first:last], *bounds[part]), 0, len(x))
     low, high, odd = (np.stack(each) for each in zip(*bounds, strict=True))
     if not (odd == 0).all():
         raise ValueError("expected finite numbers, got NaN or infinity; replace them first")
@@ -273,24 +273,24 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> Frame:
     with np.errstate(over="ignore"):
         half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
     if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
-        return Frame(np.zeros(n), 0.0, 0.0, error)
+        return Scaling(np.zeros(n), 0.0, 0.0, error)
     scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
-    return Frame(shift, scale, n * scale * scale, error)
+    return Scaling(shift, scale, n * scale * scale, error)
 
 
-def _state_of(centers: Floats, radii: Floats, frame: Frame, room: int) -> State:
+def _init_state(centers: Floats, radii: Floats, scaling: Scaling, room: int) -> State:
     """Copy centers to tables with space for more, padded to whole tiles."""
     n, n_columns = centers.shape
     capacity = -(-(n + room) // TILE) * TILE
-    table = _aligned(n_columns + 1, capacity)
+    table = _allocate_aligned(n_columns + 1, capacity)
     table[n_columns] = NEVER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)
     state.centers[:n], state.radii[:n] = centers, radii
-    enter(state, frame, n)
+    write_centers(state, scaling, n)
     return state
 
 
-def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
+def _allocate_aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
     """Return zeros aligned to cache lines, which halves tile load times."""
     spare = np.zeros(n_rows * n_columns + 16, np.float32)
     first = -spare.ctypes.data % 64 // spare.itemsize

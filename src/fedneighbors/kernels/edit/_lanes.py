@@ -39,7 +39,7 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, lanes_type, _VECTOR)
 
 
-def _place(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def _locate(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), _VECTOR.as_pointer())
 
@@ -52,7 +52,7 @@ def load(_typing: Any, array: Any, _index: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(_place(context, builder, signature.args[0], *arguments))
+        value = builder.load(_locate(context, builder, signature.args[0], *arguments))
         value.align = 8  # NumPy guarantees no larger alignment
         return value
 
@@ -65,7 +65,7 @@ def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, value = arguments
-        written = builder.store(value, _place(context, builder, signature.args[0], array, index))
+        written = builder.store(value, _locate(context, builder, signature.args[0], array, index))
         written.align = 8
         return context.get_dummy_value()
 
@@ -86,7 +86,7 @@ def fill(_typing: Any, _word: Any) -> Any:
     return _lanes(types.uint64), generate
 
 
-def _give_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
+def _overload_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
     @intrinsic
     def apply(_typing: Any, _first: Any, _second: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -103,9 +103,9 @@ def _give_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
         return use if both else None
 
 
-_give_operator(operator.and_, "and_")
-_give_operator(operator.or_, "or_")
-_give_operator(operator.xor, "xor")
+_overload_operator(operator.and_, "and_")
+_overload_operator(operator.or_, "or_")
+_overload_operator(operator.xor, "xor")
 
 
 @intrinsic

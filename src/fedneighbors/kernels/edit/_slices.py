@@ -15,7 +15,7 @@ from numba import njit, uint64
 from fedneighbors.kernels.edit._bands import admit
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "8aa0009476796ab9", "edit/bands": "531324b3d4a531da"}
+USES = {"edit/lanes": "b7cd2ae2eb2242e6", "edit/bands": "531324b3d4a531da"}
 """Digests of kernel files whose compiled code is used here; Numba's cache ignores edits there."""
 
 _BLOCK = 64  # rows whose letter masks and differences fit into the second-level cache
@@ -53,7 +53,7 @@ class Slices(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _cut(codes: Any, offsets: Any, slices: Any) -> Any:
+def _set_planes(codes: Any, offsets: Any, slices: Any) -> Any:
     for group in range(slices.starts.size):
         start = slices.starts[group]
         if start < 0:
@@ -100,12 +100,12 @@ def cut_slices(
     starts = np.where(sliced, np.cumsum(sizes) - sizes, -1)
     planes = np.zeros(int(sizes.sum()), np.uint64)
     slices = Slices(planes, starts, longest, firsts, lengths, n_bits)
-    _cut(codes, offsets, slices)
+    _set_planes(codes, offsets, slices)
     return slices
 
 
 @njit(cache=True, nogil=True)
-def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
+def _match_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
     """Write which strings match each value of each digit."""
     for bit in range(n_bits):
         plane = load(planes, place + bit * N_WORDS)
@@ -122,13 +122,13 @@ def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _match(
+def _match_letters(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, letters: Any, digits: Any, equal: Any
 ) -> Any:
     """Write which strings match each query letter in each row."""
     n_letters, n_digits = letters.shape
     for row in range(n_rows):
-        _tell_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
+        _match_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
         place = row * N_WORDS
         for letter in range(n_letters):
             same = load(digits, letters[letter, 0])
@@ -225,7 +225,7 @@ def _fill_table(
     for top in range(0, slices.rows[group], _BLOCK):
         n_rows = min(_BLOCK, slices.rows[group] - top)
         start = slices.starts[group] + top * slices.n_bits * N_WORDS
-        _match(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
+        _match_letters(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
         for row in range(n_rows):
             store(vertical, 2 * N_WORDS * row, fill(_ALL))
             store(vertical, 2 * N_WORDS * row + N_WORDS, fill(uint64(0)))
@@ -252,7 +252,7 @@ def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
                 lanes[lane] |= ((bits >> uint64(lane)) & uint64(1)) << uint64(digit)
 
 
-def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
+def locate_digits(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
     """Return the offsets of digit tables for some codes.
 
     The result has shape (n_letters, n_digits).
@@ -275,7 +275,7 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
         Sliced groups and a lower bound of the distances in each, in ascending order of bounds. The
         scan stops at the first bound above the limit.
     query : tuple of int64 arrays
-        Result of :func:`tell_letters` for the query's distinct letters, with code 0 for a letter
+        Result of :func:`locate_digits` for the query's distinct letters, with code 0 for a letter
         that no string has; and the query as indices of these letters.
     known : Known
         Distances of the strings, see :mod:`fedneighbors.kernels.edit._bands`. The distances of

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedneighbors.kernels.flyhash._hash import over_row_blocks
+from fedneighbors.kernels.flyhash._hash import map_row_blocks
 
 
 def accumulate(
@@ -112,7 +112,7 @@ def novelty(
 
     if n_threads < 1:
         raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-    if not all(over_row_blocks(fill, active.shape[0], n_threads)):
+    if not all(map_row_blocks(fill, active.shape[0], n_threads)):
         raise ValueError(
             f"a count is outside the table of {weights.size} weights; "
             "counts must be non-negative and the table must cover the largest"
@@ -171,7 +171,7 @@ def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _hits(
+def _count_hits(
     active: Any,
     labels: Any,
     counts: Any,
@@ -264,6 +264,8 @@ def grid_hits(
     _check_range("active", active, counts.shape[0])
     _check_range("labels", labels, counts.shape[1])
     hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
-    if not _hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
+    if not _count_hits(
+        active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits
+    ):
         raise ValueError("a count is outside the weights; the table must cover the largest count")
     return hits

@@ -254,7 +254,7 @@ def winners(
     # four tasks for each thread, so that threads finish at about the same time
     n_shares = 1 if n_threads == 1 else 4 * n_threads
     size = min(_ROWS_PER_TASK, max(1, -(-x.shape[0] // (n_shares * _BLOCK))) * _BLOCK)
-    over_row_blocks(fill, x.shape[0], n_threads, size=size)
+    map_row_blocks(fill, x.shape[0], n_threads, size=size)
     return units
 
 
@@ -338,7 +338,7 @@ def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
     return min(n_units, max(_SAMPLE, 4 * n_active))
 
 
-def over_row_blocks(
+def map_row_blocks(
     task: Callable[[slice], Any], n_rows: int, n_threads: int, *, size: int = _ROWS_PER_TASK
 ) -> list[Any]:
     """Run a task on consecutive blocks of rows.

@@ -52,7 +52,7 @@ def _store_halves(builder, sums, pointer):
         builder.store(half, builder.bitcast(place, _HALVES.as_pointer())).align = 2
 
 
-def _reached(builder, sums, thresholds):
+def _compare_sums(builder, sums, thresholds):
     """Compare sums with their thresholds, giving two vectors of 32 bits."""
     pairs = zip(sums, thresholds, strict=True)
     return [builder.icmp_unsigned(">=", values, limits) for values, limits in pairs]
@@ -103,7 +103,7 @@ def _mask(builder, sums, thresholds):
     """Return a bit mask of the sums that reach their thresholds."""
     low, high = (
         builder.zext(builder.bitcast(reached, ir.IntType(32)), _WORD)
-        for reached in _reached(builder, sums, thresholds)
+        for reached in _compare_sums(builder, sums, thresholds)
     )
     return builder.or_(low, builder.shl(high, _WORD(32)))
 
@@ -164,7 +164,7 @@ def _count(_typing, sums, n_units, thresholds, counts):
         totals = [cgutils.alloca_once_value(builder, _HALVES(None)) for _ in limits]
         with cgutils.for_range(builder, args[1]) as loop:
             place = builder.gep(sums, [builder.shl(loop.index, _WORD(6))])
-            reached = _reached(builder, _load_halves(builder, place), limits)
+            reached = _compare_sums(builder, _load_halves(builder, place), limits)
             for total, bits in zip(totals, reached, strict=True):
                 builder.store(builder.sub(builder.load(total), builder.sext(bits, _HALVES)), total)
         _store_halves(builder, [builder.load(total) for total in totals], counts)
@@ -174,7 +174,7 @@ def _count(_typing, sums, n_units, thresholds, counts):
 
 
 @njit(cache=True, nogil=True)
-def _aligned(size):
+def _allocate_aligned(size):
     """Return zero bytes aligned to a cache line."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
@@ -228,7 +228,7 @@ def _bisect(sums, n_units, n_wanted, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _settle(sums, n_units, n_wanted, highest, thresholds):
+def _set_thresholds(sums, n_units, n_wanted, highest, thresholds):
     """Set the largest thresholds that ``n_wanted`` stored sums reach, by lane.
 
     With many units, a subset first gives a bracket: three standard deviations around the count
@@ -282,7 +282,7 @@ def _collect(sums, n_units, thresholds, units):
 
 
 @njit(cache=True, nogil=True)
-def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
+def _filter_chunk(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
     """Record the units of a chunk that pass the filter.
 
     These units reach the threshold in at least one lane. Returns their number.
@@ -313,7 +313,7 @@ def _threshold(affine, lane, least, is_held):
 
 
 @njit(cache=True, nogil=True)
-def _cut(sums, units, n_keep):
+def _select_best(sums, units, n_keep):
     """Move the best ``n_keep`` units to the front by quickselect.
 
     Returns the least sum among them.
@@ -341,7 +341,7 @@ def _cut(sums, units, n_keep):
 
 
 @njit(cache=True, nogil=True)
-def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
+def _add_candidates(x, wiring, zero, passed, affine, limits, held, n_active):
     """Add the units that passed, with exact sums, to the candidates.
 
     A lane that is full is trimmed to its best ``n_active`` candidates.
@@ -361,7 +361,7 @@ def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
             sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
             n_held[lane] += 1
             if n_held[lane] == sums.shape[1]:
-                least = _cut(sums[lane], units[lane], n_active)
+                least = _select_best(sums[lane], units[lane], n_active)
                 limits[lane] = max(limits[lane], _threshold(affine, lane, least, True))
                 n_held[lane] = n_active
 
@@ -379,7 +379,7 @@ def _hash_block(x, wiring, zero, lines, stored, units):
     for unit in range(n_stored):
         _sum_unit(lines, inputs, unit * n_inputs, n_inputs, stored, unit * _LANES)
     if n_stored > 0:
-        _settle(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
+        _set_thresholds(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
     if n_stored == n_units:
         if affine[: x.shape[0], 2].max() == 0.0:
             _collect(stored, n_units, limits, units)
@@ -392,12 +392,12 @@ def _hash_block(x, wiring, zero, lines, stored, units):
     for end in (n_stored, n_units):
         n_held[:] = 0
         for start in range(0, end, _CHUNK):
-            n = _pass(lines, inputs, n_inputs, stored, start, limits, hits, masks)
+            n = _filter_chunk(lines, inputs, n_inputs, stored, start, limits, hits, masks)
             passed, best = (hits[:n], masks), (sums, held, n_held)
-            _weigh(x, wiring, zero, passed, affine, limits, best, n_active)
+            _add_candidates(x, wiring, zero, passed, affine, limits, best, n_active)
         for lane in range(x.shape[0]):
             if n_held[lane] >= n_active:  # after the first pass only a lower bound for winners
-                least = _cut(sums[lane, : n_held[lane]], held[lane], n_active)
+                least = _select_best(sums[lane, : n_held[lane]], held[lane], n_active)
                 limits[lane] = _threshold(affine, lane, least, False)
     units[:] = held[: x.shape[0], :n_active]
 
@@ -410,8 +410,8 @@ def hash_rows(x, wiring, zero, n_stored, units):
     first ``n_stored`` units are stored and give the initial thresholds. ``n_stored`` is 0, or at
     least the number of winners and at most 65535.
     """
-    lines = _aligned(_LANES * x.shape[1])
-    stored = _aligned(2 * _LANES * n_stored).view(np.uint16)
+    lines = _allocate_aligned(_LANES * x.shape[1])
+    stored = _allocate_aligned(2 * _LANES * n_stored).view(np.uint16)
     for first in range(0, x.shape[0], _LANES):
         rows = slice(first, min(first + _LANES, x.shape[0]))
         _hash_block(x[rows], wiring, zero, lines, stored, units[rows])

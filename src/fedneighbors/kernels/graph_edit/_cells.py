@@ -48,7 +48,7 @@ class DualRoom(NamedTuple):
 
 
 @_jit_inline
-def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
+def _sum_savings(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
     """Return the savings of a matching, the negative sum of its prices."""
     total = 0
     for x in range(rows):
@@ -119,11 +119,11 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
             x = through[sink]
             before = at_row[x] if x != start else -1
             at_column[sink], at_row[x], sink = x, sink, before
-    return _saved(on_row, on_column, rows, columns)
+    return _sum_savings(on_row, on_column, rows, columns)
 
 
 @_jit_inline
-def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
+def _max_savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
     """Return the maximum savings of a matching of arcs.
 
     Arguments as for :func:`match_arcs`; at most two arcs on one side need no search.
@@ -143,14 +143,14 @@ def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -
             second = x
     if min(p, q) == 1:
         return first
-    other, beside = 0, 0  # the second arc's saving where the first arc's is best, and elsewhere
+    other, elsewhere = 0, 0  # the second arc's saving where the first arc's is best, and elsewhere
     for y in range(max(p, q)):
         x = saving[at + across + y * along]
         if y == where:
             other = max(other, x)
         else:
-            beside = max(beside, x)
-    return max(first + beside, second + max(other, beside))
+            elsewhere = max(elsewhere, x)
+    return max(first + elsewhere, second + max(other, elsewhere))
 
 
 @_jit_inline
@@ -159,7 +159,9 @@ def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> Non
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
-    most = _most(saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local)
+    most = _max_savings(
+        saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local
+    )
     differs = small.label[r] != large.label[c]
     room.price[(s * (n + 1) + r) * m + c] = (UNIT if differs else 0) - most
 

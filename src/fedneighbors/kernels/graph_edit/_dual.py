@@ -35,7 +35,7 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "3534fd7bf404a1fa"}
+USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "da12c2987cb9fb70"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
@@ -103,7 +103,7 @@ def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
 
 
 @_jit
-def _copy(room: Any, source: int, goal: int) -> None:
+def _copy_slot(room: Any, source: int, goal: int) -> None:
     n, m, size = room.head[N], room.head[M], room.head[A] * room.head[B]
     for i in range(size):
         room.saving[goal * size + i] = room.saving[source * size + i]
@@ -184,7 +184,7 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
     found. Returns the number of steps.
     """
     work, limit = room.head[N] + 1, tau * UNIT
-    _copy(room, s, work)
+    _copy_slot(room, s, work)
     value, goal = room.total[s], limit + UNIT + limit // 10
     for step in range(steps):
         count = _disagreements(small, large, room, work)
@@ -194,7 +194,7 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
         value = assign(room, work)
         room.total[work] = value
         if value > room.total[s]:
-            _copy(room, work, s)
+            _copy_slot(room, work, s)
         if value > limit:
             return step
         cost = _cost(small, large, room, work)
@@ -205,7 +205,7 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
 
 
 @_jit
-def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
+def _init_search(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
     """Set up the search: split savings in halves, then sweep.
 
     Returns the work.
@@ -343,7 +343,7 @@ def branch_and_bound(
     """
     head, work, limit = room.head, 0, tau * UNIT
     if fresh:
-        work = _begin(small, large, room, n, m, tau)
+        work = _init_search(small, large, room, n, m, tau)
         if room.total[0] <= limit:
             work += n // 4 * _ascend(small, large, room, 0, tau, _ROOT_STEPS)
         if room.total[0] > limit:
@@ -363,7 +363,7 @@ def branch_and_bound(
         place = room.place[d]
         if place < room.n_children[d]:
             room.place[d] = place + 1
-            _copy(room, d, d + 1)
+            _copy_slot(room, d, d + 1)
             _fix(small, large, room, d + 1, room.chosen[d], room.children[d, place])
             room.total[d + 1], work = assign(room, d + 1), work + n // 4 + 1
             if room.total[d + 1] <= limit:

@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "beaf33da15d019e4", "graph_edit/dual": "9d4ef367461b2731"}
+USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a48645bd91bf802f"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -131,8 +131,8 @@ def new_search(table: GraphTable, query: GraphTable, *, patience: int = 200) -> 
     """
     n = 1 + max(_largest(table.first_node), _largest(query.first_node))
     n_arcs = 1 + max(_largest(part.first_arc[part.first_node]) for part in (table, query))
-    kinds, _ = _names(table.label, query.label)
-    bonds, n_bonds = _names(table.bond, query.bond)
+    kinds, _ = _number_labels(table.label, query.label)
+    bonds, n_bonds = _number_labels(table.bond, query.bond)
     bonds[bonds == 0] = n_bonds + 1  # 0 means no edge
 
     def side() -> GedSide:
@@ -271,7 +271,7 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
     return int(np.diff(starts).max(initial=0))
 
 
-def _names(
+def _number_labels(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
     """Map the query's labels to 1, 2, ... and other labels to 0.

@@ -134,7 +134,7 @@ def _price_column(small: Any, large: Any, tree: Any, c: int) -> None:
 
 
 @_jit
-def _root(small: Any, large: Any, tree: Any) -> None:
+def _init_root(small: Any, large: Any, tree: Any) -> None:
     """Set up the root: prices, dual prices and an initial matching.
 
     The dual prices are the least reduced prices of rows, then of columns. Rows and columns whose
@@ -167,7 +167,7 @@ def _root(small: Any, large: Any, tree: Any) -> None:
 
 
 @_jit_inline
-def _take(side: Any, v: int, partner: int, sign: int) -> None:
+def _mark_node(side: Any, v: int, partner: int, sign: int) -> None:
     """Mark a node as mapped (sign 1) or unmapped (sign -1).
 
     Updates the counts of unmapped neighbors.
@@ -179,14 +179,14 @@ def _take(side: Any, v: int, partner: int, sign: int) -> None:
 
 
 @_jit
-def _step(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
+def _map_node(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
     """Map ``v`` to ``u`` (sign 1) or undo that (sign -1).
 
     Updates the prices that depend on it.
     """
     n, m, anchored = tree.head[_N], tree.head[_M], tree.anchored
-    _take(small, v, u if sign > 0 else -1, sign)
-    _take(large, u, v if sign > 0 else -1, sign)
+    _mark_node(small, v, u if sign > 0 else -1, sign)
+    _mark_node(large, u, v if sign > 0 else -1, sign)
     first, last = small.start[v], small.start[v + 1]
     for s in range(large.start[u], large.start[u + 1]):
         c = large.end[s]
@@ -348,13 +348,13 @@ def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any
     """
     v, head = tree.chosen[d], tree.head
     tree.cost[d + 1] = tree.cost[d] + (small.label[v] != large.label[u]) + tree.anchored[v, u] // 2
-    _step(small, large, tree, v, u, 1)
+    _map_node(small, large, tree, v, u, 1)
     _inherit(small, large, tree, d + 1, v, u)
     _assign(small, large, tree, d + 1, 2 * (tau - tree.cost[d + 1]))
     bound = tree.cost[d + 1] + (tree.total[d + 1] + 1) // 2
     if bound > tau:
         head[_REFUSED] = min(head[_REFUSED], bound)
-        _step(small, large, tree, v, u, -1)
+        _map_node(small, large, tree, v, u, -1)
     return bound <= tau
 
 
@@ -377,7 +377,7 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
         head[OBJECT], head[TAU], head[LOADED] = g, tau, 0
         head[_N], head[_M] = min(n_own, n_object), max(n_own, n_object)
         head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, BIG
-        _root(small, large, tree)
+        _init_root(small, large, tree)
         _assign(small, large, tree, 0, 2 * tau)
         bound, work = (tree.total[0] + 1) // 2, 1 + n_own
         if bound > tau:
@@ -404,4 +404,4 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
             return head[_REFUSED], work
         else:
             head[_DEPTH], v = d - 1, tree.chosen[d - 1]
-            _step(small, large, tree, v, small.partner[v], -1)
+            _map_node(small, large, tree, v, small.partner[v], -1)
