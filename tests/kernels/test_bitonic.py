@@ -12,7 +12,7 @@ from fedneighbors.kernels._bitonic import (
     LOAD_WORDS,
     PADDING_RANK,
     Entries,
-    carried,
+    carry_loads,
     merge_recorded,
     merge_sorted,
     trace,
@@ -93,7 +93,7 @@ def test_what_belongs_to_an_entry_comes_where_the_entry_does(rows, seed, data):
     )
 
     merge = merge_recorded(lists, k)
-    found = carried(loads, merge)
+    found = carry_loads(loads, merge)
 
     assert rows_of(merge.smallest) == naive.merge_sorted(rows, k)
     came = Counter(zip(rows_of(merge.smallest), map(bytes, found), strict=True))
@@ -105,7 +105,7 @@ def test_what_belongs_to_an_entry_comes_where_the_entry_does(rows, seed, data):
 def test_nothing_carries_nothing(shape):
     lists = Entries(np.zeros(shape), *(np.zeros(shape, np.int64) for _ in range(3)))
 
-    found = carried(np.zeros((*shape, LOAD_WORDS), np.int64), merge_recorded(lists))
+    found = carry_loads(np.zeros((*shape, LOAD_WORDS), np.int64), merge_recorded(lists))
 
     assert found.shape == (0, LOAD_WORDS)
 
@@ -114,8 +114,8 @@ def test_loads_of_other_lists_are_refused():
     merge = merge_recorded(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
 
     for shape in ((2, 1, LOAD_WORDS - 1), (3, 1, LOAD_WORDS), (2, 2, LOAD_WORDS)):
-        with pytest.raises(ValueError, match="for each entry that was merged"):
-            carried(np.zeros(shape, np.int64), merge)
+        with pytest.raises(ValueError, match="for each merged entry"):
+            carry_loads(np.zeros(shape, np.int64), merge)
 
 
 class Watched:

@@ -1,1 +1,1 @@
-"""Numba loops on plain arrays, one self-contained file per family."""
+"""Numba loops on plain arrays, one self-contained file per group of functions."""

@@ -1,10 +1,10 @@
-"""Oblivious merge of sorted lists: which memory is touched depends on their shape alone.
+"""Oblivious merge of sorted lists by a bitonic network.
 
-A network of compare-exchanges is laid out from the number and length of the lists before any entry
-is looked at. Each exchange reads and writes both of its entries whole, by masks instead of
-branches, whether they change places or not. So addresses, their order and the time taken tell
-nothing of which list an entry comes from. What belongs to an entry, such as a name, follows it by
-the same exchanges.
+The sequence of compare-exchanges is derived from the number and length of the lists alone. Each
+exchange reads and writes both of its entries completely, by masks instead of branches, even if they
+do not swap. Memory addresses, their order and the running time therefore reveal nothing about the
+list that an entry comes from. The payload of an entry, such as its name, is moved by the same
+exchanges.
 """
 
 from functools import lru_cache
@@ -17,12 +17,12 @@ from numba import njit
 from fedneighbors._typing import Floats, Integers
 
 PADDING_RANK = np.iinfo(np.int64).max
-"""Rank of an entry that only fills up a list; its distance is infinite."""
+"""Rank of a padding entry, whose distance is infinite."""
 PADDING_POSITION = -1
-"""Provider and position of such an entry."""
+"""Provider and position of a padding entry."""
 
 LOAD_WORDS = 9
-"""Words of eight bytes that an entry may carry."""
+"""Size of an entry's payload in words of eight bytes."""
 
 _INFINITE = int(np.array(np.inf).view(np.int64))
 
@@ -33,9 +33,9 @@ class Entries(NamedTuple):
     Parameters
     ----------
     distances : float64 array
-        0 or more, infinite for padding.
+        Non-negative; infinite for padding.
     ranks, providers, positions : int64 arrays of the same shape
-        What decides between equal distances, in this order.
+        Break ties between equal distances, in this order.
     """
 
     distances: Floats
@@ -45,14 +45,14 @@ class Entries(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """A merge of lists that what belongs to their entries can be made to follow.
+    """Result of a merge, with the swaps needed to move payloads in the same way.
 
     Parameters
     ----------
     smallest : Entries of shape (k,)
         Padding comes last.
     changes : int8 array of shape (n_exchanges,)
-        For each exchange of :func:`trace` whether its entries changed places, -1 or 0.
+        For each exchange of :func:`trace`, -1 if its entries were swapped, else 0.
     """
 
     smallest: Entries
@@ -65,9 +65,9 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
     Parameters
     ----------
     lists : Entries of shape (n_lists, length)
-        Each row ascending, filled up with padding.
+        Each row is ascending and ends with padding where a list is shorter than ``length``.
     k : int, optional
-        How many to return, ``length`` by default and at most.
+        Number of entries to return, at most ``length``, which is the default.
 
     Returns
     -------
@@ -83,14 +83,24 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
 
 
 def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
-    """Return the smallest entries, and how they came there.
+    """Return the smallest entries and the swaps that were made.
 
     Parameters
     ----------
     lists, k
-        As for :func:`merge_sorted`, which raises as this does.
+        As for :func:`merge_sorted`.
+
+    Returns
+    -------
+    Merge
+        Entries of shape (k,) and the swaps.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`merge_sorted`.
     """
-    n_lists, length = _checked_shape(lists)
+    n_lists, length = _check_shape(lists)
     wanted = length if k is None else k
     if not 0 <= wanted <= length:
         raise ValueError(f"expected k from 0 to the length of a list, {length}, got {wanted}")
@@ -101,42 +111,42 @@ def merge_recorded(lists: Entries, k: int | None = None) -> Merge:
         return Merge(Entries(np.empty(0), nothing, nothing, nothing), changes)
     if not (lists.distances >= 0).all():
         raise ValueError("expected distances of 0 or more, got a negative one or NaN")
-    table = _table(lists, _padded(length))
-    _expect_sorted(table)
+    table = _table(lists, _round_up(length))
+    _check_sorted(table)
     flat = table.reshape(-1, 4)
     _exchange(flat, pairs, changes)
     distances, *others = flat[:wanted].T.copy()
     return Merge(Entries(distances.view(np.float64), *others), changes)
 
 
-def carried(loads: Integers, merge: Merge) -> Integers:
-    """Return what belongs to the smallest entries of a merge.
+def carry_loads(loads: Integers, merge: Merge) -> Integers:
+    """Return the payloads of the smallest entries of a merge.
 
     Parameters
     ----------
     loads : int64 array of shape (n_lists, length, LOAD_WORDS)
-        What belongs to each entry of the lists.
+        Payload of each entry of the lists.
     merge : Merge
-        Of these lists.
+        Result of merging these lists.
 
     Returns
     -------
     int64 array of shape (k, LOAD_WORDS)
-        Behind the last entry that is no padding it says nothing.
+        Rows of padding entries have no meaning.
 
     Raises
     ------
     ValueError
-        If the shape is not that of lists that were merged.
+        If the shape does not match the lists that were merged.
     """
     n_lists, length, n_words = loads.shape
     pairs = trace(n_lists, length)
     if n_words != LOAD_WORDS or len(pairs) != len(merge.changes):
         raise ValueError(
-            f"expected {LOAD_WORDS} words for each entry that was merged, got an array of shape "
+            f"expected {LOAD_WORDS} words for each merged entry, got an array of shape "
             f"{loads.shape}"
         )
-    table = np.zeros((n_lists, _padded(length), LOAD_WORDS), np.int64)
+    table = np.zeros((n_lists, _round_up(length), LOAD_WORDS), np.int64)
     table[:, :length] = loads
     flat = table.reshape(-1, LOAD_WORDS)
     _carry(flat, pairs, merge.changes)
@@ -147,22 +157,22 @@ def carried(loads: Integers, merge: Merge) -> Integers:
 def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
     """Return the compare-exchanges that merge lists of a shape, in order.
 
-    Two sorted lists ``a`` and ``b`` hold their smallest among ``min(a[i], b[length - 1 - i])``,
-    which rises and falls once; exchanges at half the distance each time sort that. Lists are
-    merged in pairs, and what comes out in pairs again.
+    The smallest entries of two sorted lists ``a`` and ``b`` are ``min(a[i], b[length - 1 - i])``,
+    a sequence that rises and falls once; exchanges over strides that halve each time sort it. Lists
+    are merged in pairs, and the results in pairs again.
 
     Parameters
     ----------
     n_lists, length : int
-        The shape; lengths are rounded up to a power of two, and row ``r`` of the lists begins at
-        entry ``r`` times that.
+        The shape. Lengths are rounded up to a power of two, ``size``; list ``r`` begins at entry
+        ``r * size``.
 
     Returns
     -------
     uint32 array of shape (n_exchanges, 2)
-        Pairs of entries; the smaller entry goes to the first.
+        Indices of the two entries; the smaller entry goes to the first.
     """
-    size = _padded(length)
+    size = _round_up(length)
     offsets = np.arange(size)
     steps = []
     apart = 1
@@ -182,8 +192,8 @@ def trace(n_lists: int, length: int) -> npt.NDArray[np.uint32]:
 
 
 @njit(cache=True, nogil=True)
-def _later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
-    # bitwise, not `and` and `or`: those would branch
+def _is_later(a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
+    # bitwise operators, because `and` and `or` would branch
     later = np.int64(a3 > b3)
     later = np.int64(a2 > b2) | (np.int64(a2 == b2) & later)
     later = np.int64(a1 > b1) | (np.int64(a1 == b1) & later)
@@ -197,7 +207,7 @@ def _exchange(table: Any, pairs: Any, changes: Any) -> None:
         j = pairs[e, 1]
         a0, a1, a2, a3 = table[i, 0], table[i, 1], table[i, 2], table[i, 3]
         b0, b1, b2, b3 = table[j, 0], table[j, 1], table[j, 2], table[j, 3]
-        mask = -_later(a0, a1, a2, a3, b0, b1, b2, b3)
+        mask = -_is_later(a0, a1, a2, a3, b0, b1, b2, b3)
         changes[e] = mask
         x0, x1, x2, x3 = (a0 ^ b0) & mask, (a1 ^ b1) & mask, (a2 ^ b2) & mask, (a3 ^ b3) & mask
         table[i, 0], table[i, 1], table[i, 2], table[i, 3] = a0 ^ x0, a1 ^ x1, a2 ^ x2, a3 ^ x3
@@ -217,18 +227,18 @@ def _carry(loads: Any, pairs: Any, changes: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _unsorted(table: Any, found: Any) -> None:
+def _mark_unsorted(table: Any, found: Any) -> None:
     for r in range(table.shape[0]):
         for t in range(1, table.shape[1]):
             a, b = table[r, t - 1], table[r, t]
-            found[r] |= _later(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
+            found[r] |= _is_later(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
 
 
-def _padded(length: int) -> int:
+def _round_up(length: int) -> int:
     return 1 << max(0, length - 1).bit_length()
 
 
-def _checked_shape(lists: Entries) -> tuple[int, int]:
+def _check_shape(lists: Entries) -> tuple[int, int]:
     shapes = {column.shape for column in lists}
     if len(shapes) != 1 or len(lists.distances.shape) != 2:
         raise ValueError(f"expected four arrays of one shape (n_lists, length), got {shapes}")
@@ -237,11 +247,11 @@ def _checked_shape(lists: Entries) -> tuple[int, int]:
 
 
 def _table(lists: Entries, size: int) -> Integers:
-    """Return entries as rows of four integers in the same order."""
+    """Convert entries to rows of four integers with the same order."""
     n_lists, length = lists.distances.shape
     table = np.empty((n_lists, size, 4), np.int64)
     table[:, length:] = (_INFINITE, PADDING_RANK, PADDING_POSITION, PADDING_POSITION)
-    # Floats of 0 or more order as their bits do; adding 0 makes of -0.0 what it equals.
+    # Non-negative floats have the order of their bit patterns; adding 0.0 turns -0.0 into 0.0.
     table[:, :length, 0] = (lists.distances.astype(np.float64) + 0.0).view(np.int64)
     table[:, :length, 1] = lists.ranks
     table[:, :length, 2] = lists.providers
@@ -249,9 +259,9 @@ def _table(lists: Entries, size: int) -> Integers:
     return table
 
 
-def _expect_sorted(table: Integers) -> None:
+def _check_sorted(table: Integers) -> None:
     found = np.zeros(len(table), np.int64)
-    _unsorted(table, found)
+    _mark_unsorted(table, found)
     if found.any():
         raise ValueError(
             f"expected lists in ascending order of (distance, rank, provider, position), list "

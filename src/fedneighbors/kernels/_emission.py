@@ -1,11 +1,12 @@
-"""Parts of functions that emit code of their own into compiled loops."""
+"""Helpers for Numba intrinsics, functions that emit LLVM code into compiled loops."""
 
 from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
 
-intrinsic: Any = extending.intrinsic  # the emitted function takes fewer arguments
+# Typed as Any: callers of an intrinsic omit its first parameter, the typing context.
+intrinsic: Any = extending.intrinsic
 
 
 def locate(context: Any, builder: Any, signature: Any, args: Any, position: int) -> Any:
@@ -15,10 +16,7 @@ def locate(context: Any, builder: Any, signature: Any, args: Any, position: int)
 
 @intrinsic
 def lowest_bit(_typing: Any, word: Any) -> Any:
-    """Return the index of the lowest set bit.
-
-    The word must not be 0.
-    """
+    """Return the index of the lowest set bit of a nonzero word."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))

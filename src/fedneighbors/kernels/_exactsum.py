@@ -1,9 +1,9 @@
-"""Exact column sums of floats and of their squares, in fixed point, so that no order matters.
+"""Exact fixed-point column sums of floats and of their squares, independent of row order.
 
-A value is held as an integer multiple of the quantum 2**-200, truncated towards zero, and its
-square as a multiple of 2**-400. Sums are kept in limbs of 32 bits, each in a signed 64-bit integer:
-``value = sum(limb[k] << 32 * k)``. Limbs of different parties are added element by element; with
-less than 2**29 rows in all, no limb can overflow.
+A value is represented as an integer multiple of the quantum 2**-200, truncated towards zero, and
+its square as a multiple of 2**-400. Sums are stored in limbs of 32 bits, each in a signed 64-bit
+integer: ``value = sum(limb[k] << 32 * k)``. Limbs of different parties are added element by
+element; with fewer than 2**29 rows in total, no limb can overflow.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def _accumulate(bits: Any, sums: Any, squares: Any) -> None:
 def exact_moments(
     x: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the exact column sums and sums of squares as limbs.
+    """Return exact column sums of values and of squares.
 
     Parameters
     ----------
@@ -86,7 +86,8 @@ def exact_moments(
     Raises
     ------
     ValueError
-        If a value is not below 2**200 in magnitude, or if there are 2**29 rows or more.
+        If a value is NaN, infinite or at least 2**200 in magnitude, or if there are 2**29 rows or
+        more.
     """
     if len(x) >= 1 << 29:
         raise ValueError(f"expected fewer than 2**29 rows, got {len(x)}; split the table")

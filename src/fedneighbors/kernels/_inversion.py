@@ -1,7 +1,8 @@
-"""Inversion of a table of thresholds: random words become integers, or are marked as undecided.
+"""Inverse transform sampling of integers from random words and a table of thresholds.
 
-The table belongs to a law over 0, 1, 2, ... with cumulative probabilities F(k). A uniform number U
-in [0, 1) is known by its first bits only, as ``prefix``; the value is the least k with U < F(k).
+The table represents a distribution over 0, 1, 2, ... with cumulative probabilities F(k). Only the
+first bits of a uniform number U in [0, 1) are known, as ``prefix``; the value is the least k with
+U < F(k). A word whose prefix does not determine the value is marked as undecided.
 """
 
 from typing import Any
@@ -43,24 +44,29 @@ def invert_words(
     symmetric: bool,
     values: npt.NDArray[np.int64],
 ) -> int:
-    """Write each word's decided value; return the number of undecided words.
+    """Write each word's value and return the number of undecided words.
 
     Parameters
     ----------
     words : uint64 array of shape (n,)
-        Bit 0 is the sign, the ``n_bits`` above it are the first bits of U (``prefix``).
+        Bit 0 is the sign; the ``n_bits`` above it are the first bits of U (``prefix``).
     limits : uint64 array of shape (n_limits,)
-        Ascending; ``limits[k] - 1 <= F(k) * 2**n_bits <= limits[k] + 1``. A prefix that comes
-        within that margin of a threshold is undecided, as is one beyond the last limit.
+        Ascending; ``limits[k] - 1 <= F(k) * 2**n_bits <= limits[k] + 1``. A prefix within that
+        margin of a threshold is undecided, and so is one beyond the last limit.
     guide : int32 array of shape (2**g,)
-        ``guide[b]`` is the first k with ``limits[k] >= b << (n_bits - g)``: where the search for
-        a prefix with the leading bits b begins.
+        ``guide[b]`` is the first k with ``limits[k] >= b << (n_bits - g)``. The search for a
+        prefix with leading bits b begins there.
     n_bits : int
         Length of a prefix, at most 63.
     symmetric : bool
-        Whether bit 0 turns k into -k.
+        If true, a set bit 0 turns k into -k.
     values : int64 array of shape (n,)
-        Written: the value, or :data:`UNDECIDED`.
+        Output: the value of each word, or :data:`UNDECIDED`.
+
+    Returns
+    -------
+    int
+        Number of undecided words.
     """
     shift = n_bits - (guide.size.bit_length() - 1)
     return int(_invert(words, limits, guide, shift, symmetric, UNDECIDED, values))

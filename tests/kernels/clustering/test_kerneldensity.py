@@ -90,7 +90,7 @@ def test_threads_do_not_change_a_bit(activation):
         ({"x": np.zeros(2)}, "the same columns"),
         ({"starts": np.array([0, 1])}, "expected starts from 0 to 2"),
         ({"starts": np.array([0])}, "expected starts from 0 to 2"),
-        ({"starts": np.array([0, 2, 1, 2])}, "expected starts that ascend"),
+        ({"starts": np.array([0, 2, 1, 2])}, "expected ascending starts"),
         ({"sigma": 0.0}, "expected sigma from"),
         ({"sigma": np.nan}, "expected sigma from"),
         ({"activation": "box"}, "expected activation as one of"),

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.kernels.edit._bands import LIMIT, Known, begin
-from fedneighbors.kernels.edit._slices import cut_slices, scan_slices, tell_letters
+from fedneighbors.kernels.edit._slices import cut_slices, locate_digits, scan_slices
 from tests.naive.edit import slices as naive
 
 UNKNOWN = np.iinfo(np.int32).max
@@ -30,7 +30,7 @@ def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, b
     largest = max(len(query), int(slices.lengths.max()))
     tally = np.zeros(largest + 1, np.int64)
     state = begin(tally, limit=largest if limit is None else limit, wanted=wanted)
-    coded, known = (tell_letters(letters, slices.n_bits), spelled), Known(distances, tally, state)
+    coded, known = (locate_digits(letters, slices.n_bits), spelled), Known(distances, tally, state)
     done = scan_slices(slices, groups, bounds, coded, known, budget)
     return done, distances, tally, state
 

@@ -79,7 +79,7 @@ def test_a_count_that_leads_outside_the_weights_is_refused(count, n_classes):
     counts = np.zeros((3, n_classes), np.int32)
     counts[1, -1] = count
 
-    with pytest.raises(ValueError, match="leads outside the 4 weights"):
+    with pytest.raises(ValueError, match="outside the table of 4 weights"):
         novelty(np.array([[0, 1]], np.int32), counts, np.ones(4), np.zeros(n_classes, np.int64))
 
 

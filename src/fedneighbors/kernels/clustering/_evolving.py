@@ -1,13 +1,15 @@
-"""Evolving clusters in one pass over rows: narrow dot products propose, wide distances decide.
+"""Evolving clustering in one pass over rows, with float32 bounds and float64 distances.
 
-For every row the dot products with all centers are taken in float32. They bound the distances from
-below; only centers that the bound cannot rule out are measured in float64, and those distances
-alone decide: the outcome is that of the plain loop, bit for bit. Rows ahead are measured against
-the centers as they are, by several threads where wanted. Then the rows are taken in order, and one
-is measured again if a center that changed meanwhile could matter to it.
+For every row, the dot products with all centers are computed in float32. They give lower bounds of
+the distances. Distances are computed in float64 only to centers that the bound cannot rule out, and
+all decisions rest on these distances, so the result equals that of the plain loop bit for bit.
 
-This file checks, scales and shares out the rows; it compiles nothing. The loops are in
-``evolvingrows``.
+A block of rows is measured ahead against the current centers, optionally by several threads. The
+rows are then processed in order, and a row is measured again if a center that changed in the
+meantime could affect it.
+
+This file checks and scales the rows and divides them among threads; it compiles nothing. The loops
+are in ``evolvingrows``.
 """
 
 import math
@@ -22,40 +24,41 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
-    NarrowFrame,
-    PassParameters,
+    Scaling,
     State,
-    enter,
+    Terms,
+    extend_bounds,
     nearest_rows,
-    span,
-    take,
+    process_rows,
+    write_centers,
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_ROOM = 224  # further centers that tables have room for at first
-_BLOCK = 256  # rows measured ahead at least
+_ROOM = 224  # additional centers that the first tables have space for
+_BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
-_CALM = 16  # rows for each change, at least, for measuring ahead to pay
-_ROWS_PER_TASK = 512  # fewer are not worth another thread
+_CALM = 16  # measuring ahead pays if there are at least this many rows for each change
+_ROWS_PER_TASK = 512  # fewer do not pay for another thread
 _UNLIMITED = 1 << 62
-# Beyond these the narrow numbers could overflow, vanish or bound nothing: all centers are measured.
+# Outside these ranges float32 values could overflow or underflow, or the bounds could be useless:
+# then distances to all centers are computed.
 _MAX_FEATURES = 1 << 18
 _SMALLEST, _LARGEST = 1e-100, 1e100
 
 
 class Evolved(NamedTuple):
-    """Centers after a pass, and where each row went.
+    """Centers after a pass and the center of each row.
 
     Attributes
     ----------
     centers : float64 array of shape (n_centers, n_features)
         In the order in which they were founded.
     radii : float64 array of shape (n_centers,)
-        Of the balls that hold the rows counted there.
+        Radius of each center's ball, which holds the rows assigned to the center.
     labels : int64 array of shape (n_rows,)
-        Center for which each row was counted when it came.
+        Center to which each row was assigned when it was processed.
     n_outside : int
-        Rows that would have founded a center beyond ``max_centers``.
+        Number of rows that would have founded a center beyond ``max_centers``.
     """
 
     centers: Floats
@@ -75,41 +78,40 @@ def evolve(
     n_threads: int = 1,
     ahead: int | None = None,
 ) -> Evolved:
-    """Cluster rows in one pass and return the centers.
+    """Return the centers after one pass over rows.
 
-    Each row joins a ball, stretches one, or founds a center.
-
-    A row joins its nearest center if that center's ball holds it (by the original rule: the nearest
-    among the centers whose balls hold it). Otherwise the center of the least distance plus radius
-    moves towards it, if that sum is at most ``limit``: half the sum is its new radius, at which it
-    comes to lie from the row. Otherwise the row is a new center of radius 0. Ties go to the lower
-    center. Rows in pieces, each from the state that the last one left, give the same centers.
+    A row is assigned to its nearest center if that center's ball contains it (by the original rule:
+    to the nearest of the centers whose balls contain it). Otherwise, the center with the smallest
+    sum of distance and radius is chosen. If this sum is at most ``limit``, half of it becomes the
+    center's radius, and the center moves towards the row until that is their distance. If not, the
+    row becomes a new center of radius 0. Ties go to the center with the lower index. Processing
+    rows in pieces, each from the state after the previous one, gives the same centers.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
         Rows in order; finite.
     centers : float64 array of shape (n_centers, n_features)
-        Where the pass begins; none at first.
+        Initial centers; may be empty.
     radii : float64 array of shape (n_centers,)
-        Finite, not negative.
+        Finite, non-negative.
     limit : float
-        Largest distance plus radius at which a ball is stretched; finite, positive.
+        Largest sum of distance and radius for which a ball is stretched; finite, positive.
     original : bool
-        The rule of Song and Kasabov in place of the paper's.
+        If true, use the rule of Song and Kasabov [2]_ instead of that of [1]_.
     max_centers : int, optional
-        When so many are there, a row that would found another is counted for its nearest center,
-        which neither moves nor grows.
+        Maximum number of centers. Once it is reached, a row that would found another is assigned to
+        its nearest center, which neither moves nor grows.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. Does not affect the result.
     ahead : int, optional
-        Rows measured ahead at a time. By default as many as pay, judged by how often centers
-        change. The result does not depend on it.
+        Number of rows measured ahead at a time. By default it follows the frequency of changes to
+        centers. Does not affect the result.
 
     Returns
     -------
     Evolved
-        New arrays.
+        Newly allocated arrays.
 
     Raises
     ------
@@ -129,36 +131,38 @@ def evolve(
     >>> found.centers.tolist(), found.radii.tolist(), found.labels.tolist()
     ([[0.25], [2.0]], [0.25, 0.0], [0, 0, 1, 0])
     """
-    rows, centers = _writable(x), _writable(centers)
+    rows, centers = _make_writable(x), _make_writable(centers)
     _check(rows, centers, radii)
     _check_terms(limit, max_centers, n_threads, ahead)
     n, n_outside, row = len(centers), 0, 0
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     block, calm = ahead or _least_block(n_threads), True
     with RowThreads(n_threads) as threads:
-        frame = _frame_of(rows, centers, threads)
-        state = _state_of(centers, radii, frame, room=_ROOM)
+        scaling = _choose_scaling(rows, centers, threads)
+        state = _init_state(centers, radii, scaling, room=_ROOM)
         while row < len(rows):
             last = min(len(rows), row + block)
             terms = PassParameters(
                 float(limit), original, max_centers or _UNLIMITED, calm and n > 0
             )
             if terms.ahead:
-                among = n, state, frame, *out
+                among = n, state, scaling, *out
                 threads.share(partial(_nearest_part, rows, among), row, last)
             begun = row
-            row, n, n_changes, more = take(rows, row, last, n, terms, state, frame, *out)
+            row, n, n_changes, more = process_rows(rows, row, last, n, terms, state, scaling, *out)
             n_outside += more
             if ahead is None:
                 calm = n_changes * _CALM <= row - begun
                 block = _next_block(block, n_changes, _least_block(n_threads))
             if n == len(state.radii):
-                state = _state_of(state.centers, state.radii, frame, room=n)
+                state = _init_state(state.centers, state.radii, scaling, room=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
 
 
 def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Return each row's nearest center, ties to the lower, and its distance.
+    """Return each row's nearest center and its distance.
+
+    Ties go to the center with the lower index.
 
     Parameters
     ----------
@@ -167,43 +171,43 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     centers : float64 array of shape (n_centers, n_features)
         At least one; finite.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. Does not affect the result.
 
     Returns
     -------
     labels : int64 array of shape (n_rows,)
+        Indices of the nearest centers.
     distances : float64 array of shape (n_rows,)
-        Root of the mean squared difference.
+        Root mean squared differences.
 
     Raises
     ------
     ValueError
         If shapes disagree, a value is not finite, or there is no center.
     """
-    rows, centers = _writable(x), _writable(centers)
+    rows, centers = _make_writable(x), _make_writable(centers)
     _check(rows, centers, np.zeros(len(centers)))
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     with RowThreads(n_threads) as threads:
-        frame = _frame_of(rows, centers, threads)
-        state = _state_of(centers, np.zeros(len(centers)), frame, room=0)
-        among = len(centers), state, frame, *out
+        scaling = _choose_scaling(rows, centers, threads)
+        state = _init_state(centers, np.zeros(len(centers)), scaling, room=0)
+        among = len(centers), state, scaling, *out
         threads.share(partial(_nearest_part, rows, among), 0, len(rows))
     return out
 
 
 def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, last: int) -> None:
-    """Write the nearest centers of some rows."""
+    """Write the nearest centers of rows ``first`` to ``last``."""
     nearest_rows(x, first, last, *among)
 
 
 def _next_block(block: int, n_changes: int, least: int) -> int:
-    """Return the number of rows to measure ahead.
+    """Return the number of rows to measure ahead next.
 
-    Rows behind a change are measured twice.
-
-    That costs 20 ns for each change and row behind it, a block 6 us: one or two changes are best.
+    Rows after a change are examined again, which takes 20 ns for each change and row; a block takes
+    6 us in addition. Blocks with one or two changes are fastest.
     """
     if n_changes == 0:
         return min(2 * block, _MAX_BLOCK)
@@ -211,23 +215,17 @@ def _next_block(block: int, n_changes: int, least: int) -> int:
 
 
 def _least_block(n_threads: int) -> int:
-    """Return the minimum number of rows to measure ahead.
-
-    Each of several threads should get a part.
-    """
+    """Return the minimum block size: with several threads, two tasks."""
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
-def _writable(x: Floats) -> Floats:
-    """Return a writable array of the compiled type.
-
-    Read-only arrays have another numba type.
-    """
+def _make_writable(x: Floats) -> Floats:
+    """Return a writable array, because loops are not compiled for read-only ones."""
     return np.require(x, np.float64, ["C", "W"])
 
 
 def _check(x: Floats, centers: Floats, radii: Floats) -> None:
-    """Refuse what the loops would misread."""
+    """Check the arrays that the loops read without checks."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"expected rows of shape (n_rows, 1 or more), got {x.shape}")
     if centers.ndim != 2 or centers.shape[1] != x.shape[1] or radii.shape != centers.shape[:1]:
@@ -236,7 +234,7 @@ def _check(x: Floats, centers: Floats, radii: Floats) -> None:
             f" and {radii.shape}"
         )
     if not (np.isfinite(radii) & (radii >= 0)).all():
-        raise ValueError("expected finite radii of at least 0")
+        raise ValueError("expected finite radii of at least 0, got a negative, infinite or NaN one")
 
 
 def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: int | None) -> None:
@@ -248,10 +246,10 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> NarrowFrame:
-    """Return a frame in which all rows and centers are small.
+def _choose_scaling(x: Floats, centers: Floats, threads: "RowThreads") -> Scaling:
+    """Return the scaling of rows and centers to [-1, 1].
 
-    Without such a frame nothing is ruled out.
+    If no scaling is safe, the scale is 0, and bounds rule out no center.
 
     Raises
     ------
@@ -264,51 +262,45 @@ def _frame_of(x: Floats, centers: Floats, threads: "RowThreads") -> NarrowFrame:
         (np.full(n, outermost), np.full(n, -outermost), np.zeros(n))
         for _ in range(threads.n_threads)
     ]
-    span(centers, *bounds[0])
-    threads.share(lambda part, first, last: span(x[first:last], *bounds[part]), 0, len(x))
+    extend_bounds(centers, *bounds[0])
+    threads.share(lambda part, first, last: extend_bounds(x[first:last], *bounds[part]), 0, len(x))
     low, high, odd = (np.stack(each) for each in zip(*bounds, strict=True))
     if not (odd == 0).all():
         raise ValueError("expected finite numbers, got NaN or infinity; replace them first")
     low, high = low.min(axis=0), high.max(axis=0)
     # |dot - exact| is below this times the squared norms: n + 1 roundings of the sum, two of each
-    # product and one of the offset come to (1.04 (n + 1) + 1.6) 2**-24.
+    # product and one of the offset add up to (1.04 (n + 1) + 1.6) 2**-24.
     error = 1.1 * (n + 12) * 2.0**-24
     shift = 0.5 * low + 0.5 * high
     with np.errstate(over="ignore"):
         half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
     if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
-        return NarrowFrame(np.zeros(n), 0.0, 0.0, error)
+        return Scaling(np.zeros(n), 0.0, 0.0, error)
     scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
-    return NarrowFrame(shift, scale, n * scale * scale, error)
+    return Scaling(shift, scale, n * scale * scale, error)
 
 
-def _state_of(centers: Floats, radii: Floats, frame: NarrowFrame, room: int) -> State:
-    """Copy centers to an array with room for more.
-
-    Widths are whole tiles.
-    """
+def _init_state(centers: Floats, radii: Floats, scaling: Scaling, room: int) -> State:
+    """Copy centers to tables with space for more, padded to whole tiles."""
     n, n_columns = centers.shape
     capacity = -(-(n + room) // TILE) * TILE
-    table = _aligned(n_columns + 1, capacity)
+    table = _allocate_aligned(n_columns + 1, capacity)
     table[n_columns] = NEVER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)
     state.centers[:n], state.radii[:n] = centers, radii
-    enter(state, frame, n)
+    write_centers(state, scaling, n)
     return state
 
 
-def _aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
-    """Return zeros that start at a cache line.
-
-    A tile then loads in half the time.
-    """
+def _allocate_aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
+    """Return zeros aligned to cache lines, which halves tile load times."""
     spare = np.zeros(n_rows * n_columns + 16, np.float32)
     first = -spare.ctypes.data % 64 // spare.itemsize
     return spare[first : first + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
 class RowThreads:
-    """Shares rows out to several threads, of which the caller's is one."""
+    """Threads, including the caller's, that process parts of the rows."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads

@@ -1,7 +1,8 @@
-"""Compiled loops of evolving clusters: bounds by narrow dot products, decisions by distances.
+"""Compiled loops of evolving clustering, with float32 bounds and float64 distances.
 
-A distance is ``sqrt(s / n_features)`` with ``s`` the sum of squared differences: element ``k`` goes
-to lane ``k % 4`` as long as four are left, the rest to lane 0; lanes add as ``(0 + 2) + (1 + 3)``.
+A distance is ``sqrt(s / n_features)``, where ``s`` is the sum of squared differences. Element ``k``
+is added to lane ``k % 4``, a remainder of fewer than four elements to lane 0; the lanes are added
+as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see :class:`Scaling`.
 """
 
 import math
@@ -20,28 +21,28 @@ from fedneighbors.kernels.vectors._dottiles import (
     multiply_one,
 )
 
-USES = {"emission": "253ba17dee7fffe5", "vectors/dottiles": "b879cdb6779c0498"}
+USES = {"emission": "42763a22ce349182", "vectors/dottiles": "0f36eaeb902070ca"}
 
-NEVER = np.float32(-3e38)  # dot product of a place without a center
-_MAX_CHANGED = 16  # changes after which rows are measured ahead again
-_UNDERFLOW = 2.0**-100  # for float32: below 2**-146 for each of 2**18 features
+NEVER = np.float32(-3e38)  # dot product with a column of the table that holds no center
+_MAX_CHANGED = 16  # after so many changes, a new block of rows is measured ahead
+_UNDERFLOW = 2.0**-100  # float32 underflow: below 2**-146 for each of 2**18 features
 _WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
 
 
-class NarrowFrame(NamedTuple):
-    """From rows to narrow numbers: ``(x - shift) * scale``, all within [-1, 1]."""
+class Scaling(NamedTuple):
+    """Scaling of rows to narrow values ``(x - shift) * scale`` within [-1, 1]."""
 
     shift: Any
     scale: float
-    to_square: float  # from a squared distance to that of the narrow numbers
-    error: float  # for a dot product, relative to the squared norms
+    to_square: float  # factor from a squared distance to that of the narrow values
+    error: float  # bound on the error of a dot product, relative to the squared norms
 
 
 class State(NamedTuple):
-    """Centers and radii, with room for more, and the narrow centers as columns of a table.
+    """Centers and radii, with space for more, and a table of narrow centers as columns.
 
-    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. The product of a narrow row with it is
-    ``x.c - |c|**2 / 2``, or more, or less by ``error * |x|**2`` at most.
+    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. Its product with a narrow row is at
+    least ``x.c - |c|**2 / 2 - error * |x|**2``.
     """
 
     centers: Any
@@ -58,11 +59,11 @@ class PassParameters(NamedTuple):
     ahead: bool
 
 
-# Small functions are inlined: arrays as arguments of a call are copied field by field, which took a
+# Small functions are inlined, because a call copies array arguments field by field, which took a
 # third of the time of a pass.
 @njit(cache=True, nogil=True, inline="always")
 def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
-    # Lanes of their own let plain additions in fixed order use vector units.
+    # Separate lanes let additions in a fixed order use vector instructions.
     n = x.shape[1]
     whole = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
@@ -87,30 +88,30 @@ def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _enter(state: Any, frame: Any, j: Any) -> None:
+def _write_center(state: Any, scaling: Any, j: Any) -> None:
     """Write center ``j`` into its column of the table."""
     n = state.centers.shape[1]
     norm = 0.0
     for k in range(n):
-        value = (state.centers[j, k] - frame.shift[k]) * frame.scale
+        value = (state.centers[j, k] - scaling.shift[k]) * scaling.scale
         state.table[k, j] = value
         norm += value * value
-    state.table[n, j] = frame.error * norm - 0.5 * norm
+    state.table[n, j] = scaling.error * norm - 0.5 * norm
 
 
 @njit(cache=True, nogil=True)
-def enter(state: Any, frame: Any, n: Any) -> None:
+def write_centers(state: Any, scaling: Any, n: Any) -> None:
     """Write the first ``n`` centers into the table."""
     for j in range(n):
-        _enter(state, frame, j)
+        _write_center(state, scaling, j)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
-    """Write row ``i`` in narrow numbers; returns their squared norm."""
+def _narrow(x: Any, i: Any, scaling: Any, out: Any) -> Any:
+    """Write row ``i`` as narrow values and return their squared norm."""
     n = x.shape[1]
     for k in range(n):
-        out[k] = np.float32((x[i, k] - frame.shift[k]) * frame.scale)
+        out[k] = np.float32((x[i, k] - scaling.shift[k]) * scaling.scale)
     whole = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
     for k in range(0, whole, 4):
@@ -125,8 +126,8 @@ def _narrow(x: Any, i: Any, frame: Any, out: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _room(state: Any) -> Any:
-    """Allocate narrow rows, their dot products and the largest of each lane."""
+def _allocate_scratch(state: Any) -> Any:
+    """Allocate arrays for narrow rows, dot products and their lane maxima."""
     height, stride = state.table.shape
     return (
         np.zeros((GROUP, height - 1), np.float32),
@@ -136,32 +137,34 @@ def _room(state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _floor(norm: Any, reach: Any, frame: Any) -> Any:
-    """Return the least dot product of a center within ``reach``.
+def _floor(norm: Any, reach: Any, scaling: Any) -> Any:
+    """Return the least dot product of any center within distance ``reach``.
 
-    NaN if any center may be within reach.
+    NaN means that no center can be ruled out.
     """
-    far = reach * reach * frame.to_square * (1.0 + _WIDE)
-    bound = 0.5 * (norm * (1.0 - 2.0 * frame.error) - far)
+    far = reach * reach * scaling.to_square * (1.0 + _WIDE)
+    bound = 0.5 * (norm * (1.0 - 2.0 * scaling.error) - far)
     return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any, r: Any) -> Any:
-    """Find the nearest of the first ``n`` centers and its distance.
+def _find_nearest(
+    x: Any, i: Any, n: Any, norm: Any, state: Any, scaling: Any, scratch: Any, r: Any
+) -> Any:
+    """Return the nearest of the first ``n`` centers and its distance.
 
-    Ties go to the lower center.
+    Ties go to the center with the lower index.
     """
-    _, dots, peaks = room
+    _, dots, peaks = scratch
     high = highest(peaks, r)
     lane = lowest_bit(lanes_from(peaks, r, high))
     best = lane
     for j in range(lane, n, TILE):
         best = j if dots[r, j] == high else best
     distance = _distance(x, i, state.centers, best)
-    floor = _floor(norm, distance, frame)
+    floor = _floor(norm, distance, scaling)
     lanes = lanes_from(peaks, r, floor)
-    if lanes & (lanes - 1) == 0:  # often only the best itself reaches the floor
+    if lanes & (lanes - 1) == 0:  # often only the best center itself reaches the floor
         n_left = 0
         for j in range(lane, n, TILE):
             n_left += 0 if dots[r, j] < floor else 1
@@ -179,49 +182,49 @@ def _settle(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, room: Any
 
 
 @njit(cache=True, nogil=True)
-def _nearest_one(x: Any, i: Any, n: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Find one row's nearest center, its distance and narrow norm.
+def _nearest_one(x: Any, i: Any, n: Any, state: Any, scaling: Any, scratch: Any) -> Any:
+    """Return a row's nearest center, its distance and the narrow norm.
 
-    The dot products stay in the buffer.
+    The dot products with all centers are left in ``scratch``.
     """
-    rows, dots, peaks = room
+    rows, dots, peaks = scratch
     n_lines, stride = rows.shape[1], state.table.shape[1]
-    norm = _narrow(x, i, frame, rows[0])
+    norm = _narrow(x, i, scaling, rows[0])
     peaks[0] = NEVER
     for place in range(0, n, TILE):
         multiply_one(rows, state.table, place, n_lines, stride, dots, peaks)
-    best, distance = _settle(x, i, n, norm, state, frame, room, 0)
+    best, distance = _find_nearest(x, i, n, norm, state, scaling, scratch, 0)
     return best, distance, norm
 
 
 @njit(cache=True, nogil=True)
 def nearest_rows(
-    x: Any, first: Any, last: Any, n: Any, state: Any, frame: Any, labels: Any, far: Any
+    x: Any, first: Any, last: Any, n: Any, state: Any, scaling: Any, labels: Any, far: Any
 ) -> None:
-    """Write the nearest center of rows ``first`` to ``last`` and its distance."""
-    room = _room(state)
-    rows, dots, peaks = room
+    """Write the nearest centers of rows ``first`` to ``last`` and their distances."""
+    scratch = _allocate_scratch(state)
+    rows, dots, peaks = scratch
     n_lines, stride = rows.shape[1], state.table.shape[1]
     norms = np.zeros(GROUP)
     for start in range(first, last, GROUP):
         size = min(GROUP, last - start)
         for r in range(size):
-            norms[r] = _narrow(x, start + r, frame, rows[r])
+            norms[r] = _narrow(x, start + r, scaling, rows[r])
         peaks[:] = NEVER
         for place in range(0, n, TILE):
             multiply_group(rows, state.table, place, n_lines, stride, dots, peaks)
         for r in range(size):
             i = start + r
-            labels[i], far[i] = _settle(x, i, n, norms[r], state, frame, room, r)
+            labels[i], far[i] = _find_nearest(x, i, n, norms[r], state, scaling, scratch, r)
 
 
 @njit(cache=True, nogil=True)
-def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, dots: Any) -> Any:
-    """Find the nearest center whose ball contains the row; -1 if none."""
+def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaling: Any, dots: Any) -> Any:
+    """Return the nearest center whose ball contains the row, or -1."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
-        if dots[j] < _floor(norm, radius, frame):
+        if dots[j] < _floor(norm, radius, scaling):
             continue
         distance = _distance(x, i, state.centers, j)
         if distance <= radius and distance < least:
@@ -231,19 +234,20 @@ def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, frame: Any, d
 
 @njit(cache=True, nogil=True)
 def _cheapest(
-    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, frame: Any, dots: Any
+    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, scaling: Any, dots: Any
 ) -> Any:
     """Find the center with the least sum of distance and radius.
 
-    Starts at the nearest center and returns the center, the sum and the distance.
+    Returns the center, the sum and the distance. The search starts from ``near``, the nearest
+    center and its distance.
     """
     best, far = near
     least = far + state.radii[best]
     for j in range(n):
         radius = state.radii[j]
-        # the sum is rounded; what it was before lies below this
+        # upper bound of the exact difference, since the sum was rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
-        if reach < 0.0 or dots[j] < _floor(norm, reach, frame):
+        if reach < 0.0 or dots[j] < _floor(norm, reach, scaling):
             continue
         distance = _distance(x, i, state.centers, j)
         total = distance + radius
@@ -253,30 +257,30 @@ def _cheapest(
 
 
 @njit(cache=True, nogil=True)
-def _found(x: Any, i: Any, state: Any, frame: Any, j: Any) -> None:
+def _add_center(x: Any, i: Any, state: Any, scaling: Any, j: Any) -> None:
     """Make row ``i`` center ``j``."""
     state.centers[j] = x[i]
     state.radii[j] = 0.0
-    _enter(state, frame, j)
+    _write_center(state, scaling, j)
 
 
 @njit(cache=True, nogil=True)
-def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, frame: Any, j: Any) -> None:
-    """Widen ball ``j`` so that row ``i`` lies on its surface."""
-    # Half the sum is never below the old radius, and not above the distance, but for rounding.
+def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaling: Any, j: Any) -> None:
+    """Stretch ball ``j`` so that row ``i`` lies on its surface."""
+    # Apart from rounding, half the sum is at least the old radius and at most the distance.
     radius = max(0.5 * total, state.radii[j])
     share = max(distance - radius, 0.0) / distance
     for k in range(x.shape[1]):
         state.centers[j, k] += (x[i, k] - state.centers[j, k]) * share
     state.radii[j] = radius
-    _enter(state, frame, j)
+    _write_center(state, scaling, j)
 
 
 @njit(cache=True, nogil=True)
-def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
-    """Return whether a row's center is still the nearest after others changed."""
+def _is_still_nearest(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
+    """Return whether ``near`` is still the nearest center after changes."""
     stands = True
-    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # no root is needed beyond that
+    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # above this, no square root is needed
     for j in changed:
         stands = (
             stands
@@ -290,32 +294,41 @@ def _stands(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> An
 
 
 @njit(cache=True, nogil=True)
-def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, frame: Any, room: Any) -> Any:
-    """Return a row's place, the center to stretch, and both distances.
+def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaling: Any, scratch: Any) -> Any:
+    """Choose a row's center and the center to stretch.
 
-    The sum is -1 if a ball holds the row as it is.
+    Returns both centers, the sum of distance and radius, and the distance. The sum is -1 if a ball
+    already contains the row.
     """
-    near, distance, norm = _nearest_one(x, i, n, state, frame, room)
+    near, distance, norm = _nearest_one(x, i, n, state, scaling, scratch)
     if distance <= state.radii[near]:
         return near, near, -1.0, distance
-    dots = room[1][0]
+    dots = scratch[1][0]
     if original:
-        around = _nearest_around(x, i, n, norm, state, frame, dots)
+        around = _nearest_around(x, i, n, norm, state, scaling, dots)
         if around >= 0:
             return around, around, -1.0, distance
-    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, frame, dots)
+    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, scaling, dots)
     return near, place, total, distance
 
 
 @njit(cache=True, nogil=True)
-def take(
-    x: Any, first: Any, last: Any, n: Any, terms: Any, state: Any, frame: Any, labels: Any, far: Any
+def process_rows(
+    x: Any,
+    first: Any,
+    last: Any,
+    n: Any,
+    terms: Any,
+    state: Any,
+    scaling: Any,
+    labels: Any,
+    far: Any,
 ) -> Any:
-    """Process rows in order.
+    """Process rows ``first`` to ``last`` in order.
 
     Returns the next row and the numbers of centers, changes and rows outside.
     """
-    room = _room(state)
+    scratch = _allocate_scratch(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
     for i in range(first, last):
@@ -324,20 +337,25 @@ def take(
         if (
             terms.ahead
             and far[i] <= state.radii[labels[i]]
-            and (n_changes == 0 or _stands(x, i, labels[i], far[i], state, changed[:n_changes]))
+            and (
+                n_changes == 0
+                or _is_still_nearest(x, i, labels[i], far[i], state, changed[:n_changes])
+            )
         ):
             continue
         place, total, distance = n, np.inf, 0.0
         if n > 0:
-            labels[i], place, total, distance = _choose(x, i, n, terms.original, state, frame, room)
+            labels[i], place, total, distance = _choose(
+                x, i, n, terms.original, state, scaling, scratch
+            )
         if total < 0.0:
             continue
         if total <= terms.limit:
-            _stretch(x, i, total, distance, state, frame, place)
+            _stretch(x, i, total, distance, state, scaling, place)
         elif n < terms.max_centers:
             place = n
             n += 1
-            _found(x, i, state, frame, place)
+            _add_center(x, i, state, scaling, place)
         else:
             n_outside += 1
             continue
@@ -349,10 +367,10 @@ def take(
 
 
 @njit(cache=True, nogil=True)
-def span(x: Any, low: Any, high: Any, odd: Any) -> None:
-    """Widen the column bounds; flag columns with non-finite values.
+def extend_bounds(x: Any, low: Any, high: Any, odd: Any) -> None:
+    """Extend the bounds of columns to all rows.
 
-    ``odd`` becomes NaN for such a column.
+    ``odd`` becomes NaN in columns with a value that is not finite.
     """
     for i in range(x.shape[0]):
         row = x[i]

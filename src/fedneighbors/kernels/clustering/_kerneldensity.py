@@ -1,8 +1,8 @@
-"""Log of the sums of kernels around centers, class by class, for many rows.
+"""Logarithms of kernel sums around the centers of each class, for many rows.
 
-A squared distance is a sum over features in groups of four, ``s + ((0 + 1) + (2 + 3))``, the last
-group filled up with zeros. Everything is relative to the nearest center of a class, so that nothing
-vanishes however narrow the kernel is.
+A squared distance is summed over features in groups of four, ``s + ((0 + 1) + (2 + 3))``; the last
+group is padded with zeros. All terms are relative to the nearest center of a class, so that sums do
+not underflow, even if the kernel is very narrow.
 """
 
 import math
@@ -17,9 +17,10 @@ from fedneighbors.kernels.clustering._evolving import RowThreads
 ACTIVATIONS = ("gaussian", "logistic", "cauchy")
 _GAUSSIAN, _LOGISTIC = 0, 1
 _STEP = 4
-_NARROWEST, _WIDEST = 1e-100, 1e100  # their squares are floats, times features too
-_ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest integer in the low bits
-_PER_DOUBLING = 1.4426950408889634  # bits of 1 / log(2)
+# The squares of these bounds, times n_features, neither overflow nor underflow.
+_NARROWEST, _WIDEST = 1e-100, 1e100
+_ROUNDER = 1.5 * 2.0**52  # adding it to a number leaves the nearest integer in the low bits
+_PER_DOUBLING = 1.4426950408889634  # 1 / log(2)
 _DOUBLING_HIGH, _DOUBLING_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # log(2)
 
 
@@ -39,11 +40,10 @@ def _squares(x: Any, i: Any, columns: Any, row: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _decay(gap: Any) -> Any:
-    """Return exp(-gap) for a non-negative gap, within 2**-51.
+    """Return exp(-gap) for a non-negative gap.
 
-    Gaps above 700 count as 700.
-
-    Arithmetic alone, so that a loop over it uses vector units: 1.5 ns against 5 ns of a call.
+    The relative error is at most 2**-51; gaps above 700 give exp(-700). Only arithmetic is used, so
+    that loops are vectorized: 1.5 ns instead of 5 ns for a call of ``exp``.
     """
     bounded = gap if gap < 700.0 else 700.0
     shifted = bounded * -_PER_DOUBLING + _ROUNDER  # the low bits now hold the power of two
@@ -83,9 +83,9 @@ def _total(terms: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _gaussians(squares: Any, least: Any, factor: Any) -> Any:
-    """Return the log of the sum of exp(-u**2 / 2).
+    """Return the log sum of exp(-u**2 / 2).
 
-    u**2 is square times factor; the squares are overwritten.
+    ``u**2`` is a square times ``factor``; ``least`` is the least square. Overwrites ``squares``.
     """
     half = 0.5 * factor
     for j in range(squares.shape[0]):
@@ -95,11 +95,9 @@ def _gaussians(squares: Any, least: Any, factor: Any) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")  # no check of divisors: 1 or more
 def _logistics(squares: Any, least: Any, factor: Any) -> Any:
-    """Return the log of the sum of logistic kernels.
+    """Return the log sum of 1 / (exp(u) + 2 + exp(-u)).
 
-    The kernel is 1 / (exp(u) + 2 + exp(-u)).
-
-    u is defined as above.
+    Arguments as for :func:`_gaussians`.
     """
     nearest = math.sqrt(least * factor)
     largest = math.exp(-nearest)
@@ -111,9 +109,9 @@ def _logistics(squares: Any, least: Any, factor: Any) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")  # no check of divisors: 1 or more
 def _cauchys(squares: Any, least: Any, factor: Any) -> Any:
-    """Return the log of the sum of 1 / (1 + u**2).
+    """Return the log sum of 1 / (1 + u**2).
 
-    u is defined as above.
+    Arguments as for :func:`_gaussians`.
     """
     nearest = 1.0 + least * factor
     for j in range(squares.shape[0]):
@@ -157,27 +155,27 @@ def log_sums(
     without: Integers | None = None,
     n_threads: int = 1,
 ) -> Floats:
-    """Compute the log of each row's kernel sum around each class's centers.
+    """Return log sums of kernels around the centers of each class.
 
-    With ``u = d / sigma`` and ``d`` the root of the mean squared difference, the kernels are
-    ``exp(-u**2 / 2)``, ``1 / (exp(u) + 2 + exp(-u))`` and ``1 / (1 + u**2)``.
+    With ``u = d / sigma`` and ``d`` the root mean squared difference between a row and a center,
+    the kernels are ``exp(-u**2 / 2)``, ``1 / (exp(u) + 2 + exp(-u))`` and ``1 / (1 + u**2)``.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
         Finite.
     centers : float64 array of shape (n_centers, n_features)
-        Finite; those of a class one after the other.
+        Finite; the centers of a class are contiguous.
     starts : int64 array of shape (n_classes + 1,)
-        Where the centers of each class begin, from 0 to ``n_centers``.
+        Index of the first center of each class, followed by ``n_centers``.
     sigma : float
         Width of the kernel, from 1e-100 to 1e100.
     activation : {"gaussian", "logistic", "cauchy"}
-        The kernel.
+        Kernel function.
     without : int64 array of shape (n_rows,), optional
         Center that is left out for each row; -1 for none.
     n_threads : int
-        The result does not depend on it.
+        Number of threads. Does not affect the result.
 
     Returns
     -------
@@ -208,7 +206,7 @@ def log_sums(
     columns[:n_columns] = centers.T
     terms = 1.0 / (n_columns * sigma * sigma), ACTIVATIONS.index(activation)
     out = np.empty((len(x), len(starts) - 1))
-    # writable, since read-only arrays would be another kind, for which the loops are not compiled
+    # writable, because the loops are not compiled for read-only arrays
     rows = np.require(x, np.float64, ["C", "W"])
     bounds, skipped = (np.require(part, np.int64, ["C", "W"]) for part in (starts, left_out))
     arrays = columns, bounds, skipped, terms, out
@@ -218,7 +216,7 @@ def log_sums(
 
 
 def _check(x: Floats, centers: Floats, starts: Integers, without: Integers) -> None:
-    """Refuse what the loops would misread."""
+    """Check the arrays that the loop reads without checks."""
     if x.ndim != 2 or centers.ndim != 2 or x.shape[1] != centers.shape[1] or x.shape[1] == 0:
         raise ValueError(
             f"expected rows and centers with the same columns, 1 or more, got {x.shape} and "
@@ -227,7 +225,7 @@ def _check(x: Floats, centers: Floats, starts: Integers, without: Integers) -> N
     if starts.ndim != 1 or len(starts) < 2 or starts[0] != 0 or starts[-1] != len(centers):
         raise ValueError(f"expected starts from 0 to {len(centers)}, got {starts.tolist()[:10]}")
     if (np.diff(starts) < 0).any():
-        raise ValueError("expected starts that ascend")
+        raise ValueError("expected ascending starts, got one below its predecessor")
     if without.shape != x.shape[:1] or (without >= len(centers)).any():
         raise ValueError(
             f"expected to leave out one center below {len(centers)}, or -1, for each row"

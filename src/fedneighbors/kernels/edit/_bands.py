@@ -1,11 +1,11 @@
-"""Edit distances of one query to long strings, one at a time: lower bounds, then a narrow band.
+"""Edit distances from one query to long strings, by lower bounds and banded computation.
 
-Counts of letters and of six-letter pieces bound a distance from below. The distance itself comes
-from Myers' bit-parallel algorithm, 64 rows in a word, restricted to the words that meet the band
-of diagonals which a path within the limit can reach.
+Counts of letters and of six-letter pieces (q-grams) give a lower bound of a distance. The distance
+itself is computed by Myers' bit-parallel algorithm with 64 rows in a word, restricted to words that
+intersect the band of diagonals which a path within the limit can reach.
 
-The limit falls while strings are compared: a tally of the distances seen keeps the running k-th
-smallest in constant time. Slices use it too.
+The limit decreases as strings are compared: a tally of the distances found so far maintains the
+k-th smallest in constant time. ``_slices`` uses the tally too.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 LIMIT, WITHIN, WANTED = 0, 1, 2
-"""Places in the state: values above the limit are of no interest; how many lie within; k."""
+"""Indices of the state: limit above which values are ignored, number of values within it, k."""
 
 
 def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArray[np.int64]:
@@ -24,16 +24,16 @@ def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArr
     Parameters
     ----------
     tally : int64 array of shape (n,)
-        How often each value 0, 1, ..., n - 1 came.
+        Number of occurrences of each value 0, 1, ..., n - 1.
     limit : int
-        Values above it are of no interest; from -1 to n - 1.
+        Values above it are ignored; from -1 to n - 1.
     wanted : int
-        The k, 1 or more.
+        Number of smallest values to find (k), at least 1.
 
     Returns
     -------
     int64 array of shape (3,)
-        The limit is lowered to the k-th smallest value where k are known within it.
+        If at least k values are within the limit, it is lowered to the k-th smallest.
     """
     upto = np.cumsum(tally[: limit + 1])
     if limit >= 0 and upto[-1] >= wanted:
@@ -44,9 +44,9 @@ def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArr
 
 @njit(cache=True, nogil=True)
 def admit(tally: Any, state: Any, value: Any) -> Any:
-    """Count one value; lower the limit if the k-th smallest fell.
+    """Count one value and lower the limit in ``state`` if possible.
 
-    The limit is in ``state``.
+    The limit becomes the k-th smallest value once k values are within it.
     """
     tally[value] += 1
     if value > state[0]:
@@ -58,14 +58,14 @@ def admit(tally: Any, state: Any, value: Any) -> Any:
 
 
 class Known(NamedTuple):
-    """Distances found so far, and the limit that follows from them.
+    """Distances found so far and the limit that follows from them.
 
     Parameters
     ----------
     distances : int32 array of shape (n_strings,)
-        Of each string; the largest integer where it is not known.
+        Distance of each string; the largest int32 if it is unknown.
     tally, state : int64 arrays
-        From :func:`begin`; ``tally`` reaches to the largest distance.
+        See :func:`begin`; ``tally`` has an entry for every possible distance.
     """
 
     distances: npt.NDArray[np.int32]
@@ -74,28 +74,28 @@ class Known(NamedTuple):
 
 
 N_BINS = 32
-"""Bins of letter counts."""
+"""Number of bins for letter counts."""
 
 N_BUCKETS = 256
-"""Buckets of counts of pieces."""
+"""Number of buckets for piece counts."""
 
 PIECE = 6
-"""Letters in a piece: long enough that pieces of unrelated genomes differ."""
+"""Letters in a piece, long enough that pieces of unrelated genomes differ."""
 
-_FULL = 65535  # counts stop here; the difference of two stopped counts is still a lower bound
+_FULL = 65535  # counts saturate here; the difference of saturated counts is still a lower bound
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE = np.uint64(1)
 
 
 class Strings(NamedTuple):
-    """Strings of int32 codes, one after the other.
+    """Strings of int32 codes in one contiguous array.
 
     Parameters
     ----------
     codes : int32 array
         Codes of all strings.
     offsets : int64 array of shape (n_strings + 1,)
-        Where each begins.
+        Start of each string in ``codes``, followed by the total length.
     """
 
     codes: npt.NDArray[np.int32]
@@ -104,9 +104,9 @@ class Strings(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def count_pieces(strings: Any) -> Any:
-    """Count letters and pieces of each string.
+    """Return the counts of letters and pieces of each string.
 
-    Returns uint16 of shape (n_strings, N_BINS + N_BUCKETS).
+    The result is a uint16 array of shape (n_strings, N_BINS + N_BUCKETS).
     """
     codes, offsets = strings
     counts = np.zeros((offsets.size - 1, N_BINS + N_BUCKETS), np.uint16)
@@ -127,8 +127,12 @@ def count_pieces(strings: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _surplus(first: Any, second: Any, n: Any) -> Any:
-    """Return the larger of both one-sided count differences."""
-    both, total, other = np.uint32(0), np.uint32(0), np.uint32(0)  # 32 bits: twice as many at once
+    """Return the larger of the two excesses between count vectors.
+
+    An excess is the sum of the positive differences, of ``first`` over ``second`` or vice versa.
+    """
+    # 32 bits, so that a vector register holds twice as many
+    both, total, other = np.uint32(0), np.uint32(0), np.uint32(0)
     for i in range(n):
         both = np.uint32(both + np.uint32(max(first[i], second[i])))
         total = np.uint32(total + np.uint32(first[i]))
@@ -147,7 +151,7 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
     lengths : int64 array of shape (n_strings,)
         Lengths of the strings.
     query_counts : uint16 array of shape (N_BINS + N_BUCKETS,)
-        Of the query, in the codes of the strings.
+        Counts of the query, encoded with the codes of the strings.
     query_length : int
         Length of the query.
 
@@ -160,10 +164,10 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
     for string in range(lengths.size):
         row = counts[string]
         letters = _surplus(row, query_counts, N_BINS)
-        # One edit changes the length by one at most, and takes away and adds one letter at most,
-        # PIECE pieces at most.
+        # One edit changes the length by at most one, and removes and adds at most one letter and at
+        # most PIECE pieces.
         bound = max(abs(lengths[string] - query_length), letters)
-        if bound < max(lengths[string], query_length):  # else it is the distance
+        if bound < max(lengths[string], query_length):  # otherwise it equals the distance
             pieces = _surplus(row[N_BINS:], query_counts[N_BINS:], N_BUCKETS)
             bound = max(bound, (pieces + PIECE - 1) // PIECE)
         bounds[string] = bound
@@ -172,12 +176,11 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
 
 @njit(cache=True, nogil=True)
 def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
-    """Return the least value plus distance to the end diagonal.
+    """Return a lower bound of the distance along paths through one word.
 
-    The minimum is over the rows of the word.
-
-    ``ahead`` is the column count still to come minus the number of rows; ``bottom`` the value in
-    the last row of the word.
+    It is the least sum of value and distance to the end diagonal over the rows of the word.
+    ``ahead`` is the number of remaining columns minus the number of rows; ``bottom`` is the value
+    in the last row of the word.
     """
     value, row = bottom, 64 * block + 64
     least = np.int64(1) << np.int64(40)
@@ -191,9 +194,10 @@ def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_ro
 
 @njit(cache=True, nogil=True)
 def _advance(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
-    """Compute one word's vertical differences after one column.
+    """Advance one word by one column.
 
-    Also returns the carry to the word below.
+    Returns the vertical differences after the column (up, down) and the horizontal difference in
+    the last row (right, left), which is passed to the word below.
     """
     turned = match | down
     match = match | left
@@ -206,9 +210,9 @@ def _advance(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
-    """Compute the value in a row from the word's last row.
+    """Return the value in row 1, ..., 64 of a word.
 
-    Rows are counted from 1 to 64.
+    ``bottom`` is the value in the last row of the word.
     """
     for bit in range(row, 64):
         bottom -= np.int64((ups >> uint64(bit)) & _ONE) - np.int64((downs >> uint64(bit)) & _ONE)
@@ -217,11 +221,12 @@ def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, space: Any) -> Any:
-    """Return the distance, or a number above ``limit`` if it is above.
+    """Return the distance, or a number above ``limit`` if it is larger.
 
-    ``masks[letter, word]`` are the rows of the query that hold a letter, ``letters`` the string.
-    Values outside the band are taken as one more than their neighbor inside: each computed value
-    is the cost of some path, and exact where the best path stays in the band.
+    ``masks[letter, word]`` are the rows of the query that contain a letter, ``letters`` is the
+    string. A value outside the band is assumed to be one more than its neighbor inside. Therefore
+    each computed value is the cost of some path, and it is exact if the best path stays in the
+    band.
     """
     ups, downs, bottoms = space
     if abs(n_rows - letters.size) > limit:
@@ -257,39 +262,44 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, space: Any) -> 
 
 @njit(cache=True, nogil=True)
 def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, budget: int) -> Any:
-    """Compute distances within the limit; return the number of strings checked.
+    """Compute the distances of strings that are within the limit.
 
     Parameters
     ----------
     strings : Strings
         The table.
     order : int64 array of shape (n,)
-        Strings to look at, in ascending order of their bounds. Ends at the first whose bound is
-        above the limit, which falls as distances are found.
+        Strings to verify, in ascending order of their bounds. The function stops at the first
+        string whose bound is above the limit; the limit decreases as distances are found.
     query : tuple of int32 array and int64 array
-        Place of each code among the letters of the query, -1 where it has no such letter; and the
-        query as such places.
+        Index of each code among the letters of the query, or -1 for other codes; and the query as
+        such indices.
     bounds : int32 array of shape (n_strings,)
-        Where the distance is at most the limit, both become it; elsewhere the bound becomes one
-        more than the limit.
+        Lower bounds, updated for verified strings: to the distance if it is at most the limit,
+        otherwise to one more than the limit.
     known : Known
-        Distances of the strings.
+        Distances of the strings, updated.
     budget : int
-        Ends after this many steps of one word.
+        Maximum work, in steps of one word; the function stops once it is spent.
+
+    Returns
+    -------
+    int
+        Number of strings of ``order`` that were processed.
 
     References
     ----------
     .. [1] Myers, "A fast bit-vector algorithm for approximate string matching based on dynamic
        programming", Journal of the ACM 46 (1999).
     .. [2] Ukkonen, "Algorithms for approximate string matching", Information and Control 64
-       (1985), the band.
+       (1985), for the band.
     """
     (letter_of, spelled), (distances, tally, state) = query, known
     n_words = (spelled.size + 63) // 64
     n_letters = 1
     for i in range(spelled.size):
         n_letters = max(n_letters, spelled[i] + 1)
-    masks = np.zeros((n_letters + 1, n_words), np.uint64)  # the last: a letter not in the query
+    masks = np.zeros((n_letters + 1, n_words), np.uint64)  # last row: letters not in the query
     for i in range(spelled.size):
         masks[spelled[i], i // 64] |= _ONE << uint64(i % 64)
     space = (
@@ -306,7 +316,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
             break
         begin, end = strings.offsets[string], strings.offsets[string + 1]
         longer = max(end - begin, spelled.size)
-        if bounds[string] >= longer:  # no distance is above the longer length
+        if bounds[string] >= longer:  # a distance never exceeds the longer length
             distances[string] = longer
             admit(tally, state, longer)
             done += 1

@@ -1,8 +1,8 @@
-"""512 bits as one value in a compiled loop: 512 objects that take the same step at once.
+"""Numba type for 512 bits, one for each of 512 objects that are processed in parallel.
 
-LLVM's vectorizer gives up on the recurrences of an edit distance, since it cannot prove that the
-arrays involved are distinct. A value of this type says outright what stays in a register; on a
-processor without 512-bit registers the compiler splits it.
+LLVM does not vectorize the recurrences of an edit distance, because it cannot prove that the arrays
+involved do not overlap. With this type, the code states explicitly which values stay in registers.
+On a processor without 512-bit registers, the compiler splits them.
 """
 
 import operator
@@ -14,12 +14,13 @@ from numba import extending, types
 from numba.extending import models, overload, register_model
 
 N_WORDS = 8
-"""64-bit words in one value."""
+"""Number of 64-bit words in one value."""
 
 N_LANES = 64 * N_WORDS
-"""Objects in one value, a bit each."""
+"""Number of objects in one value, one bit each."""
 
-intrinsic: Any = extending.intrinsic  # the emitted function takes fewer arguments
+# Typed as Any: callers of an intrinsic omit its first parameter, the typing context.
+intrinsic: Any = extending.intrinsic
 
 _VECTOR = ir.VectorType(ir.IntType(64), N_WORDS)
 
@@ -38,21 +39,21 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, lanes_type, _VECTOR)
 
 
-def _place(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def _locate(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), _VECTOR.as_pointer())
 
 
 @intrinsic
 def load(_typing: Any, array: Any, _index: Any) -> Any:
-    """Load eight words of a uint64 array, starting at ``index``.
+    """Load eight words of a uint64 array, beginning at ``index``.
 
-    The end of the array is not checked.
+    There is no bounds check.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(_place(context, builder, signature.args[0], *arguments))
-        value.align = 8  # numpy promises no more
+        value = builder.load(_locate(context, builder, signature.args[0], *arguments))
+        value.align = 8  # NumPy guarantees no larger alignment
         return value
 
     return _lanes(array, types.intp), generate
@@ -60,14 +61,11 @@ def load(_typing: Any, array: Any, _index: Any) -> Any:
 
 @intrinsic
 def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
-    """Store a value in eight words of an array, from ``index``.
-
-    The array is uint64.
-    """
+    """Store a value in a uint64 array, beginning at ``index``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, value = arguments
-        written = builder.store(value, _place(context, builder, signature.args[0], array, index))
+        written = builder.store(value, _locate(context, builder, signature.args[0], array, index))
         written.align = 8
         return context.get_dummy_value()
 
@@ -76,7 +74,7 @@ def store(_typing: Any, array: Any, _index: Any, _value: Any) -> Any:
 
 @intrinsic
 def fill(_typing: Any, _word: Any) -> Any:
-    """Return a value of which each word is ``word``."""
+    """Return a value with all words equal to ``word``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         undefined = ir.Constant(_VECTOR, ir.Undefined)
@@ -88,7 +86,7 @@ def fill(_typing: Any, _word: Any) -> Any:
     return _lanes(types.uint64), generate
 
 
-def _give_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
+def _overload_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
     @intrinsic
     def apply(_typing: Any, _first: Any, _second: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -105,9 +103,9 @@ def _give_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> None:
         return use if both else None
 
 
-_give_operator(operator.and_, "and_")
-_give_operator(operator.or_, "or_")
-_give_operator(operator.xor, "xor")
+_overload_operator(operator.and_, "and_")
+_overload_operator(operator.or_, "or_")
+_overload_operator(operator.xor, "xor")
 
 
 @intrinsic

@@ -1,8 +1,9 @@
-"""Edit distances of one query to groups of 512 strings of like length, a bit for each string.
+"""Edit distances from one query to groups of 512 strings of similar length, one bit per string.
 
-The table of an edit distance is filled cell by cell, and each cell is held as differences of -1, 0
-or 1 to its neighbours: two bits. The bits of 512 strings lie side by side in one value, so a cell
-of all their tables costs five instructions. The letters of a group are kept as bit planes.
+The table of an edit distance is filled cell by cell. Each cell is represented by its differences of
+-1, 0 or 1 to its neighbors, in two bits. One value contains the bits of 512 strings, so that
+computing a cell of all their tables takes five instructions. The letters of a group are stored as
+bit planes.
 """
 
 from typing import Any, NamedTuple
@@ -14,33 +15,33 @@ from numba import njit, uint64
 from fedneighbors.kernels.edit._bands import admit
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "2d6df801cce6d628", "edit/bands": "55fdb9c14498667b"}
-"""Digests of kernel files whose compiled code is used here: the cache sees no edit there."""
+USES = {"edit/lanes": "b7cd2ae2eb2242e6", "edit/bands": "531324b3d4a531da"}
+"""Digests of kernel files whose compiled code is used here; Numba's cache ignores edits there."""
 
-_BLOCK = 64  # rows whose letter masks and differences stay in the second-level cache
-_STRIDE = _BLOCK + 1  # rows of a letter, odd: else all letters fall on the same cache lines
-_DIGIT = 3  # bits of a code that are told apart by one table
+_BLOCK = 64  # rows whose letter masks and differences fit into the second-level cache
+_STRIDE = _BLOCK + 1  # rows per letter; odd, or all letters would compete for the same cache lines
+_DIGIT = 3  # bits of a code that one lookup table distinguishes
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class Slices(NamedTuple):
-    """Strings in groups, as bit planes.
+    """Groups of strings as bit planes.
 
     Parameters
     ----------
     planes : uint64 array of shape (n_words,)
-        For each sliced group, row (place in the string) and bit of a code: 512 bits, one for each
-        string. Bits beyond a string's end are 0.
+        512 bits, one for each string, for each sliced group, row (position in the string) and bit
+        of a code. Bits beyond a string's end are 0.
     starts : int64 array of shape (n_groups,)
-        Where the planes of a group begin; -1 for a group that was not sliced.
+        Start of each group's planes; -1 for a group that was not sliced.
     rows : int64 array of shape (n_groups,)
         Length of the longest string of a group.
     firsts : int64 array of shape (n_groups + 1,)
-        The strings of group g are ``firsts[g]`` to ``firsts[g + 1] - 1``, 512 at most.
+        Group g contains the strings ``firsts[g]`` to ``firsts[g + 1] - 1``, at most 512.
     lengths : int64 array of shape (n_strings,)
         Lengths of all strings.
     n_bits : int
-        Bits of a code.
+        Number of bits in a code.
     """
 
     planes: npt.NDArray[np.uint64]
@@ -52,7 +53,7 @@ class Slices(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _cut(codes: Any, offsets: Any, slices: Any) -> Any:
+def _set_planes(codes: Any, offsets: Any, slices: Any) -> Any:
     for group in range(slices.starts.size):
         start = slices.starts[group]
         if start < 0:
@@ -78,20 +79,20 @@ def cut_slices(
     sliced: npt.NDArray[np.bool_],
     n_bits: int,
 ) -> Slices:
-    """Return strings as bit planes.
+    """Convert strings to bit planes.
 
     Parameters
     ----------
     codes : int32 array
-        Codes of all strings, one after the other; from 1 to ``2**n_bits - 1``.
+        Codes of all strings, contiguous; from 1 to ``2**n_bits - 1``.
     offsets : int64 array of shape (n_strings + 1,)
-        Where each string begins in ``codes``.
+        Start of each string in ``codes``, followed by the total length.
     firsts : int64 array of shape (n_groups + 1,)
         Groups, see :class:`Slices`.
     sliced : bool array of shape (n_groups,)
-        Which groups to slice.
+        True for groups to slice.
     n_bits : int
-        Bits of a code.
+        Number of bits in a code.
     """
     lengths = np.diff(offsets)
     longest = np.maximum.reduceat(lengths, firsts[:-1]) if len(lengths) else lengths
@@ -99,13 +100,13 @@ def cut_slices(
     starts = np.where(sliced, np.cumsum(sizes) - sizes, -1)
     planes = np.zeros(int(sizes.sum()), np.uint64)
     slices = Slices(planes, starts, longest, firsts, lengths, n_bits)
-    _cut(codes, offsets, slices)
+    _set_planes(codes, offsets, slices)
     return slices
 
 
 @njit(cache=True, nogil=True)
-def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
-    """Mark the strings with each value of each digit of a code."""
+def _match_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
+    """Write which strings match each value of each digit."""
     for bit in range(n_bits):
         plane = load(planes, place + bit * N_WORDS)
         table = (bit // _DIGIT) * (N_WORDS << _DIGIT)
@@ -121,13 +122,13 @@ def _tell_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _match(
+def _match_letters(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, letters: Any, digits: Any, equal: Any
 ) -> Any:
-    """Mark the strings that have each query letter in each row."""
+    """Write which strings match each query letter in each row."""
     n_letters, n_digits = letters.shape
     for row in range(n_rows):
-        _tell_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
+        _match_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
         place = row * N_WORDS
         for letter in range(n_letters):
             same = load(digits, letters[letter, 0])
@@ -139,10 +140,11 @@ def _match(
 
 @njit(cache=True, nogil=True)
 def _cell(equal: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
-    """Compute the lower and right differences of a cell from the others.
+    """Compute the right and lower differences of one cell.
 
-    ``up``/``down``: the value above the lower left corner is one less/one more. ``right``/``left``:
-    the value at the upper right corner is one more/one less than at the upper left.
+    ``up``/``down``: the value at the lower left corner is one more/one less than at the upper left.
+    ``right``/``left``: the value at the upper right corner is one more/one less than at the upper
+    left.
     """
     level = equal | down | left  # the diagonal does not rise
     return left | ~(level | right), level & right, down | ~(level | up), level & up
@@ -166,10 +168,7 @@ def _column(equal: Any, at: Any, n_rows: Any, vertical: Any, horizontal: Any, co
 def _two_columns(
     equal: Any, at: Any, at2: Any, n_rows: Any, vertical: Any, horizontal: Any, column: Any
 ) -> Any:
-    """Compute two columns at once.
-
-    The vertical differences between them stay in registers.
-    """
+    """Compute two columns, with the differences between them in registers."""
     side = 2 * N_WORDS * column
     right, left = load(horizontal, side), load(horizontal, side + N_WORDS)
     right2, left2 = load(horizontal, side + 2 * N_WORDS), load(horizontal, side + 3 * N_WORDS)
@@ -190,9 +189,9 @@ def _two_columns(
 def _count(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, vertical: Any, counts: Any, n_counts: Any
 ) -> Any:
-    """Add the vertical differences plus one of each lane's rows.
+    """Add 1 + the vertical difference for each row within the string.
 
-    Only rows within the string are counted.
+    Each lane has its own counter, whose bits are spread over the values of ``counts``.
     """
     for row in range(n_rows):
         place = start + row * n_bits * N_WORDS
@@ -214,9 +213,9 @@ def _count(
 def _fill_table(
     slices: Any, group: Any, letters: Any, spelled: Any, space: Any, n_counts: Any
 ) -> Any:
-    """Compute all columns of a group, block by block of rows.
+    """Fill a group's table, one block of rows after the other.
 
-    Counts at the end.
+    The vertical differences in the last column are counted in each block.
     """
     equal, vertical, horizontal, counts, digits = space
     counts[:] = uint64(0)
@@ -226,7 +225,7 @@ def _fill_table(
     for top in range(0, slices.rows[group], _BLOCK):
         n_rows = min(_BLOCK, slices.rows[group] - top)
         start = slices.starts[group] + top * slices.n_bits * N_WORDS
-        _match(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
+        _match_letters(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
         for row in range(n_rows):
             store(vertical, 2 * N_WORDS * row, fill(_ALL))
             store(vertical, 2 * N_WORDS * row + N_WORDS, fill(uint64(0)))
@@ -243,7 +242,7 @@ def _fill_table(
 
 @njit(cache=True, nogil=True)
 def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
-    """Turn counts with a bit per lane into one number per lane."""
+    """Convert bit-sliced counts to one number per lane."""
     for word in range(n_words):
         lanes = values[64 * word : 64 * word + 64]
         lanes[:] = 0
@@ -253,10 +252,10 @@ def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
                 lanes[lane] |= ((bits >> uint64(lane)) & uint64(1)) << uint64(digit)
 
 
-def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
-    """Return the offsets of the digit tables of some codes.
+def locate_digits(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
+    """Return the offsets of digit tables for some codes.
 
-    Shape (n_letters, n_digits).
+    The result has shape (n_letters, n_digits).
     """
     digit = np.arange((n_bits + _DIGIT - 1) // _DIGIT)
     values = (letters[:, None] >> (_DIGIT * digit)) & ((1 << _DIGIT) - 1)
@@ -266,28 +265,33 @@ def tell_letters(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.
 
 @njit(cache=True, nogil=True)
 def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, budget: int) -> Any:
-    """Compute all distances group by group; return the number of groups done.
+    """Compute all distances in groups, one group after the other.
 
     Parameters
     ----------
     slices : Slices
         The strings.
     groups, bounds : int64 arrays of shape (n,)
-        Sliced groups and a lower bound of the distances in each, ascending. The scan stops at the
-        first bound above the limit.
+        Sliced groups and a lower bound of the distances in each, in ascending order of bounds. The
+        scan stops at the first bound above the limit.
     query : tuple of int64 arrays
-        From :func:`tell_letters` of the letters of the query without repetition, 0 for one that no
-        string has; and the query as places among these.
+        Result of :func:`locate_digits` for the query's distinct letters, with code 0 for a letter
+        that no string has; and the query as indices of these letters.
     known : Known
-        Distances of the strings, see :mod:`fedneighbors.kernels.edit._bands`. Those of scanned
-        groups are written; what is already there is not counted again.
+        Distances of the strings, see :mod:`fedneighbors.kernels.edit._bands`. The distances of
+        scanned groups are written; those already known are not counted again.
     budget : int
-        The scan stops when it has filled this many cells.
+        Maximum work, in cells; the scan stops once it is spent.
+
+    Returns
+    -------
+    int
+        Number of groups that were scanned.
 
     References
     ----------
     .. [1] Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances",
-       Nordic Journal of Computing 10 (2003), the recurrence of one cell.
+       Nordic Journal of Computing 10 (2003), for the recurrence of one cell.
     """
     (letters, spelled), (distances, tally, state) = query, known
     space = (
@@ -311,7 +315,7 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
         for lane in range(size):
             string = first + lane
             distance = spelled.size + np.int64(values[lane]) - slices.lengths[string]
-            if distances[string] != distance:  # else known, and counted, before
+            if distances[string] != distance:  # otherwise already known and counted
                 distances[string] = distance
                 admit(tally, state, distance)
         budget -= spelled.size * slices.rows[group] + N_LANES

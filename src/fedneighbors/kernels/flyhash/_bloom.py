@@ -1,4 +1,4 @@
-"""Fly Bloom filters: counts of active units by class, novelty of rows, scores of many settings."""
+"""Fly Bloom filters: counts of active units by class, novelty of rows, and grid search scores."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedneighbors.kernels.flyhash._hash import over_row_blocks
+from fedneighbors.kernels.flyhash._hash import map_row_blocks
 
 
 def accumulate(
@@ -17,28 +17,27 @@ def accumulate(
     *,
     step: int = 1,
 ) -> None:
-    """Add ``step`` to ``counts[u, labels[i]]`` for all active units ``u``.
+    """Add rows to the counts, or subtract them, in place.
 
-    In place, for each unit ``u`` in ``active[i]``.
-
-    Integer sums do not depend on the order of rows, so subtracting rows (``step=-1``) restores the
-    earlier counts exactly.
+    Executes ``counts[u, labels[i]] += step`` for every unit ``u`` in ``active[i]``. Integer sums do
+    not depend on the order of rows, so subtracting rows (``step=-1``) restores the earlier counts
+    exactly.
 
     Parameters
     ----------
     active : int32 array of shape (n_rows, n_active)
-        Units that are on.
+        Active units of each row.
     labels : integer array of shape (n_rows,)
         Class index of each row.
     counts : int32 array of shape (n_units, n_classes), C order
         Changed in place.
     step : {1, -1}, default 1
-        1 learns the rows, -1 unlearns them.
+        1 to add the rows, -1 to subtract them.
 
     Raises
     ------
     TypeError
-        If ``counts`` is not an int32 array in C order, or an index array is not of integers.
+        If ``counts`` is not an int32 array in C order, or an index array does not hold integers.
     ValueError
         If shapes disagree, an index is out of range, or ``step`` is neither 1 nor -1.
     """
@@ -61,7 +60,7 @@ def novelty(
     *,
     n_threads: int = 1,
 ) -> NDArray[np.float64]:
-    """Compute the novelty of each row for each class.
+    """Return the novelty of each row for each class.
 
     The class with the lowest novelty is the prediction.
 
@@ -71,15 +70,16 @@ def novelty(
     Parameters
     ----------
     active : int32 array of shape (n_rows, n_active)
-        Units that are on.
+        Active units of each row.
     counts : int32 array of shape (n_units, n_classes), C order
-        Activations seen in training.
+        Training activations, non-negative.
     weights : float64 array of shape (n_weights,)
-        Weight of a unit by its count; classes may share a stretch or have their own.
+        Weights of a unit, indexed by its count. Classes may share a section of this table or have
+        their own.
     offsets : int64 array of shape (n_classes,)
-        Where the stretch of each class begins.
+        Start of each class's section of ``weights``.
     n_threads : int, default 1
-        Rows are shared out over this many threads; the result does not depend on it.
+        Number of threads. Does not affect the result.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def novelty(
     TypeError
         If ``counts`` is not an int32 array in C order.
     ValueError
-        If shapes disagree, a unit is out of range, or a count leads outside ``weights``.
+        If shapes disagree, a unit is out of range, or a count has no entry in ``weights``.
 
     References
     ----------
@@ -112,16 +112,16 @@ def novelty(
 
     if n_threads < 1:
         raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-    if not all(over_row_blocks(fill, active.shape[0], n_threads)):
+    if not all(map_row_blocks(fill, active.shape[0], n_threads)):
         raise ValueError(
-            f"a count leads outside the {weights.size} weights; "
-            "counts must not be negative and the table must reach the largest"
+            f"a count is outside the table of {weights.size} weights; "
+            "counts must be non-negative and the table must cover the largest"
         )
     return result
 
 
 def _check_counts(active: NDArray[Any], counts: NDArray[Any]) -> None:
-    """Refuse arrays that the loops would misread."""
+    """Check the arrays that the loops read without checks."""
     if counts.dtype != np.int32 or counts.ndim != 2 or not counts.flags.c_contiguous:
         raise TypeError(
             f"counts must be an int32 array of two dimensions in C order, got {counts.dtype} "
@@ -135,14 +135,14 @@ def _check_counts(active: NDArray[Any], counts: NDArray[Any]) -> None:
 
 
 def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
-    """Refuse indices outside [0, size)."""
+    """Check that indices are in [0, size)."""
     if indices.size and (indices.min() < 0 or indices.max() >= size):
         raise ValueError(f"{name} must lie in [0, {size}), got {indices.min()} to {indices.max()}")
 
 
 @njit(cache=True, nogil=True)
 def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
-    """Add ``step`` to each active unit's count in the row's class."""
+    """Add ``step`` to the counts of active units, by class."""
     for row in range(active.shape[0]):
         label = labels[row]
         for position in range(active.shape[1]):
@@ -151,16 +151,16 @@ def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-untyped-def]
-    """Add each unit's weights to ``result``; return False on overflow.
+    """Add every active unit's weights to ``result``.
 
-    Returns at once if a count leads outside the table.
+    Returns False immediately if a count is outside ``weights``.
     """
     n_classes = counts.shape[1]
     for row in range(active.shape[0]):
         total = result[row]
         for position in range(active.shape[1]):
             seen = counts[active[row, position]]
-            furthest = uint64(0)  # a negative index wraps to a huge one
+            furthest = uint64(0)  # as uint64, a negative index becomes huge
             for label in range(n_classes):
                 furthest = max(furthest, uint64(offsets[label] + seen[label]))
             if furthest >= uint64(weights.size):
@@ -171,7 +171,7 @@ def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _hits(
+def _count_hits(
     active: Any,
     labels: Any,
     counts: Any,
@@ -221,41 +221,42 @@ def grid_hits(
     *,
     leave_one_out: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Count the correctly predicted rows of each class under each setting.
+    """Count the correctly predicted rows by setting and class.
 
     The novelty of a row for class l under setting t is the sum, over its active units u in the
-    order given, of ``weights[offsets[l] + counts[u, l] - held_out[u, l], t]``; the lowest wins,
-    ties go to the lower class.
+    order given, of ``weights[offsets[l] + counts[u, l] - held_out[u, l], t]``. The class with the
+    lowest novelty is predicted; ties go to the lower class.
 
     Parameters
     ----------
     active : int32 array of shape (n_rows, n_active)
-        Active units of each row, within ``counts``.
+        Active units of each row, below ``n_units``.
     labels : int64 array of shape (n_rows,)
         Class of each row.
     counts : integer array of shape (n_units, n_classes)
         Activations of all rows.
     held_out : integer array of shape (n_units, n_classes)
-        Activations of the rows that were not trained on.
+        Activations of the rows that are excluded from training.
     weights : float64 array of shape (n_weights, n_settings)
         Weight of each count under each setting.
     offsets : int64 array of shape (n_classes,)
-        Where the weights of each class begin; -1 for a class that cannot be predicted.
+        Start of each class's weights; -1 for a class that cannot be predicted.
     leave_one_out : bool
-        Take each row's own activation out of the counts of its class.
+        If true, subtract each row's own activations from the counts of its class.
 
     Returns
     -------
     int64 array of shape (n_settings, n_classes)
+        Number of correctly predicted rows.
 
     Raises
     ------
     ValueError
-        If shapes do not fit or a count lies outside the weights.
+        If shapes disagree, an index is out of range or a count is outside the weights.
     """
     if active.ndim != 2 or labels.shape != active.shape[:1] or offsets.shape != counts.shape[1:]:
         raise ValueError(
-            f"shapes do not fit: active {active.shape}, labels {labels.shape}, "
+            f"shapes disagree: active {active.shape}, labels {labels.shape}, "
             f"counts {counts.shape}, offsets {offsets.shape}"
         )
     if held_out.shape != counts.shape:
@@ -263,6 +264,8 @@ def grid_hits(
     _check_range("active", active, counts.shape[0])
     _check_range("labels", labels, counts.shape[1])
     hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
-    if not _hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
-        raise ValueError("a count lies outside the weights; draw the table for the largest count")
+    if not _count_hits(
+        active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits
+    ):
+        raise ValueError("a count is outside the weights; the table must cover the largest count")
     return hits

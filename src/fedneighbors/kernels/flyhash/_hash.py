@@ -1,9 +1,10 @@
-"""FlyHash: the inputs of each unit, and the units with the largest sums of each row.
+"""FlyHash: wiring of units, and the units with the largest sums for each row.
 
-The inputs are a public function of seed and sizes, the same everywhere. Their generator is
+The wiring is a public function of seed and sizes, identical on all machines. Its generator is
 Philox4x32-10 [1]_: the words of draw block ``b`` of unit ``i`` are a pure function of (seed, i, b),
-so no state passes from one unit to the next and no library version matters. The sums are formed by
-the loops in ``_lanes``; here rows are checked, narrowed and shared out.
+so that units share no state and library versions have no influence. The loops in ``_lanes`` compute
+the sums; this module checks the rows, converts them to a narrower type and divides them among
+threads.
 
 References
 ----------
@@ -11,7 +12,7 @@ References
 """
 
 # mypy: allow-untyped-defs
-# (compiled functions, and those that emit code: numba infers their types)
+# (compiled functions and functions that emit code; Numba infers their types)
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from fedneighbors.kernels._emission import lowest_bit
 from fedneighbors.kernels.flyhash._lanes import LEVELS, hash_rows
 
-USES = {"emission": "253ba17dee7fffe5"}
+USES = {"emission": "42763a22ce349182"}
 
 _WORD = uint64(0xFFFFFFFF)
 _MULTIPLIER_0, _MULTIPLIER_1 = uint64(0xD2511F53), uint64(0xCD9E8D57)
@@ -38,19 +39,18 @@ def wiring(
 ) -> NDArray[np.uint16] | NDArray[np.uint32]:
     """Draw the inputs of every unit.
 
-    They are uniform subsets of the features, drawn independently.
-
-    Row ``i`` depends on ``(seed, i, n_inputs, n_features)`` alone; two parties that agree on these
-    numbers agree on every bit, whatever their machine.
+    Inputs are uniform subsets of the features, drawn independently. Row ``i`` depends on
+    ``(seed, i, n_inputs, n_features)`` alone; parties that agree on these numbers get identical
+    wiring on any machine.
 
     Parameters
     ----------
     n_features : int
-        Features to choose from (d).
+        Number of features to choose from (d).
     n_units : int
-        Rows to make (m).
+        Number of units (m).
     n_inputs : int
-        Features per unit (s), at most ``n_features``.
+        Number of features per unit (s), at most ``n_features``.
     seed : int
         Public seed (R), 64 bits.
 
@@ -62,7 +62,8 @@ def wiring(
     Raises
     ------
     ValueError
-        If a size is below 1, ``n_inputs`` exceeds ``n_features`` or the seed has more than 64 bits.
+        If a size is below 1, ``n_inputs`` exceeds ``n_features``, there are more than ``2**32 - 1``
+        features, or the seed is negative or has more than 64 bits.
 
     Examples
     --------
@@ -94,7 +95,10 @@ def _bitmap_pays(n_features: int, n_inputs: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _philox(c0, c1, c2, c3, k0, k1):
-    """Compute four 32-bit words from a four-word counter and two-word key."""
+    """Return four random words for a counter and a key.
+
+    The counter has four 32-bit words, the key two.
+    """
     for _ in range(_N_ROUNDS):
         product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
         c0, c2 = (product_1 >> uint64(32)) ^ c1 ^ k0, (product_0 >> uint64(32)) ^ c3 ^ k1
@@ -105,12 +109,10 @@ def _philox(c0, c1, c2, c3, k0, k1):
 
 @njit(cache=True, nogil=True)
 def _draw(draws, n_features, unit, seed):
-    """Draw the uniform integers of Floyd's subset sampling.
+    """Fill ``draws`` with uniform integers below growing bounds.
 
-    Draw i is below n_features - size + 1 + i.
-
-    Lemire's method [1]_: the high half of word * bound, rejecting the few low halves that would
-    make some results likelier than others.
+    The bounds are ``n_features - size + 1, ..., n_features``. Lemire's method [1]_ takes the high
+    half of word * bound and rejects the few low halves that would bias the result.
 
     References
     ----------
@@ -136,11 +138,10 @@ def _draw(draws, n_features, unit, seed):
 
 @njit(cache=True, nogil=True)
 def _draw_dense(inputs, n_features, seed):
-    """Fill ``inputs`` by Floyd's subset sampling.
+    """Fill ``inputs`` by Floyd's subset sampling with a bitmap.
 
-    A bitmap holds the set and sorts it.
-
-    Floyd: where a draw below ``bound`` is already in the set, ``bound - 1`` cannot be and goes in.
+    If a draw below ``bound`` is already in the set, Floyd's method inserts ``bound - 1``, which
+    cannot be in it yet. Scanning the bitmap yields the set in ascending order.
     """
     n_units, n_inputs = inputs.shape
     draws = np.empty(n_inputs, np.uint64)
@@ -164,7 +165,7 @@ def _draw_dense(inputs, n_features, seed):
 
 @njit(cache=True, nogil=True)
 def _draw_sparse(inputs, n_features, seed):
-    """Fill ``inputs`` like ``_draw_dense``, with a sorted list as the set."""
+    """Fill ``inputs`` as ``_draw_dense`` does, by sorted insertion."""
     n_units, n_inputs = inputs.shape
     draws = np.empty(n_inputs, np.uint64)
     for unit in range(n_units):
@@ -175,7 +176,7 @@ def _draw_sparse(inputs, n_features, seed):
             while place > 0 and inputs[unit, place - 1] > feature:
                 place -= 1
             if place > 0 and inputs[unit, place - 1] == feature:
-                place, feature = k, uint64(n_features - n_inputs + k)  # larger than all before it
+                place, feature = k, uint64(n_features - n_inputs + k)  # larger than all others
             for position in range(k, place, -1):
                 inputs[unit, position] = inputs[unit, position - 1]
             inputs[unit, place] = feature
@@ -184,8 +185,8 @@ def _draw_sparse(inputs, n_features, seed):
 _EXACT_TYPES = (np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, np.float64)
 _ROWS_PER_TASK = 1024
 _BLOCK = 64  # rows that are hashed together
-_SAMPLE = 4096  # units from which the first thresholds come
-_MAX_STORED = 32768  # units whose sums are stored: 4 MiB for each thread
+_SAMPLE = 4096  # units in the sample that gives the first thresholds
+_MAX_STORED = 32768  # maximum number of units with stored sums: 4 MiB for each thread
 
 
 def winners(
@@ -198,23 +199,23 @@ def winners(
 ) -> NDArray[np.int32]:
     """Return the active units of each row.
 
-    They have the ``n_active`` largest sums, ties to the lower unit.
-
-    Integer sums are exact. Float sums are float64 additions in ascending order of the feature
-    index, from left to right, so that all parties agree to the last bit.
+    These are the ``n_active`` units with the largest sums; ties go to the lower unit. Integer sums
+    are exact. Float sums are float64 additions in ascending order of the feature index, from left
+    to right, so that all parties agree bit for bit.
 
     Parameters
     ----------
     x : array of shape (n_rows, n_features)
-        8, 16, 32 or 64 bit integers (unsigned up to 16) or 32 or 64 bit floats, finite.
+        Integers of 8, 16, 32 or 64 bits (unsigned only up to 16 bits), or finite floats of 32 or 64
+        bits.
     wiring : uint16 or uint32 array of shape (n_units, n_inputs)
-        Features that each unit reads, ascending in each row.
+        Input features of each unit, ascending in each row.
     n_active : int
-        Units that are on per row (rho).
+        Number of active units per row (rho).
     n_threads : int, default 1
-        Rows are shared out over this many threads; the result does not depend on it.
+        Number of threads. Does not affect the result.
     ranked : bool, default False
-        Order each row by sum, largest first, then by unit, instead of by unit.
+        If true, order each row by sum, largest first, then by unit; otherwise by unit.
 
     Returns
     -------
@@ -250,14 +251,15 @@ def winners(
         if ranked:
             _rank_rows(block, inputs, zero, units[rows])
 
-    n_shares = 1 if n_threads == 1 else 4 * n_threads  # so that no thread waits long for the last
+    # four tasks for each thread, so that threads finish at about the same time
+    n_shares = 1 if n_threads == 1 else 4 * n_threads
     size = min(_ROWS_PER_TASK, max(1, -(-x.shape[0] // (n_shares * _BLOCK))) * _BLOCK)
-    over_row_blocks(fill, x.shape[0], n_threads, size=size)
+    map_row_blocks(fill, x.shape[0], n_threads, size=size)
     return units
 
 
 def _check(x: NDArray[Any], wiring: NDArray[Any], n_active: int, n_threads: int) -> None:
-    """Refuse what the loops would misread or could not sum exactly."""
+    """Check the arguments and that all sums can be computed exactly."""
     if x.dtype.type not in _EXACT_TYPES:
         names = ", ".join(np.dtype(exact).name for exact in _EXACT_TYPES)
         raise TypeError(f"x must be one of {names}; got {x.dtype}, convert it first")
@@ -281,9 +283,9 @@ def _check(x: NDArray[Any], wiring: NDArray[Any], n_active: int, n_threads: int)
 
 
 def _check_sums(largest: float, n_inputs: int) -> None:
-    """Raise if sums could exceed the range of int64 or float64.
+    """Check that sums stay in the range of int64 or float64.
 
-    The bound for float64 includes all rounding.
+    For floats, rounding errors are accounted for.
     """
     if not abs(largest) < np.inf:
         raise ValueError("x must be finite; replace NaN and infinite values")
@@ -295,8 +297,8 @@ def _check_sums(largest: float, n_inputs: int) -> None:
 def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
     """Convert rows to the smallest type that preserves the order of sums.
 
-    Whole numbers lose their minimum if that brings them into a byte: the sums, all exact, lose the
-    same amount. int32 promises sums that float64 holds exactly.
+    The minimum is subtracted from whole numbers if the differences then fit into a byte: all sums
+    are exact and decrease by the same amount. int32 guarantees that sums are exact in float64.
     """
     if rows.dtype == np.uint8:
         return np.ascontiguousarray(rows)
@@ -315,20 +317,17 @@ def _narrow(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
 
 
 def _are_whole(rows: NDArray[Any]) -> bool:
-    """Return whether all values are whole numbers.
-
-    Most float data fail in the first row.
-    """
+    """Return whether all values are whole numbers."""
+    # The first row is tested separately, because most float data fail there.
     return all(bool((np.rint(part) == part).all()) for part in (rows[:1], rows))
 
 
 def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
-    """Choose the number of units with stored sums.
+    """Return the number of units whose quantized sums are stored.
 
-    Stored sums give good thresholds to start with.
-
-    None where most units would pass anyway. All where a large part wins, since counting bounds the
-    winners closely, or gives them, where quantized sums are exact. Otherwise a sample.
+    Stored sums give good initial thresholds. The number is 0 if most units would pass the filter
+    anyway. It is all units if a large part of them wins, because counting then bounds the winners
+    tightly, or determines them if quantized sums are exact. Otherwise it is a sample.
     """
     if 4 * n_active > n_units or 4 * n_active > _MAX_STORED:
         return 0
@@ -339,21 +338,26 @@ def _choose_stored(rows: NDArray[Any], n_units: int, n_active: int) -> int:
     return min(n_units, max(_SAMPLE, 4 * n_active))
 
 
-def over_row_blocks(
+def map_row_blocks(
     task: Callable[[slice], Any], n_rows: int, n_threads: int, *, size: int = _ROWS_PER_TASK
 ) -> list[Any]:
-    """Run a task on consecutive blocks of rows; return results in order.
+    """Run a task on consecutive blocks of rows.
 
     Parameters
     ----------
     task : callable
-        Takes a slice of rows.
+        Function of a slice of rows.
     n_rows : int
-        Of all blocks.
+        Number of rows in all blocks.
     n_threads : int
-        1 or more.
+        Number of threads, at least 1.
     size : int
-        Rows of a block.
+        Number of rows in a block.
+
+    Returns
+    -------
+    list
+        Results of the task, in the order of the blocks.
     """
     blocks = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     if n_threads == 1 or len(blocks) < 2:
@@ -364,9 +368,9 @@ def over_row_blocks(
 
 @njit(cache=True, nogil=True)
 def _rank_rows(rows, inputs, zero, units):
-    """Sort each row's winners by sum, stable for ties.
+    """Sort the winners of each row by descending sum.
 
-    The winners arrive in ascending order.
+    The winners are in ascending order before; the sort is stable, so ties go to the lower unit.
     """
     n_rows, n_active = units.shape
     lost = np.empty(n_active, np.asarray(zero).dtype)

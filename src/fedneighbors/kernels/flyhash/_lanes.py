@@ -1,14 +1,15 @@
-"""FlyHash for 64 rows at a time, compiled: a quantized filter, then exact sums.
+"""Compiled FlyHash of 64 rows at a time: a quantized filter followed by exact sums.
 
-Each row is quantized to six bits, so that one vector holds a feature of all 64 rows and a unit's
-quantized sums for all of them take one addition per input. A unit whose quantized sum cannot reach
-a row's running threshold is passed over; any other is summed exactly from the row itself, and the
-best are held. The first thresholds come from some or all units, by bisection. The outcome is exact
-for any data: six bits decide only how many sums are in vain.
+Each row is quantized to six bits, so that one vector holds a feature of all 64 rows, and a unit's
+quantized sums for all rows take one addition per input. A unit is skipped if its quantized sum
+cannot reach a row's current threshold. Any other unit is summed exactly from the row itself, and
+the best units are kept as candidates. The initial thresholds come from some or all units, by
+bisection. The result is exact for any data: quantization affects only the number of exact sums that
+are computed unnecessarily.
 """
 
 # mypy: allow-untyped-defs
-# (all functions here are compiled, or emit code: numba infers their types)
+# (all functions here are compiled or emit code; Numba infers their types)
 
 import numpy as np
 from llvmlite import ir
@@ -17,15 +18,15 @@ from numba.core import cgutils
 
 from fedneighbors.kernels._emission import intrinsic, locate, lowest_bit
 
-USES = {"emission": "253ba17dee7fffe5"}
+USES = {"emission": "42763a22ce349182"}
 
-LEVELS = 63  # largest quantized value: four of them add up within a byte
+LEVELS = 63  # largest quantized value: the sum of four fits into a byte
 _LANES = 64  # rows that are hashed together, one byte each
-_MAX_SUM = 65534  # largest quantized sum: 65535 is the threshold that none reaches
+_MAX_SUM = 65534  # largest quantized sum, below the threshold _NEVER, which no sum reaches
 _NEVER = 65535
 _CHUNK = 512  # units that are filtered before those that passed are summed exactly
-_SPARE = 32  # minimum number of units held in addition to the winners before a lane is cut back
-_BRACKET = 4096  # units whose sums bracket the bisection over more
+_SPARE = 32  # minimum number of candidates in addition to the winners before a lane is trimmed
+_BRACKET = 4096  # units in the subset whose sums give a bracket for the bisection over all units
 
 _HALF, _WORD = ir.IntType(16), ir.IntType(64)
 _BYTES, _HALVES = ir.VectorType(ir.IntType(8), 64), ir.VectorType(_HALF, 32)
@@ -33,7 +34,7 @@ _EIGHT = ir.Constant(_HALVES, [8] * 32)
 
 
 def _load(builder, pointer, kind, alignment):
-    """Load a value or vector from an address."""
+    """Load a scalar or a vector from an address."""
     loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     loaded.align = alignment
     return loaded
@@ -51,31 +52,28 @@ def _store_halves(builder, sums, pointer):
         builder.store(half, builder.bitcast(place, _HALVES.as_pointer())).align = 2
 
 
-def _reached(builder, sums, thresholds):
-    """Return where sums reach their thresholds, as two vectors of 32 bits."""
+def _compare_sums(builder, sums, thresholds):
+    """Compare sums with their thresholds, giving two vectors of 32 bits."""
     pairs = zip(sums, thresholds, strict=True)
     return [builder.icmp_unsigned(">=", values, limits) for values, limits in pairs]
 
 
 def _sum_lines(context, builder, signature, args):
-    """Compute a unit's quantized sums in all lanes.
+    """Emit code for a unit's quantized sums in all lanes.
 
-    The arguments are (lines, wiring, start, n_inputs, ...).
-
-    Bytes are added by fours, then widened. Even and odd bytes make a vector each, which is why row
-    ``i`` of a block has byte ``2 i``, or ``2 i - 63`` from 32 on.
+    The arguments begin with (lines, wiring, start, n_inputs). Bytes are added in groups of four,
+    then widened. Even and odd bytes form one vector each; therefore row ``i`` of a block occupies
+    byte ``2 i`` of a line if ``i < 32``, and byte ``2 i - 63`` otherwise.
     """
     lines, wiring = (locate(context, builder, signature, args, k) for k in (0, 1))
     inputs, n_inputs = builder.gep(wiring, [args[2]]), args[3]
     both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
 
     def eighths(first, size):
-        """Return offsets of lines in words of 8 bytes.
-
-        x86 multiplies an index by 8 at no cost.
-        """
+        """Return offsets of lines in words of 8 bytes."""
+        # Words of 8 bytes, because x86 addressing multiplies an index by 8 at no cost.
         place = builder.gep(inputs, [first])
-        if size == 4 and place.type.pointee == _HALF:  # four of 13 bits come and shift together
+        if size == 4 and place.type.pointee == _HALF:  # load and shift four 13-bit indices at once
             four = builder.shl(_load(builder, place, _WORD, 2), _WORD(3))
             fields = [builder.lshr(four, _WORD(16 * k)) for k in range(4)]
             return [builder.and_(field, _WORD(0xFFFF)) for field in fields]
@@ -102,19 +100,19 @@ def _sum_lines(context, builder, signature, args):
 
 
 def _mask(builder, sums, thresholds):
-    """Set bit ``i`` if sum ``i`` is at least threshold ``i``."""
+    """Return a bit mask of the sums that reach their thresholds."""
     low, high = (
         builder.zext(builder.bitcast(reached, ir.IntType(32)), _WORD)
-        for reached in _reached(builder, sums, thresholds)
+        for reached in _compare_sums(builder, sums, thresholds)
     )
     return builder.or_(low, builder.shl(high, _WORD(32)))
 
 
 @intrinsic
 def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
-    """Write a unit's quantized sums to ``sums[place]`` and following.
+    """Write a unit's quantized sums to ``sums``, beginning at ``place``.
 
-    Its inputs begin at ``start``.
+    The unit's inputs begin at ``wiring[start]``.
     """
 
     def codegen(context, builder, signature, args):
@@ -128,7 +126,7 @@ def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
 
 @intrinsic
 def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
-    """Mark the lanes in which a unit's quantized sum reaches the threshold."""
+    """Return a bit mask of lanes where a unit reaches the threshold."""
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
@@ -140,9 +138,9 @@ def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
 
 @intrinsic
 def _compare(_typing, sums, place, thresholds):
-    """Mark the lanes in which the stored sum reaches the threshold.
+    """Return a bit mask of stored sums that reach the thresholds.
 
-    Stored sums begin at ``sums[place]``.
+    The unit's stored sums begin at ``sums[place]``.
     """
 
     def codegen(context, builder, signature, args):
@@ -155,9 +153,9 @@ def _compare(_typing, sums, place, thresholds):
 
 @intrinsic
 def _count(_typing, sums, n_units, thresholds, counts):
-    """Count the stored sums that reach each lane's threshold, modulo 65536.
+    """Count the stored sums that reach each lane's threshold.
 
-    ``n_units`` sums are stored.
+    Counts over ``n_units`` units are written modulo 65536.
     """
 
     def codegen(context, builder, signature, args):
@@ -166,7 +164,7 @@ def _count(_typing, sums, n_units, thresholds, counts):
         totals = [cgutils.alloca_once_value(builder, _HALVES(None)) for _ in limits]
         with cgutils.for_range(builder, args[1]) as loop:
             place = builder.gep(sums, [builder.shl(loop.index, _WORD(6))])
-            reached = _reached(builder, _load_halves(builder, place), limits)
+            reached = _compare_sums(builder, _load_halves(builder, place), limits)
             for total, bits in zip(totals, reached, strict=True):
                 builder.store(builder.sub(builder.load(total), builder.sext(bits, _HALVES)), total)
         _store_halves(builder, [builder.load(total) for total in totals], counts)
@@ -176,8 +174,8 @@ def _count(_typing, sums, n_units, thresholds, counts):
 
 
 @njit(cache=True, nogil=True)
-def _aligned(size):
-    """Return zero bytes that start at a cache line."""
+def _allocate_aligned(size):
+    """Return zero bytes aligned to a cache line."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size]
@@ -187,12 +185,11 @@ def _aligned(size):
 def _quantize(row, n_inputs, lane, lines):
     """Write a row's quantized values to its lane.
 
-    Returns (scale, origin, slack) of their sums.
-
-    A unit with exact sum ``t`` has a quantized sum of at least ``scale * (t - origin) - slack``:
-    rounding takes at most half a step for each input, and the last term of the slack exceeds all
-    float errors of the sum itself and of this formula. A slack of 0: quantized sums are exact.
-    Where no scale can promise that, everything is quantized to 0 and passes.
+    Returns (scale, origin, slack) of their sums: a unit with exact sum ``t`` has a quantized sum of
+    at least ``scale * (t - origin) - slack``. Rounding loses at most half a step for each input,
+    and the last term of the slack exceeds all float errors of the sum itself and of this formula. A
+    slack of 0 means that quantized sums are exact. If no scale satisfies the bound, all values are
+    quantized to 0, and every unit passes.
     """
     levels = min(LEVELS, _MAX_SUM // n_inputs)
     floor, top = float(row.min()), float(row.max())
@@ -204,7 +201,7 @@ def _quantize(row, n_inputs, lane, lines):
     if not 0.0 < scale < np.inf or not slack < _MAX_SUM:
         scale, floor, slack = 0.0, 0.0, 1.0
     origin = 0.0
-    for _ in range(n_inputs):  # as sums are taken, so that constant rows have it exactly
+    for _ in range(n_inputs):  # added up like the sums, so that it is exact for constant rows
         origin += floor
     place = 2 * lane if lane < 32 else 2 * lane - 63
     for feature in range(row.size):
@@ -215,7 +212,10 @@ def _quantize(row, n_inputs, lane, lines):
 
 @njit(cache=True, nogil=True)
 def _bisect(sums, n_units, n_wanted, low, high):
-    """Raise ``low`` to the largest threshold that ``n_wanted`` sums reach, below ``high``."""
+    """Find the largest threshold that ``n_wanted`` sums reach, by lane.
+
+    The threshold is at least ``low``, to which it is written, and below ``high``.
+    """
     middle, counts = np.empty(_LANES, np.uint16), np.empty(_LANES, np.uint16)
     while (high - low).max() > 1:
         middle[:] = (low + high) // 2
@@ -228,11 +228,11 @@ def _bisect(sums, n_units, n_wanted, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _settle(sums, n_units, n_wanted, highest, thresholds):
-    """Set each lane's threshold to the largest that ``n_wanted`` sums reach.
+def _set_thresholds(sums, n_units, n_wanted, highest, thresholds):
+    """Set the largest thresholds that ``n_wanted`` stored sums reach, by lane.
 
-    Over many units, a part of them brackets the answer first: within three standard deviations of
-    the number that is to be expected there. Counting over all then tells whether that was right.
+    With many units, a subset first gives a bracket: three standard deviations around the count
+    expected in the subset. Counting over all units then checks both ends of the bracket.
     """
     low, high = np.zeros(_LANES, np.int64), np.full(_LANES, highest + 1)
     if n_units > 2 * _BRACKET:
@@ -256,12 +256,16 @@ def _settle(sums, n_units, n_wanted, highest, thresholds):
 
 @njit(cache=True, nogil=True)
 def _collect(sums, n_units, thresholds, units):
-    """Write the winners from exact sums and the least winning sum."""
+    """Write the winners from exact sums of all units.
+
+    ``thresholds`` holds the least winning sum of each lane.
+    """
     n_rows, n_active = units.shape
     least = thresholds.copy()
     above, n_above = thresholds + np.uint16(1), np.empty(_LANES, np.uint16)
     _count(sums, n_units, above, n_above)
-    n_ties = n_active - n_above.astype(np.int64)  # units with the least sum that win: the lowest
+    # number of winners with the least winning sum; the lowest such units win
+    n_ties = n_active - n_above.astype(np.int64)
     n_held = np.zeros(_LANES, np.int64)
     thresholds[n_rows:] = _NEVER
     for unit in range(n_units):
@@ -278,8 +282,11 @@ def _collect(sums, n_units, thresholds, units):
 
 
 @njit(cache=True, nogil=True)
-def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
-    """Mark units of a chunk that reach a lane's threshold; count them."""
+def _filter_chunk(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
+    """Record the units of a chunk that pass the filter.
+
+    These units reach the threshold in at least one lane. Returns their number.
+    """
     n_hits = 0
     for unit in range(start, min(start + _CHUNK, wiring.size // n_inputs)):
         if unit * _LANES < stored.size:
@@ -293,9 +300,10 @@ def _pass(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
 
 @njit(cache=True, nogil=True)
 def _threshold(affine, lane, least, is_held):
-    """Return the least quantized sum that may exceed the exact sum ``least``.
+    """Return the least quantized sum that may displace a sum of ``least``.
 
-    Where sums are exact, one that is held loses only to larger sums: later units are higher.
+    If quantized sums are exact, a candidate that is already held loses only to larger sums, because
+    later units have higher indices.
     """
     scale, origin, slack = affine[lane, 0], affine[lane, 1], affine[lane, 2]
     reach = scale * (float(least) - origin) - slack
@@ -305,10 +313,10 @@ def _threshold(affine, lane, least, is_held):
 
 
 @njit(cache=True, nogil=True)
-def _cut(sums, units, n_keep):
-    """Select the best ``n_keep`` by quickselect; return the least sum among them.
+def _select_best(sums, units, n_keep):
+    """Move the best ``n_keep`` units to the front by quickselect.
 
-    They move to the front.
+    Returns the least sum among them.
     """
     first, last = 0, sums.size - 1
     while first < last:
@@ -333,10 +341,10 @@ def _cut(sums, units, n_keep):
 
 
 @njit(cache=True, nogil=True)
-def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
-    """Compute exact sums of the units that passed and store them.
+def _add_candidates(x, wiring, zero, passed, affine, limits, held, n_active):
+    """Add the units that passed, with exact sums, to the candidates.
 
-    A full lane is reduced to the best.
+    A lane that is full is trimmed to its best ``n_active`` candidates.
     """
     width, n_inputs = x.shape[1], wiring.shape[1]
     rows, inputs = x.reshape(-1), wiring.reshape(-1)
@@ -347,19 +355,20 @@ def _weigh(x, wiring, zero, passed, affine, limits, held, n_active):
             lane = lowest_bit(mask)
             mask &= mask - uint64(1)
             total, row, first = zero, uint64(lane * width), uint64(unit * n_inputs)
-            for k in range(first, first + uint64(n_inputs)):  # unsigned: no test for wrapping
+            # unsigned indices avoid the wraparound check for negative ones
+            for k in range(first, first + uint64(n_inputs)):
                 total += rows[row + uint64(inputs[k])]
             sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
             n_held[lane] += 1
             if n_held[lane] == sums.shape[1]:
-                least = _cut(sums[lane], units[lane], n_active)
+                least = _select_best(sums[lane], units[lane], n_active)
                 limits[lane] = max(limits[lane], _threshold(affine, lane, least, True))
                 n_held[lane] = n_active
 
 
 @njit(cache=True, nogil=True)
 def _hash_block(x, wiring, zero, lines, stored, units):
-    """Write the winners of up to 64 rows, in no order."""
+    """Write the winners of up to 64 rows in arbitrary order."""
     (n_units, n_inputs), inputs, n_stored = wiring.shape, wiring.reshape(-1), stored.size // _LANES
     affine, n_held, n_active = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64), units.shape[1]
     hits, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
@@ -370,38 +379,39 @@ def _hash_block(x, wiring, zero, lines, stored, units):
     for unit in range(n_stored):
         _sum_unit(lines, inputs, unit * n_inputs, n_inputs, stored, unit * _LANES)
     if n_stored > 0:
-        _settle(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
+        _set_thresholds(stored, n_stored, n_active, min(LEVELS * n_inputs, _MAX_SUM), limits)
     if n_stored == n_units:
         if affine[: x.shape[0], 2].max() == 0.0:
             _collect(stored, n_units, limits, units)
             return
-        # no winner is more than one slack below what as many units reach at one slack below
+        # n_active units have exact sums (scaled) of at least the limit minus one slack, so the
+        # quantized sum of a winner is at least the limit minus two slacks
         limits[:] = np.maximum(limits - np.ceil(2.0 * affine[:, 2]), 0.0).astype(np.uint16)
         n_stored = 0
     limits[x.shape[0] :] = _NEVER
     for end in (n_stored, n_units):
         n_held[:] = 0
         for start in range(0, end, _CHUNK):
-            n = _pass(lines, inputs, n_inputs, stored, start, limits, hits, masks)
+            n = _filter_chunk(lines, inputs, n_inputs, stored, start, limits, hits, masks)
             passed, best = (hits[:n], masks), (sums, held, n_held)
-            _weigh(x, wiring, zero, passed, affine, limits, best, n_active)
+            _add_candidates(x, wiring, zero, passed, affine, limits, best, n_active)
         for lane in range(x.shape[0]):
-            if n_held[lane] >= n_active:  # at first, it only bounds what the winners reach
-                least = _cut(sums[lane, : n_held[lane]], held[lane], n_active)
+            if n_held[lane] >= n_active:  # after the first pass only a lower bound for winners
+                least = _select_best(sums[lane, : n_held[lane]], held[lane], n_active)
                 limits[lane] = _threshold(affine, lane, least, False)
     units[:] = held[: x.shape[0], :n_active]
 
 
 @njit(cache=True, nogil=True)
 def hash_rows(x, wiring, zero, n_stored, units):
-    """Write the winners of each row to ``units``, in no order.
+    """Write the winners of each row to ``units`` in arbitrary order.
 
-    ``x`` and ``wiring`` are in C order, sums have the type of ``zero``; ``n_stored`` units, from
-    which the first thresholds come, have their quantized sums stored: at least as many as win, at
-    most 65535, or 0.
+    ``x`` and ``wiring`` are in C order; sums have the type of ``zero``. The quantized sums of the
+    first ``n_stored`` units are stored and give the initial thresholds. ``n_stored`` is 0, or at
+    least the number of winners and at most 65535.
     """
-    lines = _aligned(_LANES * x.shape[1])
-    stored = _aligned(2 * _LANES * n_stored).view(np.uint16)
+    lines = _allocate_aligned(_LANES * x.shape[1])
+    stored = _allocate_aligned(2 * _LANES * n_stored).view(np.uint16)
     for first in range(0, x.shape[0], _LANES):
         rows = slice(first, min(first + _LANES, x.shape[0]))
         _hash_block(x[rows], wiring, zero, lines, stored, units[rows])

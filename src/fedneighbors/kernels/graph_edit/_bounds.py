@@ -1,4 +1,4 @@
-"""Lower bounds of the graph edit distance of a query to every graph of a table, in one pass."""
+"""Lower bounds of graph edit distances from a query to all graphs of a table."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-_BLOCK = 2048  # graphs at a time: their six running sums stay in the first-level cache
+_BLOCK = 2048  # graphs in a block, whose six sums fit into the first-level cache
 
 
 @njit(cache=True, nogil=True)
@@ -24,18 +24,18 @@ def _add_excess(more: Any, fewer: Any, counts: Any, own: Any) -> None:
 
 
 class Counts(NamedTuple):
-    """Sizes of graphs, and their counts of labels, of edge labels and of degrees.
+    """Sizes of graphs and counts of their node labels, edge labels and degrees.
 
     Parameters
     ----------
     n_nodes, n_edges : int32 arrays of shape (n_graphs,)
         Sizes.
     labels : uint16 array of shape (n_labels, n_graphs)
-        How many nodes have each label.
+        Number of nodes with each label.
     bonds : uint16 array of shape (n_bonds, n_graphs)
-        How many edges have each label.
+        Number of edges with each label.
     degrees : uint16 array of shape (n_degrees, n_graphs)
-        Row t: how many nodes have a degree of more than t.
+        Row t contains the number of nodes with a degree above t.
     """
 
     n_nodes: npt.NDArray[np.int32]
@@ -47,24 +47,30 @@ class Counts(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def table_bounds(table: Any, query: Any) -> Any:
-    """Bound distances by multisets of labels, edge labels and degrees.
+    """Bound each distance by multisets of labels, edge labels and degrees.
 
     Parameters
     ----------
     table : Counts
-        Of the graphs.
+        Counts of the graphs.
     query : Counts
-        Of one graph, in as many rows: labels that no graph of the table has are left out, and a
-        degree above the table's counts in rows of its own, where every graph has zero.
+        Counts of one graph, with the same rows as the table. Labels that no graph of the table has
+        are omitted. Degrees above those in the table are counted in additional rows, in which all
+        graphs of the table have zeros.
 
     Returns
     -------
     int32 array of shape (n_graphs,)
-        Every edit script relabels or inserts at least as many nodes as have no counterpart by
-        label. With D deleted, I inserted edges, D is at least half the degrees that the query has
-        in excess (both sorted), I half those that it lacks, and the edges kept are relabelled but
-        for those in common: the edge edits are at least each of D + I, D + edges - common,
-        I + own edges - common, and the larger number of edges - common.
+        Lower bounds.
+
+    Notes
+    -----
+    Every edit script relabels or inserts at least as many nodes as have no counterpart with the
+    same label. Let D be the number of deleted and I the number of inserted edges. With both degree
+    sequences sorted, D is at least half the query's excess in degrees, and I at least half its
+    deficit. Kept edges are relabelled, except for common ones. Hence the number of edge edits is at
+    least each of D + I, D + edges - common, I + own edges - common, and the larger number of edges
+    - common.
     """
     n_nodes, n_edges, labels, bonds, degrees = table
     own_nodes, own_edges = query.n_nodes[0], query.n_edges[0]

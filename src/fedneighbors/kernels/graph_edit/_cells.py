@@ -1,4 +1,4 @@
-"""Cells of the bound of ``_dual``: the savings of a pair of nodes, their prices, the assignment."""
+"""Cells of the bound in ``_dual``: savings of node pairs, prices of cells, and the assignment."""
 
 from typing import Any, NamedTuple
 
@@ -7,44 +7,49 @@ from numba import njit
 
 from fedneighbors.kernels.graph_edit._paths import BIG, match_along, nearest_column, relax
 
-USES = {"graph_edit/paths": "2467cb0e3b866fbf"}
+USES = {"graph_edit/paths": "64207419a4fff0e3"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-UNIT: Any = np.int32(1024)  # one edit
-NEVER: Any = np.int32(1 << 24)  # price of a cell that is closed
-# Places of `DualRoom.head`: nodes and arcs of both, what is under way, the cost without savings.
+UNIT: Any = np.int32(1024)  # price of one edit
+NEVER: Any = np.int32(1 << 24)  # price of a closed cell
+# Indices of `DualRoom.head`: numbers of nodes (N, M) and of arcs (A, B) of both graphs, the depth,
+# whether its children are listed, the least refused bound, the cost without savings and the best
+# cost found.
 N, M, A, B, DEPTH, OPEN, REFUSED, BASE, BEST = range(9)
 
 
 class DualRoom(NamedTuple):
-    """State of one search. Slots 0 to n are the path, the last is scratch."""
+    """State of one search.
+
+    Slots 0 to n belong to the depths of the current path; the slot after the path is scratch space.
+    """
 
     head: Any  # (9,)
-    saving: Any  # flat: (slots, small arcs, large arcs) what the arc's own cell counts
-    price: Any  # flat: (slots, rows + 1, columns) of cells; the last row is all insertions
-    back: Any  # (2, arcs) the arc the other way, of the smaller and of the larger graph
-    origin: Any  # (2, arcs)
-    image: Any  # (nodes,) column that a row is fixed on, or -1
-    holder: Any  # (nodes,) row that is fixed on a column, or -1
-    kept: Any  # (arcs,) arc of the larger graph that the relaxed solution keeps, or -1
+    saving: Any  # flat: (slots, small arcs, large arcs) saving counted in the arc's own cell
+    price: Any  # flat: (slots, rows + 1, columns) prices of cells; the last row: any insertion
+    back: Any  # (2, arcs) reverse arc, in the smaller and in the larger graph
+    origin: Any  # (2, arcs) node that the arc leaves
+    image: Any  # (nodes,) column to which a row is fixed, or -1
+    holder: Any  # (nodes,) row to which a column is fixed, or -1
+    kept: Any  # (arcs,) arc of the larger graph onto which an arc is kept in the relaxation, or -1
     line: Any  # (4, columns) distance, through, passed, excess
-    local: Any  # (7, degrees) of one local matching
+    local: Any  # (7, degrees) scratch space of one local matching
     row: Any  # (slots, columns) dual prices; rows beyond the smaller graph's are insertions
-    column: Any  # (slots, columns)
-    at_row: Any  # (slots, columns) column, or -1
-    at_column: Any  # (slots, columns) row, or -1
-    children: Any  # (slots, columns) the most promising first
+    column: Any  # (slots, columns) dual prices
+    at_row: Any  # (slots, columns) column assigned to each row, or -1
+    at_column: Any  # (slots, columns) row assigned to each column, or -1
+    children: Any  # (slots, columns) columns, most promising first
     chosen: Any  # (slots,) row that the children map
     n_children: Any  # (slots,)
-    place: Any  # (slots,) of the next child
+    place: Any  # (slots,) index of the next child
     total: Any  # (slots,) lower bound
 
 
 @_jit_inline
-def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
-    """Return the savings of a matching, which its prices add up to."""
+def _sum_savings(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
+    """Return the savings of a matching, the negative sum of its prices."""
     total = 0
     for x in range(rows):
         total -= on_row[x]
@@ -55,9 +60,10 @@ def _saved(on_row: Any, on_column: Any, rows: int, columns: int) -> Any:
 
 @_jit
 def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Match p arcs with q arcs for the largest savings.
+    """Match arcs of two nodes for maximum savings.
 
-    The arcs begin at a and b; writes prices and pairs.
+    Matches the ``p`` arcs beginning at ``a`` with the ``q`` arcs beginning at ``b`` and returns the
+    savings. Prices and pairs remain in ``local``.
     """
     swap = p > q
     rows, columns = min(p, q), max(p, q)
@@ -83,7 +89,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
             distance[y], passed[y] = BIG, 0
         x, least, exit_at, leaver, sink = start, 0, BIG, -1, -1
         while True:
-            if least - on_row[x] < exit_at:  # the row may also stay without a partner
+            if least - on_row[x] < exit_at:  # the row may also stay unmatched
                 exit_at, leaver = least - on_row[x], x
             sink, nearest = -1, BIG
             for y in range(columns):
@@ -109,18 +115,18 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
         if sink < 0:
             before = at_row[leaver] if leaver != start else -1
             sink, at_row[leaver] = before, -1
-        while sink >= 0:  # the start has no column before, so the path ends there
+        while sink >= 0:  # the start was not matched before, so the path ends there
             x = through[sink]
             before = at_row[x] if x != start else -1
             at_column[sink], at_row[x], sink = x, sink, before
-    return _saved(on_row, on_column, rows, columns)
+    return _sum_savings(on_row, on_column, rows, columns)
 
 
 @_jit_inline
-def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
-    """Return the largest savings of a matching of p with q arcs.
+def _max_savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
+    """Return the maximum savings of a matching of arcs.
 
-    The arcs begin at a and b.
+    Arguments as for :func:`match_arcs`; at most two arcs on one side need no search.
     """
     if p == 0 or q == 0:
         return 0
@@ -137,30 +143,35 @@ def _most(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -
             second = x
     if min(p, q) == 1:
         return first
-    other, beside = 0, 0  # best of the other arc where the first's best is, and elsewhere
+    other, elsewhere = 0, 0  # the second arc's saving where the first arc's is best, and elsewhere
     for y in range(max(p, q)):
         x = saving[at + across + y * along]
         if y == where:
             other = max(other, x)
         else:
-            beside = max(beside, x)
-    return max(first + beside, second + max(other, beside))
+            elsewhere = max(elsewhere, x)
+    return max(first + elsewhere, second + max(other, elsewhere))
 
 
 @_jit_inline
 def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Compute a cell's price from its label and its slot's savings."""
+    """Compute the price of a cell from its labels and savings."""
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
-    most = _most(saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local)
+    most = _max_savings(
+        saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local
+    )
     differs = small.label[r] != large.label[c]
     room.price[(s * (n + 1) + r) * m + c] = (UNIT if differs else 0) - most
 
 
 @_jit
 def assign(room: Any, s: int) -> Any:
-    """Repair the duals of a slot after price changes; return the bound."""
+    """Repair the dual prices of a slot after cells changed.
+
+    Returns the lower bound.
+    """
     n, m = room.head[N], room.head[M]
     row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     for r in range(m):

@@ -1,14 +1,16 @@
-"""Edit distance of two graphs decided by branch and bound with prices that are made to agree.
+"""Branch and bound for the edit distance of two graphs, with bounds by dual decomposition.
 
-A map x of the smaller graph's nodes costs all edges of both, less what the edges that it keeps
-save. Each cell (r, c), node r on node c, counts the best matching of the arcs that leave r with
-those that leave c; an edge kept is an arc of two cells, and how its saving is split between the
-two is free. Every split gives a lower bound: the least assignment over the cells. (Half and half
-gives the branch bound.) Sweeps first pass on what a cell has to spare, subgradient steps then move
-savings to where the two cells disagree: the bound approaches the linear program F2 of Lerouge,
-Abu-Aisheh, Raveaux, Heroux, Adam, *New binary linear programming formulation to compute the graph
-edit distance*, Pattern Recognition 72 (2017), several edits above the branch bound for molecules.
-All prices are whole multiples of 1 / `UNIT`, so that no bound is rounded.
+The edge cost of mapping the smaller graph's nodes is the number of all edges of both graphs minus
+the savings of the edges that are kept. Each cell (r, c), which maps node r to node c, counts the
+best matching of the arcs of r with the arcs of c. A kept edge belongs to two cells, and its saving
+may be split between them arbitrarily. Every split gives a lower bound: the minimum assignment over
+the cells. (Splitting in halves gives the branch bound.)
+
+Sweeps first transfer the slack of cells; subgradient steps then shift savings where the two cells
+of an edge disagree. The bound approaches the linear program F2 of Lerouge, Abu-Aisheh, Raveaux,
+Heroux, Adam, *New binary linear programming formulation to compute the graph edit distance*,
+Pattern Recognition 72 (2017), and exceeds the branch bound by several edits for molecules. All
+prices are integer multiples of 1 / `UNIT`, so that bounds are not rounded.
 """
 
 from typing import Any
@@ -33,20 +35,20 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "2467cb0e3b866fbf", "graph_edit/cells": "80da5e72f203301d"}
+USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "da12c2987cb9fb70"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
 _SWEEPS = 2
-_ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes some 6 microseconds for 30 nodes
+_ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes about 6 microseconds for 30 nodes
 
 
 @_jit_inline
 def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
-    """Return whether the buffers can hold a search of two graphs.
+    """Return whether the search of two graphs fits into ``room``.
 
-    Depends on the numbers of nodes and arcs.
+    ``n`` and ``m`` are their numbers of nodes, ``arcs`` and ``others`` those of arcs.
     """
     return (
         (n + 2) * arcs * others <= room.saving.shape[0]
@@ -57,7 +59,11 @@ def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
 
 @_jit
 def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
-    """Pass each cell's spare savings of slot 0 to its edges' cells."""
+    """Transfer the slack of each cell of slot 0 along its edges.
+
+    The slack goes to the cells at the other ends of the edges. Cells are processed one after the
+    other, so that each sees the transfers of those before.
+    """
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, local = room.saving, room.local
     for step in range(n * m):
@@ -84,7 +90,7 @@ def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
 
 @_jit
 def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Compute the cost of the map given by a slot's assignment."""
+    """Return the cost of the map given by a slot's assignment."""
     n, at_row = room.head[N], room.at_row[s]
     cost = room.head[BASE] // UNIT
     for v in range(n):
@@ -97,7 +103,7 @@ def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
 
 
 @_jit
-def _copy(room: Any, source: int, goal: int) -> None:
+def _copy_slot(room: Any, source: int, goal: int) -> None:
     n, m, size = room.head[N], room.head[M], room.head[A] * room.head[B]
     for i in range(size):
         room.saving[goal * size + i] = room.saving[source * size + i]
@@ -113,7 +119,10 @@ def _copy(room: Any, source: int, goal: int) -> None:
 
 @_jit
 def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Mark arcs kept by the assignment; count those kept by one cell."""
+    """Count the arcs that only one of their two cells keeps.
+
+    The arcs kept by the assignment are recorded in ``room.kept``.
+    """
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     kept, local, count = room.kept, room.local, 0
@@ -141,7 +150,11 @@ def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
 
 @_jit
 def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
-    """Move savings of one-sided arcs to the other cell; update prices."""
+    """Move savings of disputed arcs to the other cell.
+
+    An arc is disputed if exactly one of its two cells keeps it; that cell gives ``amount`` to the
+    other. The prices of both cells are updated.
+    """
     width = room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     for a in range(room.head[A]):
@@ -165,12 +178,13 @@ def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
 
 @_jit
 def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
-    """Raise a slot's bound above the threshold; return the number of steps.
+    """Raise the bound of a slot by subgradient steps.
 
-    Stops early at a cost within the threshold, or when the two graphs' cells agree.
+    Stops when the bound exceeds the threshold ``tau``, all cells agree, or a map within ``tau`` is
+    found. Returns the number of steps.
     """
     work, limit = room.head[N] + 1, tau * UNIT
-    _copy(room, s, work)
+    _copy_slot(room, s, work)
     value, goal = room.total[s], limit + UNIT + limit // 10
     for step in range(steps):
         count = _disagreements(small, large, room, work)
@@ -180,7 +194,7 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
         value = assign(room, work)
         room.total[work] = value
         if value > room.total[s]:
-            _copy(room, work, s)
+            _copy_slot(room, work, s)
         if value > limit:
             return step
         cost = _cost(small, large, room, work)
@@ -191,8 +205,11 @@ def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> 
 
 
 @_jit
-def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
-    """Lay out two graphs, split savings in half, sweep; return the work."""
+def _init_search(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
+    """Set up the search: split savings in halves, then sweep.
+
+    Returns the work.
+    """
     head, arcs, others = room.head, small.start[n], large.start[m]
     head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
     head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
@@ -226,9 +243,10 @@ def _begin(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
 
 @_jit
 def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
-    """Map a row to a column and close the other cells.
+    """Map a row to a column.
 
-    The savings of its edges go to their other ends.
+    Savings of its edges move to the cells at the other ends; other cells of the row and of the
+    column are closed.
     """
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving, price = room.saving[s * room.head[A] * width :], room.price[s * (n + 1) * m :]
@@ -271,7 +289,10 @@ def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
 
 @_jit
 def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest open columns; list them, cheapest first."""
+    """Choose the row with the fewest feasible columns and list its children.
+
+    The children are feasible columns, cheapest first.
+    """
     n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
     slack = tau * UNIT - room.total[d]
     chosen, fewest = -1, BIG
@@ -314,13 +335,15 @@ def _release(room: Any, d: int) -> None:
 def branch_and_bound(
     small: Any, large: Any, room: Any, n: int, m: int, tau: int, budget: int, fresh: bool
 ) -> Any:
-    """Search for a cost up to ``tau``; also return the work.
+    """Decide whether the edit distance is at most ``tau``.
 
-    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
+    bound above ``tau``, or -1 if the budget was spent; the next call then continues unless
+    ``fresh``.
     """
     head, work, limit = room.head, 0, tau * UNIT
     if fresh:
-        work = _begin(small, large, room, n, m, tau)
+        work = _init_search(small, large, room, n, m, tau)
         if room.total[0] <= limit:
             work += n // 4 * _ascend(small, large, room, 0, tau, _ROOT_STEPS)
         if room.total[0] > limit:
@@ -340,7 +363,7 @@ def branch_and_bound(
         place = room.place[d]
         if place < room.n_children[d]:
             room.place[d] = place + 1
-            _copy(room, d, d + 1)
+            _copy_slot(room, d, d + 1)
             _fix(small, large, room, d + 1, room.chosen[d], room.children[d, place])
             room.total[d + 1], work = assign(room, d + 1), work + n // 4 + 1
             if room.total[d + 1] <= limit:

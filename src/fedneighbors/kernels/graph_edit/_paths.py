@@ -1,4 +1,4 @@
-"""Steps that both searches share: shortest augmenting paths, and the order of branches."""
+"""Steps shared by both graph searches: shortest augmenting paths and the order of branches."""
 
 from typing import Any
 
@@ -7,12 +7,15 @@ from numba import njit
 
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-BIG: Any = np.int32(1 << 28)  # above any cost, and four times it still fits int32
+BIG: Any = np.int32(1 << 28)  # above any cost; four times this still fits into int32
 
 
 @_jit_inline
 def relax(ways: Any, line: Any, column: Any, m: int, i: int, offset: int) -> Any:
-    """Shorten paths to ``m`` columns through row ``i``; return the least open."""
+    """Relax the paths to ``m`` columns through row ``i``.
+
+    Returns the least distance of a column that was not passed yet.
+    """
     distance, through, passed = ways
     least = 2 * BIG
     for c in range(m):
@@ -25,7 +28,10 @@ def relax(ways: Any, line: Any, column: Any, m: int, i: int, offset: int) -> Any
 
 @_jit_inline
 def nearest_column(ways: Any, at_column: Any, m: int, least: int) -> Any:
-    """Return the nearest column, the first without a row if tied."""
+    """Return a column at the least distance.
+
+    This is the first such column that is matched to no row; if there is none, the last one.
+    """
     distance, _, passed = ways
     nearest = -1
     for c in range(m):
@@ -38,7 +44,7 @@ def nearest_column(ways: Any, at_column: Any, m: int, least: int) -> Any:
 
 @_jit_inline
 def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int) -> None:
-    """Match rows and columns on the path from an unmatched row."""
+    """Match the rows and columns along a path from a loose row."""
     i = -1
     while i != loose:
         i, c = through[sink], sink
@@ -47,9 +53,10 @@ def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int
 
 @_jit_inline
 def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
-    """Return the latest image of a node's interchangeable nodes; -1 if none.
+    """Return the largest image of the twins of a node, or -1.
 
-    Of two such nodes the one that is mapped later gets the later image.
+    Of two interchangeable nodes (twins), the one mapped later gets the larger image, which avoids
+    equivalent branches.
     """
     floor = -1
     for w in range(n):
@@ -60,7 +67,10 @@ def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
 
 @_jit_inline
 def insert_child(children: Any, excess: Any, n_children: int, c: int, above: int) -> None:
-    """Insert a column among children, ascending by cost above the least."""
+    """Insert a column into the children in ascending order of excess.
+
+    The excess is the cost above the least; that of the new column is ``above``.
+    """
     place = n_children
     while place > 0 and excess[place - 1] > above:
         excess[place], children[place] = excess[place - 1], children[place - 1]

@@ -1,7 +1,7 @@
-"""Graph edit distances decided against a threshold: tables of graphs, room, verification.
+"""Tables of graphs and the comparison of graph edit distances with a threshold.
 
-Pairs are decided in order: a tree search first, branch and bound where that takes long. Of nodes
-of a graph that can be exchanged, its twins, the tree search tries only one.
+Pairs are decided in order, by tree search, or by branch and bound if the tree search takes too
+long. Of interchangeable nodes of a graph (twins), the tree search tries only one.
 """
 
 from typing import Any, NamedTuple
@@ -22,40 +22,40 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "ebafa389c3c2c403", "graph_edit/dual": "bc14b99b10e32d81"}
+USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a48645bd91bf802f"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 
 
-# Places of `GedTree.head` after those of the tree search: work on this pair, what is at work, and
-# the work after which the tree search gives up.
+# Indices of `GedTree.head` after those of the tree search: work on this pair, stage of the search,
+# and the work after which the tree search gives up.
 _SPENT, _STAGE, _PATIENCE = 9, 10, 11
-_LARGE = 24  # nodes of the smaller graph; below, the tree search is worth twice the work per two
-_TREE, _HANDED_OVER, _DUAL = range(3)  # working state
+# Nodes of the smaller graph. The patience with the tree search doubles for every two nodes fewer.
+_LARGE = 24
+_TREE, _HANDED_OVER, _DUAL = range(3)  # stages
 _NO_LIMIT = 1 << 62
 
-_ROOM = 1 << 22  # savings that a search may hold: pairs of some 90 nodes
+_ROOM = 1 << 22  # maximum number of savings in a search, enough for pairs of about 90 nodes
 
 
 class GraphTable(NamedTuple):
-    """Graphs, one after the other. Compiled code knows the arrays by their order.
+    """Graphs in contiguous arrays, which compiled code unpacks in this order.
 
     Parameters
     ----------
     first_node : int64 array of shape (n_graphs + 1,)
-        Where the nodes of each graph begin.
+        First node of each graph.
     label : int32 array of shape (n_nodes,)
-        Labels, from 0.
+        Node labels, from 0.
     first_arc : int64 array of shape (n_nodes + 1,)
-        Where the arcs of each node begin; an edge is two arcs.
+        First arc of each node; an edge is two arcs.
     end : int32 array of shape (n_arcs,)
-        Node within its graph that the arc leads to, ascending for each node.
+        Node to which the arc leads, numbered within its graph; ascending for each node.
     bond : int32 array of shape (n_arcs,)
         Label of the edge, from 0.
     twin : int32 array of shape (n_nodes,)
-        The node before, within its graph, that can be exchanged with this one; -1 if none. See
-        :func:`find_twins`.
+        Previous interchangeable node, numbered within its graph, or -1. See :func:`find_twins`.
     """
 
     first_node: npt.NDArray[np.int64]
@@ -68,10 +68,10 @@ class GraphTable(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def find_twins(first_node: Any, label: Any, first_arc: Any, end: Any, bond: Any) -> Any:
-    """Return each node's preceding interchangeable node, -1 if none.
+    """Return the previous interchangeable node of each node, or -1.
 
-    Two nodes of a graph are twins if they have the same label and the same edges to all others,
-    whether or not an edge joins them.
+    Two nodes of a graph are interchangeable (twins) if they have the same label and the same edges
+    to all other nodes. There may be an edge between them.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def find_twins(first_node: Any, label: Any, first_arc: Any, end: Any, bond: Any)
     Returns
     -------
     int32 array of shape (n_nodes,)
-        Nodes within their graph.
+        Nodes, numbered within their graph; -1 for a node without a twin before it.
     """
     twin = np.full(label.shape[0], -1, np.int32)
     for g in range(first_node.shape[0] - 1):
@@ -113,22 +113,27 @@ def _are_twins(first_arc: Any, end: Any, bond: Any, a: int, b: int, low: int) ->
 
 
 def new_search(table: GraphTable, query: GraphTable, *, patience: int = 200) -> GedSearch:
-    """Allocate buffers for one query against the graphs of a table.
+    """Allocate working memory for comparing one query with a table's graphs.
 
     Parameters
     ----------
     table, query : GraphTable
-        The query is a table of one graph. Labels of both count alike.
+        The query is a table of one graph. Both use the same label numbers.
     patience : int
-        Work, roughly a microsecond each, after which the tree search for a pair gives up and
-        branch and bound with better bounds begins; more for graphs of less than 24 nodes, where
-        the tree search does well. The distances found do not depend on it.
+        Work, in units of roughly a microsecond, after which the tree search for a pair gives up and
+        branch and bound with better bounds begins. It is increased for graphs of fewer than 24
+        nodes, for which the tree search works well. Does not affect the distances found.
+
+    Returns
+    -------
+    GedSearch
+        Working memory for :func:`verify_many`.
     """
     n = 1 + max(_largest(table.first_node), _largest(query.first_node))
     n_arcs = 1 + max(_largest(part.first_arc[part.first_node]) for part in (table, query))
-    kinds, _ = _names(table.label, query.label)
-    bonds, n_bonds = _names(table.bond, query.bond)
-    bonds[bonds == 0] = n_bonds + 1  # 0 stands for no edge
+    kinds, _ = _number_labels(table.label, query.label)
+    bonds, n_bonds = _number_labels(table.bond, query.bond)
+    bonds[bonds == 0] = n_bonds + 1  # 0 means no edge
 
     def side() -> GedSide:
         return GedSide(
@@ -156,35 +161,34 @@ def verify_many(
     n_wanted: int | None = None,
     budget: int | None = None,
 ) -> tuple[int, int]:
-    """Decide for each graph whether its distance is within a threshold.
-
-    Graphs are processed in the given order.
+    """Decide which graphs have a distance of at most a threshold.
 
     Parameters
     ----------
     table, query : GraphTable
         The query is a table of one graph.
     positions : int64 array
-        Graphs to decide on.
+        Indices of graphs, which are processed in this order.
     tau : int
         The threshold.
     lower, upper : int32 arrays of shape (n_graphs,)
-        Bounds of each distance. Those decided on are improved: ``upper`` to the cost of some
-        edits, at most ``tau``, or ``lower`` to more than ``tau``.
+        Bounds of each distance, updated for processed graphs: either ``upper`` becomes the cost of
+        an edit script of at most ``tau``, or ``lower`` becomes a bound above ``tau``.
     search : GedSearch
-        Room from `new_search` for this table and query.
+        Result of `new_search` for this table and query.
     start : int
-        Place in ``positions`` to begin at.
+        Index in ``positions`` at which to begin.
     n_wanted : int, optional
-        Stop when so many lie within the threshold.
+        Stop when this many graphs are within the threshold.
     budget : int, optional
-        Work after which to stop, roughly a microsecond each; the verification under way goes on
-        at the next call if that begins with the same graph and threshold.
+        Maximum work, in units of roughly a microsecond. An interrupted verification is resumed if
+        the next call begins with the same graph and threshold.
 
     Returns
     -------
     tuple of two int
-        The place in ``positions`` to go on at, and how many were found within the threshold.
+        The index in ``positions`` at which to continue, and the number of graphs found to be within
+        the threshold.
     """
     wanted = len(positions) + 1 if n_wanted is None else n_wanted
     limits = start, wanted, _NO_LIMIT if budget is None else budget
@@ -194,9 +198,10 @@ def verify_many(
 
 @_jit
 def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
-    """Search for a cost up to ``tau``; also return the work.
+    """Decide whether the edit distance is at most ``tau``.
 
-    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
+    bound above ``tau``, or -1 if the search was interrupted; another call then continues it.
     """
     head, work = search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
@@ -229,7 +234,7 @@ def _decide(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) 
 def _decide_many(
     table: Any, query: Any, positions: Any, tau: int, limits: Any, bounds: Any, search: Any
 ) -> Any:
-    """Run the compiled loop of :func:`verify_many`."""
+    """Run the loop of :func:`verify_many`."""
     (start, n_wanted, budget), (lower, upper) = limits, bounds
     n_found, work = 0, 0
     for i in range(start, positions.shape[0]):
@@ -266,12 +271,12 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
     return int(np.diff(starts).max(initial=0))
 
 
-def _names(
+def _number_labels(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Map each label to its place among the query's, from 1.
+    """Map the query's labels to 1, 2, ... and other labels to 0.
 
-    0 for a label that the query lacks.
+    Returns the number of each label and the count of the query's labels.
     """
     names = _grid(1 + max(int(labels.max(initial=0)), int(own.max(initial=0))))
     distinct = np.unique(own)

@@ -1,11 +1,11 @@
-"""Graph edit distance of a query to many graphs, decided against a threshold by tree search.
+"""Tree search that compares graph edit distances from a query to many graphs with a threshold.
 
-A node of the tree maps some nodes of the smaller graph. Its bound is the *branch* bound: the least
-assignment of the nodes that are left, where an edge between two such nodes is shared half and half
-(all costs are doubled, so that they stay whole) and an edge to a mapped node counts in full. (The
-bound by multisets of labels is never above it.) A child inherits its parent's assignment and dual
-prices; those of the neighbors of the two nodes that it maps are lowered, which is a bound already,
-and one augmenting path per loose row repairs the rest.
+A node of the search tree maps some nodes of the smaller graph. Its bound is the *branch* bound: the
+minimum assignment of the remaining nodes, where each of two such nodes pays half of an edge between
+them (all costs are doubled to stay integers), and an edge to a mapped node counts in full. (The
+bound by multisets of labels never exceeds it.) A child inherits the assignment and dual prices of
+its parent. The prices of neighbors of the two newly mapped nodes are lowered, which already gives a
+bound, and one augmenting path per unmatched ("loose") row repairs the rest.
 """
 
 from typing import Any, NamedTuple
@@ -21,61 +21,64 @@ from fedneighbors.kernels.graph_edit._paths import (
     relax,
 )
 
-USES = {"graph_edit/paths": "2467cb0e3b866fbf"}
+USES = {"graph_edit/paths": "64207419a4fff0e3"}
 
-# Without counting the references to the arrays of a tuple, 32 microseconds instead of 56.
+# _nrt=False: without reference counts of the arrays in a tuple, 32 microseconds instead of 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-# Places of `GedTree.head`: what is under way.
+# Indices of `GedTree.head`, the state of the verification in progress.
 OBJECT, TAU = 0, 1
 _N, _M, _DEPTH, _OPEN, _REFUSED, _BONDS, LOADED = range(2, 9)
 
 
 class GedSide(NamedTuple):
-    """One graph of a pair, its labels renamed: 1, 2, ... are those that the query has."""
+    """One graph of a pair, with labels renumbered: 1, 2, ... are the query's labels."""
 
-    label: Any  # (nodes,) 0: the query has no such label
-    start: Any  # (nodes + 1,)
-    end: Any  # (arcs,)
-    bond: Any  # (arcs,) one more than the query has: the query has no such label
+    label: Any  # (nodes,) 0 if the query has no such label
+    start: Any  # (nodes + 1,) first arc of each node
+    end: Any  # (arcs,) node to which the arc leads
+    bond: Any  # (arcs,) one more than the query's number of edge labels if it has no such label
     adjacent: Any  # (nodes, nodes) bond, or 0
-    twin: Any  # (nodes,)
-    kin: Any  # (nodes,) the first of the nodes that can be exchanged with this one
+    twin: Any  # (nodes,) previous interchangeable node, or -1
+    kin: Any  # (nodes,) first of the nodes that are interchangeable with this one
     partner: Any  # (nodes,) node of the other graph, or -1
-    free: Any  # (nodes,) unmapped neighbors
-    inner: Any  # (bonds, nodes) unmapped neighbors by bond
+    free: Any  # (nodes,) number of unmapped neighbors
+    inner: Any  # (bonds, nodes) number of unmapped neighbors by bond
 
 
 class GedTree(NamedTuple):
-    """The path of a search. Rows are nodes of the smaller graph, then of nothing (insertions)."""
+    """Current path of a tree search.
+
+    Rows are the nodes of the smaller graph, followed by dummy nodes (insertions).
+    """
 
     head: Any  # (12,)
     price: Any  # (rows, columns) doubled cost of mapping row to column; one row for all insertions
-    anchored: Any  # (rows, columns) the part of it that edges to mapped nodes cause
+    anchored: Any  # (rows, columns) part of the price that edges to mapped nodes cause
     row: Any  # (depths, rows) dual prices
     column: Any  # (depths, columns) dual prices, far below zero for mapped columns
-    at_row: Any  # (depths, rows) column, or -1
-    at_column: Any  # (depths, columns) row, or -1
-    children: Any  # (depths, columns) the most promising first
-    total: Any  # (depths,) sum of the prices: a lower bound, doubled
-    cost: Any  # (depths,) of what is mapped
+    at_row: Any  # (depths, rows) column assigned to each row, or -1
+    at_column: Any  # (depths, columns) row assigned to each column, or -1
+    children: Any  # (depths, columns) columns, most promising first
+    total: Any  # (depths,) sum of the dual prices: a lower bound, doubled
+    cost: Any  # (depths,) cost of the mapped nodes
     chosen: Any  # (depths,) row that the children map
     n_children: Any  # (depths,)
-    place: Any  # (depths,) of the next child
-    distance: Any  # (columns,) from a loose row; of a child from the least price
-    through: Any  # (columns,) row before each column on the way
-    passed: Any  # (columns,) 0, or a large number where a column is out of reach
+    place: Any  # (depths,) index of the next child
+    distance: Any  # (columns,) distance from a loose row; when branching, excess of each child
+    through: Any  # (columns,) row before each column on the path
+    passed: Any  # (columns,) 0, or a large number for mapped columns and those already passed
 
 
 class GedSearch(NamedTuple):
-    """Room for one verification at a time."""
+    """Working memory for one verification at a time."""
 
     query: GedSide
     object: GedSide
     tree: GedTree
-    kinds: Any  # (labels,) new names of node labels
-    bonds: Any  # (labels,) new names of edge labels
+    kinds: Any  # (labels,) new numbers of node labels
+    bonds: Any  # (labels,) new numbers of edge labels
     dual: Any  # DualRoom
 
 
@@ -100,7 +103,7 @@ def _load(table: Any, g: int, search: Any, side: Any) -> None:
 
 @_jit_inline
 def _price_row(small: Any, large: Any, tree: Any, r: int) -> None:
-    """Compute the prices of mapping a row to every column.
+    """Compute the prices of one row in all columns.
 
     Row ``n`` represents all insertions.
     """
@@ -131,8 +134,12 @@ def _price_column(small: Any, large: Any, tree: Any, c: int) -> None:
 
 
 @_jit
-def _root(small: Any, large: Any, tree: Any) -> None:
-    """Compute all prices, reduce rows and columns, and match tight cells."""
+def _init_root(small: Any, large: Any, tree: Any) -> None:
+    """Set up the root: prices, dual prices and an initial matching.
+
+    The dual prices are the least reduced prices of rows, then of columns. Rows and columns whose
+    cell is tight are matched.
+    """
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[0], tree.column[0], tree.at_row[0], tree.at_column[0]
     tree.anchored[: n + 1, :m] = 0
@@ -160,10 +167,10 @@ def _root(small: Any, large: Any, tree: Any) -> None:
 
 
 @_jit_inline
-def _take(side: Any, v: int, partner: int, sign: int) -> None:
-    """Remove a node from the unmapped ones, or restore it.
+def _mark_node(side: Any, v: int, partner: int, sign: int) -> None:
+    """Mark a node as mapped (sign 1) or unmapped (sign -1).
 
-    ``sign`` is 1 to remove and -1 to restore.
+    Updates the counts of unmapped neighbors.
     """
     side.partner[v] = partner
     for t in range(side.start[v], side.start[v + 1]):
@@ -172,11 +179,14 @@ def _take(side: Any, v: int, partner: int, sign: int) -> None:
 
 
 @_jit
-def _step(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
-    """Map ``v`` to ``u`` (sign 1) or undo it (-1); update prices."""
+def _map_node(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
+    """Map ``v`` to ``u`` (sign 1) or undo that (sign -1).
+
+    Updates the prices that depend on it.
+    """
     n, m, anchored = tree.head[_N], tree.head[_M], tree.anchored
-    _take(small, v, u if sign > 0 else -1, sign)
-    _take(large, u, v if sign > 0 else -1, sign)
+    _mark_node(small, v, u if sign > 0 else -1, sign)
+    _mark_node(large, u, v if sign > 0 else -1, sign)
     first, last = small.start[v], small.start[v + 1]
     for s in range(large.start[u], large.start[u + 1]):
         c = large.end[s]
@@ -194,14 +204,18 @@ def _step(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> None:
             for c in range(m):
                 anchored[r, c] += 2 * sign
             _price_row(small, large, tree, r)
-    if sign < 0:  # while the two were mapped, their prices mixed counts of several depths
+    if sign < 0:  # while v and u were mapped, their prices mixed counts from several depths
         _price_row(small, large, tree, v)
         _price_column(small, large, tree, u)
 
 
 @_jit_inline
 def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
-    """Copy the parent's prices at depth ``d``, lower invalid ones, add up."""
+    """Derive the dual prices at depth ``d`` from the parent's.
+
+    Prices that are no longer feasible are lowered, matches that are no longer tight are dissolved,
+    and the sum of the prices is written.
+    """
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[d], tree.column[d], tree.at_row[d], tree.at_column[d]
     for i in range(m):
@@ -211,7 +225,7 @@ def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
         at_column[at_row[v]], at_row[at_column[u]] = -1, -1
     column[u] = -BIG
     for t in range(small.start[v], small.start[v + 1]):
-        row[small.end[t]] = -BIG  # so that it sets no column's price
+        row[small.end[t]] = -BIG  # so that this row does not affect the columns' prices
     for s in range(large.start[u], large.start[u + 1]):
         c, least = large.end[s], BIG
         if large.partner[c] < 0:
@@ -238,7 +252,10 @@ def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
 
 @_jit
 def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
-    """Raise prices to the least assignment, or until above the limit."""
+    """Match all loose rows, which raises the dual prices.
+
+    Ends with a minimum assignment, or as soon as the sum of the prices is above the limit.
+    """
     for r in range(tree.head[_M]):
         loose = tree.at_row[d, r] < 0 and (r >= tree.head[_N] or small.partner[r] < 0)
         if loose and tree.total[d] <= limit:
@@ -247,7 +264,7 @@ def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
 
 @_jit_inline
 def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
-    """Match an unmatched row along the shortest path.
+    """Match a loose row along the shortest augmenting path.
 
     Stops once the bound is above the limit.
     """
@@ -276,7 +293,7 @@ def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
 
 @_jit
 def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
-    """Compute the cost of the mapping given by assignment and mapped nodes."""
+    """Return the cost of the mapped nodes completed by the assignment."""
     n, m, at_row = tree.head[_N], tree.head[_M], tree.at_row[d]
     cost = m - n + (small.start[n] + large.start[m]) // 2
     for v in range(n):
@@ -292,7 +309,10 @@ def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
 
 @_jit
 def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest open columns; list them, cheapest first."""
+    """Choose the row with the fewest feasible columns and list its children.
+
+    The children are feasible columns, cheapest first.
+    """
     head, row, column, distance = tree.head, tree.row[d], tree.column[d], tree.distance
     n, m = head[_N], head[_M]
     slack = 2 * (tau - tree.cost[d]) - tree.total[d]
@@ -322,24 +342,29 @@ def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
 
 @_jit
 def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any:
-    """Map depth ``d``'s row to a column; undo it above the threshold."""
+    """Map the chosen row of depth ``d`` to column ``u``.
+
+    Returns whether the bound is at most the threshold; if not, the mapping is undone.
+    """
     v, head = tree.chosen[d], tree.head
     tree.cost[d + 1] = tree.cost[d] + (small.label[v] != large.label[u]) + tree.anchored[v, u] // 2
-    _step(small, large, tree, v, u, 1)
+    _map_node(small, large, tree, v, u, 1)
     _inherit(small, large, tree, d + 1, v, u)
     _assign(small, large, tree, d + 1, 2 * (tau - tree.cost[d + 1]))
     bound = tree.cost[d + 1] + (tree.total[d + 1] + 1) // 2
     if bound > tau:
         head[_REFUSED] = min(head[_REFUSED], bound)
-        _step(small, large, tree, v, u, -1)
+        _map_node(small, large, tree, v, u, -1)
     return bound <= tau
 
 
 @_jit
 def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
-    """Search for a cost up to ``tau``; also return the work.
+    """Decide whether the edit distance is at most ``tau``.
 
-    Returns the cost, a bound above ``tau``, or -1 if the budget is spent.
+    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
+    bound above ``tau``, or -1 if the budget was spent; a call for the same graph and threshold then
+    continues the search.
     """
     tree, head, work = search.tree, search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
@@ -352,7 +377,7 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
         head[OBJECT], head[TAU], head[LOADED] = g, tau, 0
         head[_N], head[_M] = min(n_own, n_object), max(n_own, n_object)
         head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, BIG
-        _root(small, large, tree)
+        _init_root(small, large, tree)
         _assign(small, large, tree, 0, 2 * tau)
         bound, work = (tree.total[0] + 1) // 2, 1 + n_own
         if bound > tau:
@@ -379,4 +404,4 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
             return head[_REFUSED], work
         else:
             head[_DEPTH], v = d - 1, tree.chosen[d - 1]
-            _step(small, large, tree, v, small.partner[v], -1)
+            _map_node(small, large, tree, v, small.partner[v], -1)

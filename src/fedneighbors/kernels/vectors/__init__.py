@@ -1,1 +1,1 @@
-"""Distances and products of vectors."""
+"""Distances and dot products of vectors."""

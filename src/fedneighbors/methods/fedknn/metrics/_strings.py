@@ -21,7 +21,7 @@ from fedneighbors.kernels.edit._bands import (
     verify_bands,
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
-from fedneighbors.kernels.edit._slices import Slices, cut_slices, scan_slices, tell_letters
+from fedneighbors.kernels.edit._slices import Slices, cut_slices, locate_digits, scan_slices
 from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end_of
 
 Codes = npt.NDArray[np.int32]
@@ -185,7 +185,7 @@ class StringSession:
         self._length = len(codes)
         letters, spelled = np.unique(codes, return_inverse=True)
         self._letters, self._spelled = letters.astype(np.int64), spelled.astype(np.int64)
-        self._digits = tell_letters(self._letters, table.slices.n_bits)
+        self._digits = locate_digits(self._letters, table.slices.n_bits)
         lengths = table.slices.lengths
         self._distances = np.full(len(lengths), UNKNOWN, np.int32)
         self._largest = max(self._length, int(lengths[-1]) if len(lengths) else 0)

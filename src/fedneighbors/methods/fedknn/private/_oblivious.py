@@ -19,7 +19,7 @@ from fedneighbors.kernels._bitonic import (
     LOAD_WORDS,
     Entries,
     Merge,
-    carried,
+    carry_loads,
     merge_recorded,
     merge_sorted,
 )
@@ -173,7 +173,7 @@ class Shelf:
         """Return the k nearest objects on the shelf, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
-        loads = carried(self._names(), self._merge)[:n]
+        loads = carry_loads(self._names(), self._merge)[:n]
         raw, width = loads[:, :-1].tobytes(), MOST_BYTES_OF_A_NAME
         ends = (np.arange(n) * width + loads[:, -1]).tolist()
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
