@@ -104,7 +104,7 @@ def test_parties_that_are_no_longer_connected_cannot_be_asked():
     with connected([Counter("ann", ())]) as federation:
         pass
 
-    with pytest.raises(ValueError, match="no longer connected; connect them anew"):
+    with pytest.raises(ValueError, match="no longer connected; connect them again"):
         federation.run(count(3))
 
 

@@ -127,7 +127,7 @@ def altered_share(place):
         (
             SealedShares,
             lambda x: replace(x, seed_commitment=flipped(x.seed_commitment)),
-            "'p1': it dealt shares that are not those of its seed",
+            "'p1': its shares do not combine to its seed",
         ),
         (
             Confirmation,
@@ -180,7 +180,7 @@ def test_dealer_of_shares_that_do_not_fit_its_commitments_is_named_by_their_owne
     monkeypatch.setattr(masked[1], "_sealed", false)
 
     with pytest.raises(
-        AggregationError, match="a share that is not what its dealer committed"
+        AggregationError, match="a share does not match its dealer's commitment"
     ) as e:
         masked_sum(Wire(masked), roster)
 
@@ -200,5 +200,5 @@ def test_shares_of_another_key_than_the_advertised_one_are_blamed_on_their_deale
 
     monkeypatch.setattr(masked[7], "_dealt", false)
 
-    with pytest.raises(AggregationError, match="'p7': it dealt shares that are not those of its k"):
+    with pytest.raises(AggregationError, match="'p7': its shares do not combine to its key"):
         masked_sum(Wire(masked, GONE), roster)

@@ -98,7 +98,7 @@ def test_node_that_is_set_up_for_masks_refuses_a_coordinator_that_asks_in_the_pl
 def test_node_that_is_not_set_up_for_masks_refuses_a_masked_sum(enrolled):
     plain = {key: enrolled["bob"][key] for key in ("party-name", "values")}
 
-    with pytest.raises(AggregationError, match="'bob': it knows no masked sums"):
+    with pytest.raises(AggregationError, match="'bob': it does not support masked sums"):
         run(grid_of({**enrolled, "bob": plain}), sums_for(enrolled))
 
 

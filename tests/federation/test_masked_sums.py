@@ -215,7 +215,7 @@ def test_parties_of_a_sum_must_be_asked_the_same():
     wire = Wire(masked)
     asks = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
 
-    with pytest.raises(ProtocolError, match="asked the same"):
+    with pytest.raises(ProtocolError, match="must get the same request"):
         masked_sum(wire, roster, request=asks)
 
     assert wire.requests == []
@@ -279,7 +279,7 @@ def test_party_whose_numbers_have_another_shape_or_dtype_is_named(odd):
     inner[1].items = odd
     masked, roster = enroll(inner)
 
-    with pytest.raises(AggregationError, match=r"party 'p1': its numbers are .* others sent"):
+    with pytest.raises(AggregationError, match=r"party 'p1': its layout is .* others sent"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
@@ -323,7 +323,7 @@ def test_sums_and_thresholds_of_the_runtime_are_checked():
 
     with pytest.raises(ValueError, match="expected sums 'plain' or 'masked', got 'secret'"):
         inprocess.run(count(3), parties, sums="secret")
-    with pytest.raises(ValueError, match="a threshold belongs to masked sums"):
+    with pytest.raises(ValueError, match="threshold needs masked sums"):
         inprocess.run(count(3), parties, threshold=2)
     with pytest.raises(AggregationError, match="expected a threshold of 3 to 3"):
         inprocess.run(count(3), parties, sums="masked", threshold=2)

@@ -93,7 +93,7 @@ def test_replies_that_do_not_add_up_are_refused_by_party_and_field(first, second
 def test_sum_of_integers_beyond_64_bits_is_refused(a, b):
     replies = {"a": Single(a), "b": Single(b)}
 
-    with pytest.raises(ProtocolError, match=r"the sum of Single\.n could leave the range of int64"):
+    with pytest.raises(ProtocolError, match=r"the sum of Single\.n could overflow int64"):
         add_up(replies)
 
 

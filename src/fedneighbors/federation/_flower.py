@@ -1,13 +1,13 @@
-"""Runtime on Flower: a coordinator as a ServerApp, a party as a ClientApp.
+"""Flower runtime: the coordinator as a ServerApp, each party as a ClientApp.
 
-The frames are those of every other runtime; Flower carries them as they are. A node starts a fresh
-process for each message, so a party is built anew from the configuration of its node each time and
-keeps what it needs from round to round in its own files. Nothing but requests passes from the
-coordinator to a party: which file a party reads is for its own node to say.
+Frames are the same as in every other runtime; Flower transports them unchanged. A node starts a
+new process for each message, so a party is rebuilt from its node's configuration each time and
+keeps its state between rounds in its own files. The coordinator sends only requests to a party;
+the files that a party reads are set by its own node's configuration.
 
-A party is called what its node was registered as (``flwr supernode register --name``), which is
-bound to the node's key. Nodes without a registered name are asked for the ``party-name`` of their
-configuration, which costs one more exchange and which nothing vouches for.
+A party's name is the one that its node was registered with (``flwr supernode register --name``),
+which is bound to the node's key. Nodes registered without a name are asked for the ``party-name``
+of their configuration. This takes one more round trip, and the name is not authenticated.
 """
 
 import logging
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 Config = Mapping[str, str | int | float | bool]
-"""A run's or a node's configuration, as Flower hands it over."""
+"""Configuration of a run or a node, as provided by Flower."""
 
 POLL_S = 0.2
 MAX_NAME = 100
@@ -58,7 +58,7 @@ MAX_NAME = 100
 _FRAME = "frame"
 _SENDER = "sender"
 _KIND = "fedneighbors.frame"
-_REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an exception of the node
+_REASONS = {  # by flwr.common.constant.ErrorCode; Flower's texts may quote a node's exception
     1: "its node could not load the app; install the same fedneighbors there",
     2: "the app failed on its node",
     3: "its message got lost",
@@ -71,13 +71,13 @@ _REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an excep
 
 @message
 class Introduction:
-    """The name that a node's configuration gives to its party."""
+    """Party name from a node's configuration."""
 
     name: str
 
     def __post_init__(self) -> None:
         if not _is_name(self.name):
-            raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+            raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
 
 
 def _is_name(text: str) -> bool:
@@ -86,27 +86,27 @@ def _is_name(text: str) -> bool:
 
 @message
 class IntroductionRequest:
-    """Ask a node for the name of its party."""
+    """Request for the name of a node's party."""
 
     reply: ClassVar[type] = Introduction
 
 
 def client_app(build: Callable[[Config], Party]) -> ClientApp:
-    """Return the app that lets a party answer on its node.
+    """Return the app that runs a party on its node.
 
     Parameters
     ----------
     build : callable
-        Makes the party from the configuration of its node (``--node-config``), once per message.
-        Its :class:`~fedneighbors.federation.Refuse` reaches the coordinator; of any other
-        exception only the type does.
+        Builds the party from its node's configuration (``--node-config``), once per message.
+        A :class:`~fedneighbors.federation.Refuse` that it raises is sent to the coordinator; for
+        any other exception only the type is sent.
 
     Returns
     -------
     ClientApp
-        A node that is not registered under a name must have one in its configuration:
-        ``party-name="..."``. One whose configuration sets ``identity-key``, ``roster`` and
-        ``mask-state`` lets sums leave only under masks.
+        A node registered without a name must set one in its configuration: ``party-name="..."``.
+        A node whose configuration sets ``identity-key``, ``roster`` and ``mask-state`` sends
+        summable replies only as masked sums.
     """
     app = ClientApp()
 
@@ -125,7 +125,10 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
 
 def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
-    """Put a reply into an envelope; an exception that Flower sees would travel with its text."""
+    """Put the reply to an envelope into an envelope.
+
+    Every exception becomes a refusal, because Flower would send an exception's text.
+    """
     try:
         _check_version(envelope.content)
         frame = reply(_unpacked(envelope.content))
@@ -137,7 +140,10 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 
 
 def _check_version(content: RecordDict) -> None:
-    """Refuse a coordinator of another version, whose results might differ in their last bits."""
+    """Refuse a coordinator of another version.
+
+    Results of different versions might differ in their last bits.
+    """
     record: Any = content.get(_SENDER)
     version = record.get("version") if isinstance(record, ConfigRecord) else None
     if version != __version__:
@@ -160,17 +166,17 @@ def server_app(
     Parameters
     ----------
     coordinate : callable
-        Makes the coordinator from the configuration of the run.
+        Creates the coordinator from the configuration of the run.
     finish : callable
-        Does what is to be done with the outcome; not called if the run fails.
+        Called with the outcome and the configuration; not called if the run fails.
 
     Returns
     -------
     ServerApp
-        The run's configuration sets ``min-parties``, the least number of parties to begin with,
-        and ``timeout-s``, how long to wait for them and for the replies of each round. With
+        The run's configuration sets ``min-parties``, the minimum number of parties to start with,
+        and ``timeout-s``, the maximum wait for them and for the replies of each round. With
         ``secure-aggregation = true`` sums are masked; ``roster`` is then the file of the parties'
-        public keys, ``sum-threshold`` the least number of parties in a sum, 0 for the default.
+        public keys and ``sum-threshold`` the minimum number of parties in a sum, 0 for the default.
     """
     app = ServerApp()
 
@@ -204,27 +210,27 @@ def run(
     Parameters
     ----------
     grid : Grid
-        Flower's way to the nodes.
+        Flower's connection to the nodes.
     coordinator : generator
         The coordinator.
     min_parties : int
-        Begin when so many nodes are connected; all that are connected then take part.
+        Start when this many nodes are connected; all nodes connected at that moment take part.
     timeout_s : float
-        Longest wait for the nodes, and for the replies of each round.
+        Maximum wait for the nodes, and for the replies of each round.
     on_round : callable, optional
-        Called with each round's record. The introduction of the parties is not a round.
+        Called with each round's record. The request for the parties' names is not a round.
     sums : MaskedSums, optional
-        How sums are masked. Without it they are formed of replies that reach the coordinator.
+        Secure aggregation. If None, the coordinator receives the replies and adds them up.
 
     Raises
     ------
     AggregationError
         If a masked sum cannot be formed.
     FederationError
-        If too few nodes are connected in time.
+        If too few nodes connect in time.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        As the coordinator and the loop decide; ``ProtocolError`` also if two nodes have one name,
-        a node's name is not the one that it was registered with, or a node answers twice.
+        As raised by the coordinator and :func:`run_rounds`; ``ProtocolError`` also if two nodes
+        have the same name, a node's name differs from its registered one, or a node answers twice.
     """
     if min_parties < 1 or not timeout_s > 0:
         raise ValueError(
@@ -246,7 +252,7 @@ def run(
 
 
 def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
-    """Return the node of each party's name."""
+    """Map the parties' names to nodes."""
     registered = _connected(grid, min_parties=min_parties, timeout_s=timeout_s)
     if not all(registered.values()):
         return _introduce(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
@@ -256,7 +262,7 @@ def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
 def _introduce(
     grid: Grid, registered: Mapping[int, str], *, min_parties: int, timeout_s: float
 ) -> dict[str, int]:
-    """Return the node of each party's name, having asked for it."""
+    """Ask the nodes for their party names and map names to nodes."""
     request = IntroductionRequest()
     frames = dict.fromkeys(registered, encode(request))
     called = {node: name or f"node {node}" for node, name in registered.items()}
@@ -265,14 +271,14 @@ def _introduce(
     if len(answers) < min_parties:
         raise PartyMissing(unnamed, "the introduction")
     for who, reason in unnamed.items():
-        log.warning("the run goes on without %s: %s", who, reason)
+        log.warning("the run continues without %s: %s", who, reason)
     names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
         names[node] = read_reply(called[node], request, frame).name
         if registered[node] not in ("", names[node]):
             raise ProtocolError(
-                f"the node registered as {registered[node]!r} calls itself {names[node]!r}; "
-                "set its party-name to the registered name"
+                f"the party-name of node {registered[node]!r} is {names[node]!r}; "
+                "set it to the registered name"
             )
     return _each_once(names)
 
@@ -281,13 +287,16 @@ def _each_once(names: Mapping[int, str]) -> dict[str, int]:
     nodes: dict[str, int] = {}
     for node, name in names.items():
         if name in nodes:
-            raise ProtocolError(f"two nodes are called {name!r}; give one of them another name")
+            raise ProtocolError(f"two nodes are named {name!r}; rename one of them")
         nodes[name] = node
     return nodes
 
 
 def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
-    """Return the connected nodes and the names that they were registered with, if any."""
+    """Wait for the nodes and return their registered names.
+
+    The name of a node registered without one is empty.
+    """
     deadline = time.monotonic() + timeout_s
     while len(nodes := list(grid.get_nodes())) < min_parties:
         if time.monotonic() > deadline:
@@ -307,7 +316,10 @@ def _carry(
     called: Mapping[int, str],
     timeout_s: float,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
-    """Carry a frame to each node; return their frames, and why the others are missing."""
+    """Send frames to nodes; return the answers and the missing nodes.
+
+    The reason is given for each missing node.
+    """
     answers: dict[int, bytes] = {}
     missing: dict[int, str] = {}
     sent = _send(grid, action, frames, timeout_s=timeout_s)
@@ -339,25 +351,31 @@ def _carry(
 def _send(
     grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
 ) -> dict[str, int]:
-    """Send a frame to each node; return the node of each message id."""
-    contents = {id(frame): _packed(frame) for frame in frames.values()}  # one for all, if one
+    """Send a frame to each node and map message ids to nodes."""
+    contents = {id(frame): _packed(frame) for frame in frames.values()}  # pack a shared frame once
     envelopes = [
         Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
         for node, frame in frames.items()
     ]
-    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None where it did not work
+    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None for a message not sent
     return {name: node for name, node in zip(ids, frames, strict=False) if name}
 
 
 def _packed(frame: bytes) -> RecordDict:
-    """Return a record with the frame as it is: no copy, no header, sent in chunks."""
+    """Wrap a frame in a record without a copy or header.
+
+    Flower sends the array in chunks.
+    """
     array = Array(dtype="uint8", shape=(len(frame),), stype=_KIND, data=frame)
     sender = ConfigRecord({"version": __version__})
     return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
 
 
 def _unpacked(content: RecordDict) -> bytes:
-    """Return the frame of a record; an empty one, which no reader takes, if there is none."""
+    """Return the frame of a record, or empty bytes without one.
+
+    Every reader rejects an empty frame.
+    """
     record: Any = content.get(_FRAME)
     array = record.get(_FRAME) if isinstance(record, ArrayRecord) else None
     return array.data if isinstance(array, Array) and array.stype == _KIND else b""
@@ -376,24 +394,24 @@ def _show(record: Round) -> None:
 
 
 NODE_KEYS = ("identity-key", "roster", "mask-state")
-"""Private key (PEM), enrolled public keys (JSON), and a folder for what lasts between messages."""
+"""Private key (PEM), enrolled public keys (JSON), and the folder of state kept between messages."""
 
 
 def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
-    """Return a party whose sums leave it only under masks, if its node is set up for that.
+    """Wrap a party for masked sums if its node configures them.
 
     Parameters
     ----------
     party : Party
         Holds the data.
     config : mapping
-        The node's configuration. With any of ``identity-key``, ``roster`` and ``mask-state`` all
-        three are needed; from then on a coordinator that asks for a sum in the plain is refused.
+        The node's configuration. If any of ``identity-key``, ``roster`` and ``mask-state`` is set,
+        all three are required, and requests for unmasked sums are refused.
 
     Raises
     ------
     Refuse
-        If a key is missing or a file cannot be used; the file is not named to the coordinator.
+        If a key is missing or a file is unusable; the coordinator does not learn the file's name.
     """
     if not any(config.get(key) for key in NODE_KEYS):
         return party
@@ -421,7 +439,7 @@ def _set(config: Mapping[str, Any], key: str) -> Any:
 
 
 def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
-    """Return how a coordinator is to mask sums; None if they are formed in the plain.
+    """Return the secure aggregation of a run, or None without it.
 
     Parameters
     ----------
@@ -432,7 +450,7 @@ def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
     Raises
     ------
     ValueError
-        If a value is of another type, or the roster cannot be read.
+        If a value has the wrong type or the roster cannot be read.
     """
     wanted = config.get("secure-aggregation", False)
     if not isinstance(wanted, bool):
@@ -446,7 +464,9 @@ def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
     if type(threshold) is not int or threshold < 0:
         raise ValueError(f"expected sum-threshold as an integer of 0 or more, got {threshold!r}")
     if not config.get("roster"):
-        raise ValueError("secure-aggregation needs the roster, a file of the parties' public keys")
+        raise ValueError(
+            "secure-aggregation needs the roster, the file of the parties' public keys"
+        )
     try:
         roster = Roster.read(Path(str(config["roster"])))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Runtime in one machine: parties as threads or as worker processes."""
+"""Runtime on one machine: parties in threads or in worker processes."""
 
 import math
 import threading
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """A link that is emulated by waiting, so that parties wait side by side.
+    """Network link emulated by sleeping; parties sleep concurrently.
 
     Parameters
     ----------
     delay_s : float
         Round trip in seconds, 0 or more: half before the party's work, half after it.
     bytes_per_s : float, optional
-        Bandwidth in each direction. None for one without limit.
+        Bandwidth in each direction; None for unlimited.
 
     Raises
     ------
     ValueError
-        If the delay is negative or the bandwidth not positive.
+        If the delay is negative or infinite, or the bandwidth is not positive.
 
     Examples
     --------
@@ -50,18 +50,18 @@ class Link:
             raise ValueError(f"expected bytes_per_s above 0 or None, got {self.bytes_per_s!r}")
 
     def one_way_s(self, n_bytes: int) -> float:
-        """Return the seconds that a frame of ``n_bytes`` takes in one direction."""
+        """Return the one-way travel time of a frame, in seconds."""
         sending_s = 0.0 if self.bytes_per_s is None else n_bytes / self.bytes_per_s
         return self.delay_s / 2 + sending_s
 
     def travel(self, frame: bytes) -> None:
-        """Wait as long as a frame takes in one direction."""
+        """Sleep for the one-way travel time of a frame."""
         if (seconds := self.one_way_s(len(frame))) > 0:
             time.sleep(seconds)
 
 
 def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
-    """Return the link of each party; one without delay where none is given.
+    """Return the link of each party, by default without delay.
 
     Raises
     ------
@@ -76,16 +76,16 @@ def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> di
 
 
 _START_S = 5.0
-"""Wall seconds within which a thread begins, unless an interrupt kept it from being started."""
+"""Wall seconds in which a thread starts unless an interrupt prevented its start."""
 
 
-class Ended(Exception):  # noqa: N818 - says what became of the process
-    """The process of a party is gone."""
+class Ended(Exception):  # noqa: N818 - a state, not an error of the caller
+    """A party's process has ended."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A party's frame, or what was raised instead, and its wall seconds of work."""
+    """A party's reply frame or exception, and its wall seconds of work."""
 
     name: str
     answer: bytes | BaseException
@@ -94,18 +94,19 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Job:
-    """A frame to carry, and the queue of its answer."""
+    """A frame to deliver and the queue for its answer."""
 
     frame: bytes
     arrivals: "SimpleQueue[Arrival]"
     over: threading.Event
-    """Set when nobody waits any longer; a party that has not begun is then not asked."""
+    """Set when the exchange has ended; jobs that have not started are then skipped."""
 
 
 class Threads:
-    """Threads that carry frames: as many as were ever at work at once, reused.
+    """Reusable pool of threads that deliver frames.
 
-    They are daemons: a party that hangs keeps no program from ending.
+    The pool grows to the largest number of concurrent tasks. Its threads are daemons, so that a
+    party that hangs does not prevent the program from exiting.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class Threads:
         self._lock = threading.Lock()
 
     def begin(self, task: Callable[[], None]) -> None:
-        """Do a task in a thread that is free, or in a new one."""
+        """Run a task in an idle thread or in a new one."""
         with self._lock:
             is_free = self._n_free > 0
             self._n_free -= is_free
@@ -124,7 +125,7 @@ class Threads:
             self._start()
 
     def end(self, *, wait: bool) -> None:
-        """End the threads that are free, and the others after their tasks."""
+        """End idle threads now and the others after their tasks."""
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
@@ -149,7 +150,7 @@ class Threads:
 
 
 class Line:
-    """The way to one party, which answers in a thread of this process."""
+    """Connection to one party that answers in a thread of this process."""
 
     def __init__(self, party: Party, link: Link, threads: Threads) -> None:
         self.name = party.name
@@ -162,11 +163,11 @@ class Line:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is to be carried."""
+        """Return whether no frame is pending."""
         return self._n_open == 0
 
     def put(self, job: Job) -> None:
-        """Carry a frame after those that were put in before."""
+        """Queue a frame for delivery."""
         with self._lock:
             self._jobs.append(job)
             self._n_open += 1
@@ -175,21 +176,21 @@ class Line:
             self._threads.begin(self._carry)
 
     def ready(self) -> None:
-        """Wait until the party can be asked."""
+        """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop work that nobody waits for; return whether the line falls idle soon."""
+        """Stop abandoned work; return whether the connection is or becomes idle."""
         return self.idle
 
     def leave(self) -> None:
-        """Let the party go, once nothing is carried any longer."""
+        """Release the party once no frame is pending."""
 
     def _carry(self) -> None:
         is_last = False
         while not is_last:
             job = self._jobs[0]
             arrival = None if job.over.is_set() else self._arrival(job.frame)
-            with self._lock:  # before the answer is seen: who has it finds the line idle
+            with self._lock:  # before the answer is queued, so that its receiver sees `idle`
                 self._jobs.popleft()
                 self._n_open -= 1
                 is_last = self._n_open == 0
@@ -201,12 +202,12 @@ class Line:
             self._link.travel(frame)
             answer, busy_s = self._ask(frame)
             self._link.travel(answer)
-        except BaseException as error:  # raised again by the run that waits for it
+        except BaseException as error:  # re-raised by the run that waits for the answer
             return Arrival(self.name, error)
         return Arrival(self.name, answer, busy_s)
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
-        """Return the party's frame and the seconds that it was at work."""
+        """Return the party's reply frame and its seconds of work."""
         started = time.perf_counter()
         try:
             answer = serve(self._party, frame)
@@ -220,10 +221,10 @@ R = TypeVar("R")
 
 
 class Connected:
-    """Parties that are ready to be asked by one coordinator after another.
+    """Connected parties that serve several coordinators.
 
-    :func:`connected` makes and ends it. Coordinators may also run side by side in threads; a party
-    answers one request at a time.
+    Created and closed by :func:`connected`. Coordinators run one after another, or concurrently in
+    threads; a party answers one request at a time.
     """
 
     def __init__(
@@ -244,17 +245,17 @@ class Connected:
     def run(
         self, coordinator: Coordinator[R], *, on_round: Callable[[Round], None] | None = None
     ) -> Outcome[R]:
-        """Drive a coordinator to its end and return its result.
+        """Run a coordinator and return its result.
 
         Raises
         ------
         ValueError
             If the parties are no longer connected.
         Exception
-            What :func:`run` raises.
+            As for :func:`run`.
         """
         if not self._open:
-            raise ValueError("the parties are no longer connected; connect them anew")
+            raise ValueError("the parties are no longer connected; connect them again")
         transport = FrameTransport(self._exchange, self.names)
         return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
 
@@ -263,7 +264,7 @@ class Connected:
         try:
             came = self._collected(frames, over)
         finally:
-            over.set()  # nobody waits any longer for parties that have not begun
+            over.set()  # parties that have not started skip the request
         missing: dict[str, str] = {}
         for name in frames:
             if name not in came:
@@ -278,7 +279,10 @@ class Connected:
         )
 
     def _collected(self, frames: Mapping[str, bytes], over: threading.Event) -> dict[str, Arrival]:
-        """Return what came in time; raise what the first of the parties raised."""
+        """Return the replies that arrive in time.
+
+        Raise the exception of the first party, in the order of ``frames``, that raised one.
+        """
         end = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
         arrivals: SimpleQueue[Arrival] = SimpleQueue()
         came: dict[str, Arrival] = {}
@@ -305,7 +309,7 @@ class Connected:
 
 
 def _next(arrivals: "SimpleQueue[Arrival]", end: float) -> Arrival | None:
-    """Return the next arrival; None if none comes before ``end``."""
+    """Return the next reply, or None if none arrives before ``end``."""
     if end == math.inf:
         return arrivals.get()
     try:
@@ -325,48 +329,49 @@ def connected(
     sums: Literal["plain", "masked"] = "plain",
     threshold: int | None = None,
 ) -> Iterator[Connected]:
-    """Connect parties on this machine, so that many coordinators can ask them in a row.
+    """Connect parties on this machine for use by several coordinators.
 
-    Requests and replies pass through their canonical bytes exactly as on a network. At the end
-    worker processes are gone, also one that hangs; a party that hangs in a thread cannot be
-    stopped, but keeps neither the program nor its end waiting.
+    Requests and replies are encoded to and decoded from their canonical bytes, as on a network.
+    On exit all worker processes are ended, including one that hangs. A party that hangs in a
+    thread cannot be stopped, but delays neither this exit nor that of the program.
 
     Parameters
     ----------
     parties : sequence of Party
         Names must differ.
     workers : {"threads", "processes"}
-        Where parties answer. Under ``"processes"`` each party lives in a process of its own, with
-        what it has built, from the first coordinator to the last.
+        Where parties run. With ``"processes"`` each party has its own process, which keeps the
+        party's state from the first coordinator to the last.
     n_workers : int, optional
-        How many parties answer at the same time. None means all of them under ``"processes"``,
-        with a link or with a deadline, else one.
+        Maximum number of parties that answer concurrently. None means all with ``"processes"``,
+        a link or a deadline, else one.
     link : Link or mapping of str to Link, optional
-        Emulated link to all parties or to each; a party that is not in the mapping has none.
+        Emulated link to all parties, or to each party by name; a party that is not in the mapping
+        has none.
     deadline_s : float, optional
-        Seconds from the begin of an exchange after which a party that has not answered is missing
-        from it. Its late reply is dropped, and it answers nothing else before it has given it.
+        Seconds from the start of an exchange after which a party that has not answered counts as
+        missing. Its late reply is dropped; until it has sent it, it answers nothing else.
     sums : {"plain", "masked"}
-        ``"masked"`` forms sums by secure aggregation, each party with a key made here.
+        ``"masked"`` forms sums by secure aggregation, with a new key for each party.
     threshold : int, optional
-        Least number of parties in a masked sum, see
+        Minimum number of parties in a masked sum, see
         :class:`~fedneighbors.federation.MaskedSums`.
 
     Yields
     ------
     Connected
-        Its method ``run`` drives a coordinator.
+        The connected parties; its method ``run`` runs a coordinator.
 
     Raises
     ------
     ValueError
-        If there is no party, two have one name, or an argument is out of range.
+        If there is no party, two have the same name, or an argument is out of range.
     MissingExtraError
-        If sums are to be masked and the extra ``privacy`` is not installed.
+        If ``sums="masked"`` and the extra ``privacy`` is not installed.
     """
     names = [party.name for party in parties]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"expected parties with different names, got {names}; rename or add one")
+        raise ValueError(f"expected parties with distinct names, got {names}; rename or add one")
     if workers not in ("threads", "processes"):
         raise ValueError(f"expected workers 'threads' or 'processes', got {workers!r}")
     if n_workers is not None and n_workers < 1:
@@ -376,7 +381,7 @@ def connected(
     if sums not in ("plain", "masked"):
         raise ValueError(f"expected sums 'plain' or 'masked', got {sums!r}")
     if threshold is not None and sums == "plain":
-        raise ValueError("a threshold belongs to masked sums; say sums='masked' or leave it out")
+        raise ValueError("threshold needs masked sums; set sums='masked' or omit it")
     links = links_of(link, names)
     if n_workers is None:
         together = workers == "processes" or link is not None or deadline_s is not None
@@ -416,17 +421,17 @@ def run(
     Raises
     ------
     ValueError
-        If there is no party, two have one name, or an argument is out of range.
+        If there is no party, two have the same name, or an argument is out of range.
     AggregationError
         If a masked sum cannot be formed.
     MissingExtraError
-        If sums are to be masked and the extra ``privacy`` is not installed.
+        If ``sums="masked"`` and the extra ``privacy`` is not installed.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        As the coordinator and the loop decide.
+        As raised by the coordinator and :func:`run_rounds`.
     Exception
-        Any other exception of a party under ``"threads"``, with a note that names the party.
-        Under ``"processes"`` it is a :class:`~fedneighbors.errors.PartyRefused` that tells its
-        type alone.
+        With ``"threads"`` any other exception of a party, with a note that names the party.
+        With ``"processes"`` a :class:`~fedneighbors.errors.PartyRefused` that contains only the
+        exception's type.
     """
     with connected(
         parties,
@@ -443,7 +448,7 @@ def run(
 def _enrolled(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":
-    """Return the parties behind masks, with fresh keys that all of them know."""
+    """Wrap parties for masked sums, enrolled with new keys."""
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
     from fedneighbors.federation._masking import MemoryStore

@@ -1,7 +1,7 @@
-"""A party whose sums leave it only under masks.
+"""Party side of masked sums.
 
-It trusts the coordinator with nothing but delivery: every key is checked against the party's own
-roster, every list against those before it, and each step of a round is taken once.
+A party trusts the coordinator only to deliver messages: it checks every key against its own
+roster, checks every list of parties against the earlier ones, and takes each step of a round once.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ class Dealt:
 
 @message
 class Held:
-    """State after :class:`MaskInput`: the shares of others, and the own ones."""
+    """State after :class:`MaskInput`: the shares received from others, and the party's own."""
 
     context: bytes
     members: tuple[str, ...]
@@ -95,18 +95,21 @@ class Held:
 
 
 class _RoundState:
-    """A party's steps in all rounds, each taken once.
+    """Steps that a party has taken in all rounds, each at most once.
 
-    The first content that is kept for a step stands, also against another process that takes the
-    same step at the same time, so that a repeated request is answered with the same bytes and an
-    altered one can be refused. What is erased stays known as taken.
+    The first content stored for a step wins, also against another process that takes the same step
+    concurrently. A repeated request thus gets the same bytes, and an altered one is refused. An
+    erased step still counts as taken.
     """
 
     def __init__(self, store: MaskStore) -> None:
         self._store = store
 
     def once(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
-        """Return what a step keeps, taking it if it was not taken with another request."""
+        """Take a step unless taken; return its stored content.
+
+        Refuse if the step was taken with another request, or the round is over.
+        """
         asked = hashlib.sha256(encode(request)).digest()
         kept = self._store.get(request.round_id, step)
         if kept is None:
@@ -118,7 +121,7 @@ class _RoundState:
         return kept[DIGEST_BYTES:]
 
     def taken(self, round_id: str, step: str, kind: type[T]) -> T:
-        """Return what a step keeps that was taken before and is not over."""
+        """Return the content of a taken step; refuse if erased or unknown."""
         kept = self._store.get(round_id, step)
         if not kept:
             raise _refuse("an unknown round" if kept is None else "the round is over")
@@ -126,23 +129,26 @@ class _RoundState:
         return content
 
     def settle(self, round_id: str, listed: bytes) -> None:
-        """Settle on the digest of a list, once."""
+        """Commit to the digest of a list; refuse another one."""
         if self._store.keep(round_id, "settle", listed) != listed:
-            raise _refuse("another list of those who are left was settled before")
+            raise _refuse("another list of survivors was confirmed before")
 
     def end(self, round_id: str) -> None:
-        """Forget the secrets of a round, not that it was."""
+        """Erase the secrets of a round but keep that it happened."""
         self._store.erase(round_id, ("open", "deal", "hold", "mask"))
 
 
 def _refuse(reason: str, detail: str = "") -> Refuse:
-    """Return the refusal of a step."""
+    """Return a refusal of a step of a masked sum."""
     return Refuse(MASKED_SUM + reason, detail)
 
 
 @contextmanager
 def _refusing(party: str = "") -> Iterator[None]:
-    """Turn an error of the cryptography into a refusal that names a party, if there is one."""
+    """Turn an error of the cryptography into a refusal.
+
+    The refusal names the party at fault if it is known.
+    """
     try:
         yield
     except AggregationError as error:
@@ -152,18 +158,18 @@ def _refusing(party: str = "") -> Iterator[None]:
 
 
 class MaskedParty:
-    """A party around another one that answers the exchanges of masked sums for it.
+    """Wrapper that adds the protocol of masked sums to a party.
 
     Parameters
     ----------
     party : Party
-        Holds the data; asked as if there were no masks.
+        Holds the data; asked as without masks.
     identity : Identity
-        The party's signing key, which must be in the roster.
+        The party's signing key; its public key must be in the roster.
     roster : Roster
         The enrolled parties, as this party knows them.
     store : MaskStore
-        What it remembers from exchange to exchange; of this party alone.
+        State kept between exchanges; not shared with other parties.
 
     Raises
     ------
@@ -186,14 +192,14 @@ class MaskedParty:
 
     @property
     def accepts(self) -> tuple[type[Any], ...]:
-        """Requests of the party inside, and those of masked sums."""
+        """Return the wrapped party's request classes and those of masked sums."""
         return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`~.roles.Refuse`.
 
-        A reply that could be added up does not leave in the plain, unless the class of its request
-        says ``one_by_one = True``.
+        A summable reply is refused outside a masked sum unless its request class sets
+        ``one_by_one = True``.
         """
         match request:
             case OpenSum():
@@ -225,10 +231,10 @@ class MaskedParty:
 
     def _check_opening(self, request: OpenSum) -> None:
         if self._enrolled not in request.names:
-            raise _refuse("this party is not among those that are asked", self._enrolled)
+            raise _refuse("this party is not among the parties of the round", self._enrolled)
         for name in request.names:
             if name not in self._roster.keys:
-                raise _refuse("a party is not in the roster of this one", name)
+                raise _refuse("a party is not in this party's roster", name)
         noised = bool(getattr(self._asked(request.request_name), "noised", False))
         with _refusing():
             check_threshold(len(request.names), request.threshold, noised=noised)
@@ -250,11 +256,11 @@ class MaskedParty:
 
     def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
         if not set(request.adverts) <= set(opening.names):
-            raise _refuse("a party has joined after the beginning")
+            raise _refuse("a party joined after the round was opened")
         if len(request.adverts) < opening.threshold:
             raise _refuse("fewer parties are left than the threshold", str(len(request.adverts)))
         if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
-            raise _refuse("the keys of this party were altered on the way")
+            raise _refuse("the keys of this party were altered in transit")
         for name, (mask_key, seal_key, signature) in request.adverts.items():
             signed = advert_digest(opening, name, mask_key, seal_key)
             if not self._roster.signed(name, signed, signature):
@@ -332,7 +338,7 @@ class MaskedParty:
             content = unseal(entry[0], private, info=info)
         pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
         if _commitments(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
-            raise _refuse("a share that is not what its dealer committed to", dealer)
+            raise _refuse("a share does not match its dealer's commitment", dealer)
         return pair
 
     def _masked(self, request: MaskInput, held: Held) -> bytes:
@@ -367,12 +373,15 @@ class MaskedParty:
         return Confirmation(request.round_id, self._identity.sign(signed))
 
     def _settled(self, round_id: str, survivors: tuple[str, ...]) -> Held:
-        """Settle on who is left, once: a second list would let both secrets of a party be asked."""
+        """Commit to one list of survivors.
+
+        With a second list the coordinator could request both secrets of the same party.
+        """
         self._state.taken(round_id, "mask", MaskedInput)
         held = self._state.taken(round_id, "hold", Held)
         opened = self._state.taken(round_id, "open", Opened)
         if self._enrolled not in survivors or not set(survivors) <= set(held.members):
-            raise _refuse("those who are left are not parties of the sum")
+            raise _refuse("the survivors are not parties of the sum")
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
             raise _refuse("fewer parties are left than the threshold", str(len(survivors)))
         listed = survivors_digest(held.context, survivors)
@@ -388,7 +397,7 @@ class MaskedParty:
     def _revealed(self, request: Unmask) -> Revealed:
         held = self._settled(request.round_id, request.survivors)
         gone = set(held.members) - set(request.survivors)
-        if gone:  # with nobody gone, no key is revealed, and one list is as good as another
+        if gone:  # without drop-outs no key is revealed, so a false list gains nothing
             self._check_confirmations(request, held)
         return Revealed(
             request.round_id,
@@ -401,9 +410,9 @@ class MaskedParty:
         signed = survivors_digest(held.context, request.survivors)
         for name, signature in request.confirmations.items():
             if name not in request.survivors or not self._roster.signed(name, signed, signature):
-                raise _refuse("a confirmation that is not signed by a party that is left", name)
+                raise _refuse("a confirmation is not signed by a survivor", name)
         if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
-            raise _refuse("too few parties confirm who is left", str(len(request.confirmations)))
+            raise _refuse("too few parties confirm the survivors", str(len(request.confirmations)))
 
 
 def _replied(kept: bytes, kind: type[Any], reply: type[T]) -> T:

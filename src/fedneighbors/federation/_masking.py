@@ -1,14 +1,14 @@
-"""Messages, signed digests and stores of masked sums, and the integers that are summed.
+"""Messages, signed digests, state stores and integer conversion of masked sums.
 
-A masked sum takes four exchanges, five when a party drops out on the way::
+A masked sum takes four exchanges, five if a party drops out in between::
 
     coordinator                                    party
-    OpenSum: who, threshold, digest of request ->  Advert: fresh public keys, signed
+    OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
     DealShares: all adverts                    ->  SealedShares: shares of its two secrets
-    MaskInput: its shares, the request         ->  MaskedInput: its numbers under masks
-    Confirm: who is left (after drop-outs)     ->  Confirmation: that list, signed
-    Unmask: who is left, confirmations         ->  Revealed: seed shares of those who are left,
-                                                   key shares of the others
+    MaskInput: its shares, the request         ->  MaskedInput: its masked numbers
+    Confirm: survivors (only after drop-outs)  ->  Confirmation: signature of that list
+    Unmask: survivors, confirmations           ->  Revealed: seed shares of the survivors,
+                                                   key shares of the drop-outs
 
 Every length is bounded; the frames are those of :mod:`~fedneighbors.federation._messages`.
 """
@@ -42,12 +42,12 @@ Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
 
 Sealed = tuple[bytes, bytes, bytes, bytes]
-"""Seal (empty to oneself), commitments to the seed share and to the key share, signature."""
+"""Seal (empty for the dealer itself), commitments to seed share and key share, signature."""
 
 
 def _check_round(round_id: str) -> None:
     if not _ROUND_ID.fullmatch(round_id):
-        raise ValueError("a round id has 32 digits in lower-case hexadecimal")
+        raise ValueError("a round id must have 32 lower-case hexadecimal digits")
 
 
 def _check_names(names: Iterable[str], *, least: int = 1) -> None:
@@ -55,9 +55,9 @@ def _check_names(names: Iterable[str], *, least: int = 1) -> None:
     if not least <= len(listed) <= MAX_PARTIES:
         raise ValueError(f"expected {least} to {MAX_PARTIES} parties, got {len(listed)}")
     if listed != sorted(set(listed)):
-        raise ValueError("the names of parties are to ascend, each once")
+        raise ValueError("the names of the parties must be distinct and ascending")
     if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in listed):
-        raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+        raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
 
 
 def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
@@ -89,7 +89,7 @@ class Advert:
 
 @message
 class OpenSum:
-    """Begin a masked sum: who is asked, how many must stay, and the digest of what is asked."""
+    """Start of a masked sum: parties, threshold, and name and digest of the request."""
 
     reply: ClassVar[type] = Advert
     round_id: str
@@ -103,7 +103,7 @@ class OpenSum:
         _check_names(self.names, least=2)
         _check_sizes((self.request_digest,), DIGEST_BYTES)
         if not 0 < len(self.request_name) <= MAX_NAME:
-            raise ValueError(f"the name of a request has 1 to {MAX_NAME} characters")
+            raise ValueError(f"the name of a request must have 1 to {MAX_NAME} characters")
 
 
 @message
@@ -122,7 +122,7 @@ class SealedShares:
 
 @message
 class DealShares:
-    """Send the keys that were advertised; ask for shares of the secrets behind one's own."""
+    """All advertised keys; asks the party to share the secrets behind its own keys."""
 
     reply: ClassVar[type] = SealedShares
     round_id: str
@@ -140,7 +140,7 @@ class DealShares:
 
 @message
 class MaskedInput:
-    """A party's numbers under masks, with the dtypes and shapes of the fields of its reply."""
+    """A party's masked numbers, with the dtypes and shapes of its reply's fields."""
 
     round_id: str
     layout: tuple[tuple[str, tuple[int, ...]], ...]
@@ -151,12 +151,12 @@ class MaskedInput:
         check_layout(self.layout)
         wanted = np.dtype(f"<u{width(self.layout) // 8}")
         if self.cells.dtype != wanted or self.cells.shape != (n_cells(self.layout),):
-            raise ValueError("the masked numbers are not those of the layout")
+            raise ValueError("the masked numbers do not match the layout")
 
 
 @message
 class MaskInput:
-    """Send a party the shares sealed to it and the request; ask for its masked numbers."""
+    """Shares sealed for a party, and the request; asks for its masked numbers."""
 
     reply: ClassVar[type] = MaskedInput
     round_id: str
@@ -172,7 +172,7 @@ class MaskInput:
 
 @message
 class Confirmation:
-    """A party's signature under the list of those who are left."""
+    """A party's signature of the list of survivors."""
 
     round_id: str
     signature: bytes
@@ -184,7 +184,7 @@ class Confirmation:
 
 @message
 class Confirm:
-    """Ask a party to settle on who is left, since somebody dropped out."""
+    """List of survivors after a drop-out; asks a party to commit to it."""
 
     reply: ClassVar[type] = Confirmation
     round_id: str
@@ -197,7 +197,7 @@ class Confirm:
 
 @message
 class Revealed:
-    """Shares of the seeds of those who are left and of the mask keys of those who are not."""
+    """Shares of the survivors' seeds and of the drop-outs' mask keys."""
 
     round_id: str
     seed_shares: Mapping[str, bytes]
@@ -212,7 +212,7 @@ class Revealed:
 
 @message
 class Unmask:
-    """Say who is left; ask for the shares that lift the masks from their sum."""
+    """Confirmed survivors; asks for the shares that unmask their sum."""
 
     reply: ClassVar[type] = Revealed
     round_id: str
@@ -227,33 +227,45 @@ class Unmask:
 
 
 def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
-    """Return what a party signs: its keys, and all that the round was opened with."""
+    """Return the digest that a party signs with its advert.
+
+    It covers the party's keys and all fields of the opening message.
+    """
     return digest("advert", *_agreed(opened), name, mask_key, seal_key)
 
 
 def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
-    """Return the digest of the round and of all keys in it."""
+    """Return the digest of a round's opening and all its keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
     return digest("keys", *_agreed(opened), keys)
 
 
 def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
-    """Return the digest that masks are bound to: the keys, and whose shares were dealt."""
+    """Return the digest that binds masks to the sum.
+
+    It covers the keys and the parties that dealt shares.
+    """
     return digest("members", dealt, members)
 
 
 def share_commitment(dealt: bytes, dealer: str, owner: str, kind: str, share: bytes) -> bytes:
-    """Return the digest that a share must have when it is revealed; the share is random itself."""
+    """Return the commitment that a revealed share must match.
+
+    It needs no blinding, because the share itself is random.
+    """
     return digest("share", dealt, dealer, owner, kind, share)
 
 
 def sealed_digest(dealt: bytes, dealer: str, owner: str, *parts: bytes) -> bytes:
-    """Return what a dealer signs for the owner of a share, and (without parts) what seals bind."""
+    """Return the digest that a dealer signs for a share's owner.
+
+    Without parts it is the context that the seal is bound to.
+    """
     return digest("sealed", dealt, dealer, owner, *parts)
 
 
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
-    """Return what a party signs when it settles on who is left."""
+    """Return the digest that a party signs to confirm the survivors."""
     return digest("survivors", context, survivors)
 
 
@@ -268,62 +280,62 @@ def _agreed(opened: OpenSum) -> tuple[Any, ...]:
 
 
 MOST_OPEN = 16
-"""Rounds whose secrets are kept; beginning one more erases those of the oldest."""
+"""Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
 
 
 class MaskStore(Protocol):
-    """Memory of a party for masked sums. An empty content means that it was erased."""
+    """A party's state store for masked sums; empty content means erased."""
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the content of a step, or None if not taken."""
         ...
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless present; return the stored content."""
         ...
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         ...
 
 
 class MemoryStore:
-    """Memory of a party whose process lives until the end of the run."""
+    """State store in memory, for a party whose process lives until the end of the run."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, bytes]] = {}
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the content of a step, or None if not taken."""
         return self._kept.get(round_id, {}).get(step)
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless present; return the stored content."""
         if round_id not in self._kept:
             for old in list(self._kept)[: -MOST_OPEN + 1]:
                 self.erase(old, tuple(self._kept[old]))
         return self._kept.setdefault(round_id, {}).setdefault(step, content)
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         taken = self._kept.get(round_id, {})
         taken.update({step: b"" for step in steps if step in taken})
 
 
 class FolderStore:
-    """Memory of a party that is built anew for each message: one file per round and step.
+    """State store in a folder, for a party that is rebuilt for each message.
 
-    Files are readable by their owner alone and appear whole or not at all.
+    Each step of a round is a file, written atomically and readable only by its owner.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there. One party's alone.
+        Created if missing. Not shared with other parties.
 
     Raises
     ------
     OSError
-        If the folder cannot be made or written.
+        If the folder cannot be created or written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -331,18 +343,18 @@ class FolderStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return what is kept of a step, None if it was not taken."""
+        """Return the content of a step, or None if not taken."""
         try:
             return self._path(round_id, step).read_bytes()
         except FileNotFoundError:
             return None
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Keep the content of a step unless one is kept; return what then is kept."""
+        """Store a step's content unless present; return the stored content."""
         target = self._path(round_id, step)
         part = self._written(target, content)
         try:
-            os.link(part, target)  # unlike a rename, this never replaces what is there
+            os.link(part, target)  # unlike a rename, never replaces an existing file
         except FileExistsError:
             return target.read_bytes()
         finally:
@@ -352,7 +364,7 @@ class FolderStore:
         return content
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
@@ -372,7 +384,7 @@ class FolderStore:
         return part
 
     def _settle(self) -> None:
-        """Make names durable, so that no crash brings back a step that was not taken."""
+        """Sync the folder, so that a crash cannot undo a step."""
         if os.name != "posix":
             return
         descriptor = os.open(self._folder, os.O_RDONLY)
@@ -395,7 +407,7 @@ class FolderStore:
 
 
 def is_summable(cls: type[Any]) -> bool:
-    """Return whether replies of a class could be added up: every field may be of integers.
+    """Return whether every field of a class may hold integers.
 
     Examples
     --------
@@ -425,7 +437,9 @@ def _may_be_integers(hint: Any) -> bool:
 
 
 def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
-    """Return the fields of a reply as integer arrays, an integer as an int64 array without sides.
+    """Return the fields of a reply as integer arrays.
+
+    An integer becomes a 0-dimensional int64 array.
 
     Raises
     ------
@@ -442,12 +456,12 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
 
 
 def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
-    """Return the reply whose fields are summed arrays, in the order of the class.
+    """Build a reply from summed arrays, in the order of its fields.
 
     Raises
     ------
     ProtocolError
-        If they are not as many as the class has fields, or it refuses them.
+        If the number of arrays is not that of the fields, or the class rejects them.
     """
     hints = declared(cls)
     if len(hints) != len(arrays):

@@ -1,4 +1,4 @@
-"""Parties in worker processes, each with a process of its own."""
+"""Parties in worker processes, one process per party."""
 
 import signal
 import struct
@@ -13,31 +13,31 @@ from fedneighbors.federation._inprocess import Ended, Line, Link, Threads
 from fedneighbors.federation._roles import Party, serve_apart
 
 _CLOCK = struct.Struct("<d")
-"""Format of a party's seconds of work, which its process sends before each reply."""
+"""Format of the seconds that a party worked, sent by its process before each reply."""
 
 
 class ProcessLine(Line):
-    """The way to one party that lives in a process of its own."""
+    """Connection to one party in its own process."""
 
     def __init__(self, party: Party, link: Link, threads: Threads) -> None:
         super().__init__(party, link, threads)
         self._process, self._end = _start(party)
 
     def ready(self) -> None:
-        """Wait until the party lives in its process, or the process is gone."""
+        """Wait until the party's process is ready or has ended."""
         try:
             self._end.recv_bytes()
         except (EOFError, OSError):
-            return  # the first frame will tell
+            return  # sending the first frame raises the error
 
     def stop(self, *, at_once: bool) -> bool:
-        """Kill the process if it is at work on an answer that nobody will read."""
+        """Kill the process if its pending answer is no longer needed."""
         if at_once or not self.idle:
             self._process.kill()
         return True
 
     def leave(self) -> None:
-        """Let the process end."""
+        """Close the connection and join the process."""
         self._end.close()
         self._process.join()
 
@@ -65,7 +65,7 @@ def _start(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
 
 
 def _work(party: Party, end: "Connection[Any, Any]") -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     answer = partial(serve_apart, party)
     try:
         end.send_bytes(b"ready")
