@@ -7,7 +7,7 @@ from flwr.app import Message as Envelope
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _flower as flower
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._flower import sums_of
+from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
@@ -53,7 +53,7 @@ def run(grid, sums, **more):
 def sums_for(configs, **more):
     path = configs["ann"]["roster"]
     config = {"secure-aggregation": True, "roster": path, "sum-threshold": 0, **more}
-    return sums_of(config)
+    return parse_masked_sums(config)
 
 
 def test_masked_sum_over_nodes_is_the_plain_one(enrolled, tmp_path):
@@ -224,5 +224,5 @@ def test_run_configuration_is_checked(enrolled, more, match):
 
 
 def test_sums_are_formed_in_the_plain_unless_the_run_says_otherwise():
-    assert sums_of({}) is None
-    assert sums_of({"secure-aggregation": False, "roster": ""}) is None
+    assert parse_masked_sums({}) is None
+    assert parse_masked_sums({"secure-aggregation": False, "roster": ""}) is None

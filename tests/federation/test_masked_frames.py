@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, FederationError, WireError
-from fedneighbors.federation._loop import FrameTransport, add_up, run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds, sum_replies
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import OpenSum
 from fedneighbors.federation._messages import decode, encode
@@ -49,7 +49,7 @@ def test_party_answers_an_altered_request_with_a_frame_and_keeps_what_it_has(kin
     if kind is not OpenSum:  # which may have begun another round
         assert all(isinstance(answer, Refusal) for answer in seen)
     left = [p for p in holders(6) if not (n_gone and p.name == "p5")]
-    assert replies.total == add_up({p.name: p.answer(None) for p in left})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in left})
 
 
 @pytest.mark.parametrize("step", range(5))
@@ -77,7 +77,7 @@ def test_coordinator_takes_an_altered_reply_for_an_error_of_its_party(step, at, 
         assert "p1" in reason or "a sum does not fit" in reason
         return
 
-    honest = add_up({p.name: p.answer(None) for p in holders(5)})
+    honest = sum_replies({p.name: p.answer(None) for p in holders(5)})
     assert step == 2  # a masked number can be any number
     changed = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._loop import FrameTransport, add_up, gather, run_rounds, total
+from fedneighbors.federation._loop import FrameTransport, gather, run_rounds, sum_replies, total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Confirm,
@@ -64,7 +64,7 @@ def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
     replies, _ = masked_sum(wire, roster)
 
     stayed = {p.name: p.answer(ValuesRequest()) for p in parties if p.name not in early}
-    assert replies.total == add_up(stayed)
+    assert replies.total == sum_replies(stayed)
     assert set(replies.missing) == early
     assert replies.each == {}
 
@@ -79,7 +79,7 @@ def test_every_allowed_threshold_gives_the_sum_as_long_as_so_many_stay(n, data):
     replies, _ = masked_sum(Wire(masked, {MaskInput: gone}), roster, threshold=threshold)
 
     stayed = [p for p in holders(n) if p.name not in gone]
-    assert replies.total == add_up({p.name: p.answer(None) for p in stayed})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in stayed})
 
 
 def test_an_exchange_without_drop_outs_needs_no_confirmation():
@@ -99,7 +99,7 @@ def test_a_party_that_leaves_after_its_masked_numbers_is_in_the_sum():
 
     replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
 
-    assert replies.total == add_up({p.name: p.answer(None) for p in holders(6)})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in holders(6)})
     assert replies.missing == {}
 
 
@@ -227,7 +227,9 @@ def test_some_of_the_parties_may_be_asked():
 
     replies, rounds = masked_sum(Wire(masked), roster, request=asks)
 
-    assert replies.total == add_up({p.name: p.answer(None) for p in holders(5) if p.name in asks})
+    assert replies.total == sum_replies(
+        {p.name: p.answer(None) for p in holders(5) if p.name in asks}
+    )
     assert set(rounds[0].download_bytes) == set(asks)
 
 
@@ -342,7 +344,7 @@ def test_many_sums_follow_one_another():
         thrice(), FrameTransport(Wire(masked), ("p0", "p1", "p2")), sums=MaskedSums(roster)
     )
 
-    assert outcome.result == [add_up({p.name: p.answer(None) for p in holders(3)})] * 3
+    assert outcome.result == [sum_replies({p.name: p.answer(None) for p in holders(3)})] * 3
     assert [r.index for r in outcome.rounds] == list(range(12))
     assert isinstance(outcome.result[0], Values)
 

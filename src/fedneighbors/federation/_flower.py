@@ -31,7 +31,7 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import Party, Refuse, failure, refusal, serve
+from fedneighbors.federation._roles import Party, Refuse, make_refusal, report_failure, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Introduction:
     name: str
 
     def __post_init__(self) -> None:
-        if not _is_name(self.name):
+        if not _is_valid_name(self.name):
             raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
 
 
-def _is_name(text: str) -> bool:
+def _is_valid_name(text: str) -> bool:
     return 0 < len(text) <= MAX_NAME and text.isprintable()
 
 
@@ -119,7 +119,7 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
         return _answer(envelope, lambda frame: serve(party(context.node_config), frame))
 
     def party(config: Config) -> Party:
-        return behind_masks(build(config), config)
+        return wrap_masked(build(config), config)
 
     return app
 
@@ -131,12 +131,12 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
     """
     try:
         _check_version(envelope.content)
-        frame = reply(_unpacked(envelope.content))
+        frame = reply(_unpack(envelope.content))
     except Refuse as refuse:
-        frame = encode(refusal(refuse))
+        frame = encode(make_refusal(refuse))
     except Exception as error:
-        frame = encode(failure(error))
-    return Envelope(_packed(frame), reply_to=envelope)
+        frame = encode(report_failure(error))
+    return Envelope(_pack(frame), reply_to=envelope)
 
 
 def _check_version(content: RecordDict) -> None:
@@ -152,7 +152,7 @@ def _check_version(content: RecordDict) -> None:
 
 def _party_name(node_config: Config) -> str:
     name = str(node_config.get("party-name", ""))
-    if not _is_name(name):
+    if not _is_valid_name(name):
         raise Refuse(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
     return name
 
@@ -188,8 +188,8 @@ def server_app(
             coordinate(config),
             min_parties=int(config["min-parties"]),
             timeout_s=float(config["timeout-s"]),
-            on_round=_show,
-            sums=sums_of(config),
+            on_round=_log_round,
+            sums=parse_masked_sums(config),
         )
         finish(outcome, config)
 
@@ -236,12 +236,12 @@ def run(
         raise ValueError(
             f"expected positive min_parties, timeout_s; got {min_parties}, {timeout_s}"
         )
-    nodes = _named(grid, min_parties=min_parties, timeout_s=timeout_s)
+    nodes = _find_parties(grid, min_parties=min_parties, timeout_s=timeout_s)
     names = {node: name for name, node in nodes.items()}
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         by_node = {nodes[name]: frame for name, frame in frames.items()}
-        answers, missing = _carry(grid, "ask", by_node, called=names, timeout_s=timeout_s)
+        answers, missing = _exchange(grid, "ask", by_node, labels=names, timeout_s=timeout_s)
         return (
             {names[node]: answer for node, answer in answers.items()},
             {names[node]: reason for node, reason in missing.items()},
@@ -251,39 +251,39 @@ def run(
     return run_rounds(coordinator, transport, on_round=on_round, sums=sums)
 
 
-def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
+def _find_parties(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
     """Map the parties' names to nodes."""
-    registered = _connected(grid, min_parties=min_parties, timeout_s=timeout_s)
+    registered = _wait_for_nodes(grid, min_parties=min_parties, timeout_s=timeout_s)
     if not all(registered.values()):
-        return _introduce(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
-    return _each_once(registered)
+        return _ask_names(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
+    return _check_unique_names(registered)
 
 
-def _introduce(
+def _ask_names(
     grid: Grid, registered: Mapping[int, str], *, min_parties: int, timeout_s: float
 ) -> dict[str, int]:
     """Ask the nodes for their party names and map names to nodes."""
     request = IntroductionRequest()
     frames = dict.fromkeys(registered, encode(request))
-    called = {node: name or f"node {node}" for node, name in registered.items()}
-    answers, missing = _carry(grid, "introduce", frames, called=called, timeout_s=timeout_s)
-    unnamed = {called[node]: reason for node, reason in missing.items()}
+    labels = {node: name or f"node {node}" for node, name in registered.items()}
+    answers, missing = _exchange(grid, "introduce", frames, labels=labels, timeout_s=timeout_s)
+    unnamed = {labels[node]: reason for node, reason in missing.items()}
     if len(answers) < min_parties:
         raise PartyMissing(unnamed, "the introduction")
     for who, reason in unnamed.items():
         log.warning("the run continues without %s: %s", who, reason)
     names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
-        names[node] = read_reply(called[node], request, frame).name
+        names[node] = read_reply(labels[node], request, frame).name
         if registered[node] not in ("", names[node]):
             raise ProtocolError(
                 f"the party-name of node {registered[node]!r} is {names[node]!r}; "
                 "set it to the registered name"
             )
-    return _each_once(names)
+    return _check_unique_names(names)
 
 
-def _each_once(names: Mapping[int, str]) -> dict[str, int]:
+def _check_unique_names(names: Mapping[int, str]) -> dict[str, int]:
     nodes: dict[str, int] = {}
     for node, name in names.items():
         if name in nodes:
@@ -292,7 +292,7 @@ def _each_once(names: Mapping[int, str]) -> dict[str, int]:
     return nodes
 
 
-def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
+def _wait_for_nodes(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
     """Wait for the nodes and return their registered names.
 
     The name of a node registered without one is empty.
@@ -308,12 +308,12 @@ def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, s
     return {node.node_id: node.name for node in nodes}
 
 
-def _carry(
+def _exchange(
     grid: Grid,
     action: str,
     frames: Mapping[int, bytes],
     *,
-    called: Mapping[int, str],
+    labels: Mapping[int, str],
     timeout_s: float,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
     """Send frames to nodes; return the answers and the missing nodes.
@@ -333,14 +333,14 @@ def _carry(
             if node is None:
                 continue
             if waiting.pop(asked, None) is None:
-                if not reply.has_error() and _unpacked(reply.content) == answers.get(node):
+                if not reply.has_error() and _unpack(reply.content) == answers.get(node):
                     continue
-                raise ProtocolError(f"party {called[node]!r} answered one request twice")
+                raise ProtocolError(f"party {labels[node]!r} answered one request twice")
             if reply.has_error():
                 code = reply.error.code
                 missing[node] = _REASONS.get(code, f"Flower reports error {code}")
             else:
-                answers[node] = _unpacked(reply.content)
+                answers[node] = _unpack(reply.content)
         if waiting:
             time.sleep(POLL_S)
     missing.update(dict.fromkeys(unsent, "the request could not be sent"))
@@ -352,7 +352,7 @@ def _send(
     grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
 ) -> dict[str, int]:
     """Send a frame to each node and map message ids to nodes."""
-    contents = {id(frame): _packed(frame) for frame in frames.values()}  # pack a shared frame once
+    contents = {id(frame): _pack(frame) for frame in frames.values()}  # pack a shared frame once
     envelopes = [
         Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
         for node, frame in frames.items()
@@ -361,7 +361,7 @@ def _send(
     return {name: node for name, node in zip(ids, frames, strict=False) if name}
 
 
-def _packed(frame: bytes) -> RecordDict:
+def _pack(frame: bytes) -> RecordDict:
     """Wrap a frame in a record without a copy or header.
 
     Flower sends the array in chunks.
@@ -371,7 +371,7 @@ def _packed(frame: bytes) -> RecordDict:
     return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
 
 
-def _unpacked(content: RecordDict) -> bytes:
+def _unpack(content: RecordDict) -> bytes:
     """Return the frame of a record, or empty bytes without one.
 
     Every reader rejects an empty frame.
@@ -381,7 +381,7 @@ def _unpacked(content: RecordDict) -> bytes:
     return array.data if isinstance(array, Array) and array.stype == _KIND else b""
 
 
-def _show(record: Round) -> None:
+def _log_round(record: Round) -> None:
     logging.getLogger("flwr").info(  # the log that `flwr log` shows
         "fedneighbors: round %d, %s: %d parties answered, %d bytes up, %d bytes down, %.1f s",
         record.index + 1,
@@ -397,7 +397,7 @@ NODE_KEYS = ("identity-key", "roster", "mask-state")
 """Private key (PEM), enrolled public keys (JSON), and the folder of state kept between messages."""
 
 
-def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
+def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
     """Wrap a party for masked sums if its node configures them.
 
     Parameters
@@ -419,7 +419,7 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
     from fedneighbors.federation._masking import FolderStore
     from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
-    paths = {key: Path(str(_set(config, key))) for key in NODE_KEYS}
+    paths = {key: Path(str(_get_required(config, key))) for key in NODE_KEYS}
     try:
         return MaskedParty(
             party,
@@ -432,13 +432,13 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
         raise Refuse("its key, roster or folder for masked sums cannot be used") from error
 
 
-def _set(config: Mapping[str, Any], key: str) -> Any:
+def _get_required(config: Mapping[str, Any], key: str) -> Any:
     if not config.get(key):
         raise Refuse("a key is not set in the configuration of the node", key)
     return config[key]
 
 
-def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
+def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
     """Return the secure aggregation of a run, or None without it.
 
     Parameters

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fedneighbors.federation._loop import Carried, Coordinator, FrameTransport, Outcome, run_rounds
+from fedneighbors.federation._loop import (
+    Coordinator,
+    ExchangeResult,
+    FrameTransport,
+    Outcome,
+    run_rounds,
+)
 from fedneighbors.federation._roles import Party, serve
 from fedneighbors.records import Round
 
@@ -60,7 +66,7 @@ class Link:
             time.sleep(seconds)
 
 
-def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
+def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
     """Return the link of each party, by default without delay.
 
     Raises
@@ -75,16 +81,16 @@ def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> di
     return {name: link.get(name, Link(0.0)) for name in names}
 
 
-_START_S = 5.0
+_START_TIMEOUT_S = 5.0
 """Wall seconds in which a thread starts unless an interrupt prevented its start."""
 
 
-class Ended(Exception):  # noqa: N818 - a state, not an error of the caller
+class ProcessEnded(Exception):  # noqa: N818 - a state, not an error of the caller
     """A party's process has ended."""
 
 
 @dataclass(frozen=True)
-class Arrival:
+class PartyReply:
     """A party's reply frame or exception, and its wall seconds of work."""
 
     name: str
@@ -97,12 +103,12 @@ class Job:
     """A frame to deliver and the queue for its answer."""
 
     frame: bytes
-    arrivals: "SimpleQueue[Arrival]"
-    over: threading.Event
+    replies: "SimpleQueue[PartyReply]"
+    cancelled: threading.Event
     """Set when the exchange has ended; jobs that have not started are then skipped."""
 
 
-class Threads:
+class ThreadPool:
     """Reusable pool of threads that deliver frames.
 
     The pool grows to the largest number of concurrent tasks. Its threads are daemons, so that a
@@ -112,31 +118,31 @@ class Threads:
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[tuple[threading.Thread, threading.Event]] = []
-        self._n_free = 0
+        self._n_idle = 0
         self._lock = threading.Lock()
 
-    def begin(self, task: Callable[[], None]) -> None:
+    def submit(self, task: Callable[[], None]) -> None:
         """Run a task in an idle thread or in a new one."""
         with self._lock:
-            is_free = self._n_free > 0
-            self._n_free -= is_free
+            has_idle = self._n_idle > 0
+            self._n_idle -= has_idle
         self._tasks.put(task)
-        if not is_free:
+        if not has_idle:
             self._start()
 
-    def end(self, *, wait: bool) -> None:
+    def shutdown(self, *, wait: bool) -> None:
         """End idle threads now and the others after their tasks."""
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
             for thread, begun in self._threads:
-                if begun.wait(_START_S):
+                if begun.wait(_START_TIMEOUT_S):
                     thread.join()
 
     def _start(self) -> None:
         begun = threading.Event()  # an interrupt may come before start() returns
         thread = threading.Thread(
-            target=self._work, args=(begun,), name="line to a party", daemon=True
+            target=self._work, args=(begun,), name="connection to a party", daemon=True
         )
         self._threads.append((thread, begun))
         thread.start()
@@ -146,65 +152,65 @@ class Threads:
         while (task := self._tasks.get()) is not None:
             task()
             with self._lock:
-                self._n_free += 1
+                self._n_idle += 1
 
 
-class Line:
+class PartyConnection:
     """Connection to one party that answers in a thread of this process."""
 
-    def __init__(self, party: Party, link: Link, threads: Threads) -> None:
+    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
         self.name = party.name
         self._party = party
         self._link = link
-        self._threads = threads
+        self._threads = pool
         self._jobs: deque[Job] = deque()
-        self._n_open = 0
+        self._n_pending = 0
         self._lock = threading.Lock()
 
     @property
     def idle(self) -> bool:
         """Return whether no frame is pending."""
-        return self._n_open == 0
+        return self._n_pending == 0
 
     def put(self, job: Job) -> None:
         """Queue a frame for delivery."""
         with self._lock:
             self._jobs.append(job)
-            self._n_open += 1
-            is_first = self._n_open == 1
+            self._n_pending += 1
+            is_first = self._n_pending == 1
         if is_first:
-            self._threads.begin(self._carry)
+            self._threads.submit(self._carry)
 
-    def ready(self) -> None:
+    def wait_ready(self) -> None:
         """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
         """Stop abandoned work; return whether the connection is or becomes idle."""
         return self.idle
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Release the party once no frame is pending."""
 
     def _carry(self) -> None:
         is_last = False
         while not is_last:
             job = self._jobs[0]
-            arrival = None if job.over.is_set() else self._arrival(job.frame)
+            reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
             with self._lock:  # before the answer is queued, so that its receiver sees `idle`
                 self._jobs.popleft()
-                self._n_open -= 1
-                is_last = self._n_open == 0
-            if arrival is not None:
-                job.arrivals.put(arrival)
+                self._n_pending -= 1
+                is_last = self._n_pending == 0
+            if reply is not None:
+                job.replies.put(reply)
 
-    def _arrival(self, frame: bytes) -> Arrival:
+    def _make_reply(self, frame: bytes) -> PartyReply:
         try:
             self._link.travel(frame)
             answer, busy_s = self._ask(frame)
             self._link.travel(answer)
         except BaseException as error:  # re-raised by the run that waits for the answer
-            return Arrival(self.name, error)
-        return Arrival(self.name, answer, busy_s)
+            return PartyReply(self.name, error)
+        return PartyReply(self.name, answer, busy_s)
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
         """Return the party's reply frame and its seconds of work."""
@@ -229,14 +235,14 @@ class Connected:
 
     def __init__(
         self,
-        lines: Mapping[str, Line],
+        connections: Mapping[str, PartyConnection],
         *,
         n_workers: int,
         deadline_s: float | None,
         sums: "MaskedSums | None",
     ) -> None:
-        self.names = tuple(lines)
-        self._lines = lines
+        self.names = tuple(connections)
+        self._connections = connections
         self._n_workers = n_workers
         self._deadline_s = deadline_s
         self._sums = sums
@@ -259,61 +265,65 @@ class Connected:
         transport = FrameTransport(self._exchange, self.names)
         return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
 
-    def _exchange(self, frames: Mapping[str, bytes]) -> Carried:
-        over = threading.Event()
+    def _exchange(self, frames: Mapping[str, bytes]) -> ExchangeResult:
+        cancelled = threading.Event()
         try:
-            came = self._collected(frames, over)
+            received = self._collect_replies(frames, cancelled)
         finally:
-            over.set()  # parties that have not started skip the request
+            cancelled.set()  # parties that have not started skip the request
         missing: dict[str, str] = {}
         for name in frames:
-            if name not in came:
+            if name not in received:
                 missing[name] = f"no answer within {self._deadline_s:g} s"
-            elif isinstance(came[name].answer, Ended):
+            elif isinstance(received[name].answer, ProcessEnded):
                 missing[name] = "its process ended"
-        answers = {name: came[name].answer for name in frames if name not in missing}
-        return Carried(
+        answers = {name: received[name].answer for name in frames if name not in missing}
+        return ExchangeResult(
             {name: answer for name, answer in answers.items() if isinstance(answer, bytes)},
             missing,
-            {name: came[name].busy_s for name in answers},
+            {name: received[name].busy_s for name in answers},
         )
 
-    def _collected(self, frames: Mapping[str, bytes], over: threading.Event) -> dict[str, Arrival]:
+    def _collect_replies(
+        self, frames: Mapping[str, bytes], cancelled: threading.Event
+    ) -> dict[str, PartyReply]:
         """Return the replies that arrive in time.
 
         Raise the exception of the first party, in the order of ``frames``, that raised one.
         """
         end = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
-        arrivals: SimpleQueue[Arrival] = SimpleQueue()
-        came: dict[str, Arrival] = {}
+        replies: SimpleQueue[PartyReply] = SimpleQueue()
+        received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
         unasked = list(frames)[::-1]
         n_asked = 0
         while True:
-            while unasked and not errors and n_asked - len(came) < self._n_workers:
+            while unasked and not errors and n_asked - len(received) < self._n_workers:
                 name = unasked.pop()
-                self._lines[name].put(Job(frames[name], arrivals, over))
+                self._connections[name].put(Job(frames[name], replies, cancelled))
                 n_asked += 1
-            if n_asked == len(came):
+            if n_asked == len(received):
                 break
-            arrival = _next(arrivals, end)
-            if arrival is None:
+            reply = _next_reply(replies, end)
+            if reply is None:
                 break
-            came[arrival.name] = arrival
-            if isinstance(arrival.answer, BaseException) and not isinstance(arrival.answer, Ended):
-                errors[arrival.name] = arrival.answer
+            received[reply.name] = reply
+            if isinstance(reply.answer, BaseException) and not isinstance(
+                reply.answer, ProcessEnded
+            ):
+                errors[reply.name] = reply.answer
         for name in frames:
             if name in errors:
                 raise errors[name]
-        return came
+        return received
 
 
-def _next(arrivals: "SimpleQueue[Arrival]", end: float) -> Arrival | None:
+def _next_reply(replies: "SimpleQueue[PartyReply]", end: float) -> PartyReply | None:
     """Return the next reply, or None if none arrives before ``end``."""
     if end == math.inf:
-        return arrivals.get()
+        return replies.get()
     try:
-        return arrivals.get(timeout=max(end - time.monotonic(), 0.0))
+        return replies.get(timeout=max(end - time.monotonic(), 0.0))
     except Empty:
         return None
 
@@ -382,13 +392,13 @@ def connected(
         raise ValueError(f"expected sums 'plain' or 'masked', got {sums!r}")
     if threshold is not None and sums == "plain":
         raise ValueError("threshold needs masked sums; set sums='masked' or omit it")
-    links = links_of(link, names)
+    links = resolve_links(link, names)
     if n_workers is None:
         together = workers == "processes" or link is not None or deadline_s is not None
         n_workers = len(names) if together else 1
-    asked, masked = (parties, None) if sums == "plain" else _enrolled(parties, threshold)
-    with _lines(asked, links, workers) as lines:
-        federation = Connected(lines, n_workers=n_workers, deadline_s=deadline_s, sums=masked)
+    asked, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
+    with _open_connections(asked, links, workers) as connections:
+        federation = Connected(connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked)
         try:
             yield federation
         finally:
@@ -445,7 +455,7 @@ def run(
         return federation.run(coordinator, on_round=on_round)
 
 
-def _enrolled(
+def _enroll_parties(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":
     """Wrap parties for masked sums, enrolled with new keys."""
@@ -464,24 +474,24 @@ def _enrolled(
 
 
 @contextmanager
-def _lines(
+def _open_connections(
     parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
-) -> Iterator[dict[str, Line]]:
-    kind = Line
+) -> Iterator[dict[str, PartyConnection]]:
+    kind = PartyConnection
     if workers == "processes":
-        from fedneighbors.federation._processes import ProcessLine
+        from fedneighbors.federation._processes import ProcessConnection
 
-        kind = ProcessLine
-    threads, lines, failed = Threads(), dict[str, Line](), True
+        kind = ProcessConnection
+    pool, connections, failed = ThreadPool(), dict[str, PartyConnection](), True
     try:
         for party in parties:
-            lines[party.name] = kind(party, links[party.name], threads)
-        for line in lines.values():
-            line.ready()
-        yield lines
+            connections[party.name] = kind(party, links[party.name], pool)
+        for connection in connections.values():
+            connection.wait_ready()
+        yield connections
         failed = False
     finally:
-        fall_idle = [line.stop(at_once=failed) for line in lines.values()]
-        threads.end(wait=all(fall_idle))
-        for line in lines.values():
-            line.leave()
+        become_idle = [connection.stop(at_once=failed) for connection in connections.values()]
+        pool.shutdown(wait=all(become_idle))
+        for connection in connections.values():
+            connection.close()

@@ -211,7 +211,7 @@ def run_rounds(
     ProtocolError
         If the coordinator asks no party, or replies cannot be added up.
     """
-    exchanges = _Exchanges(transport, on_round, log_level)
+    exchanges = _RecordedExchanges(transport, on_round, log_level)
     watch = nullcontext() if watch is None else watch
     replies: Replies | None = None
     try:
@@ -221,12 +221,12 @@ def run_rounds(
                     ask = next(coordinator) if replies is None else coordinator.send(replies)
             except StopIteration as stop:
                 return Outcome(stop.value, tuple(exchanges.rounds))
-            replies = exchanges.replies(ask, sums)
+            replies = exchanges.perform(ask, sums)
     finally:
         coordinator.close()
 
 
-class _Exchanges:
+class _RecordedExchanges:
     """Exchanges of a run, each recorded as a round."""
 
     def __init__(
@@ -237,11 +237,11 @@ class _Exchanges:
         self._on_round = on_round
         self._log_level = log_level
 
-    def replies(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
-        """Return the replies to an ask; a masked sum takes several exchanges."""
+    def perform(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
+        """Perform the exchanges of an ask and return its replies."""
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
-            during = f"{_kind(requests)}: "
+            during = f"{_request_name(requests)}: "
             return sums.total(requests, partial(self._carry, label="masked", during=during))
         return self._carry(requests, reduce=ask.reduce)
 
@@ -257,30 +257,30 @@ class _Exchanges:
         delivery = self._transport.carry(requests, reduce=reduce)
         record = Round(
             index=len(self.rounds),
-            request=during + _kind(requests),
+            request=during + _request_name(requests),
             reduce=label or reduce,
-            upload_bytes=_by_name(delivery.upload_bytes),
-            download_bytes=_by_name(delivery.download_bytes),
+            upload_bytes=_sort_by_name(delivery.upload_bytes),
+            download_bytes=_sort_by_name(delivery.download_bytes),
             seconds=time.perf_counter() - started,
             missing=dict(delivery.replies.missing),
-            busy_s=_by_name(delivery.busy_s),
+            busy_s=_sort_by_name(delivery.busy_s),
         )
         self.rounds.append(record)
-        _report(record, self._log_level)
+        _log_round(record, self._log_level)
         if self._on_round is not None:
             self._on_round(record)
         return delivery.replies
 
 
-def _kind(requests: Mapping[str, Message]) -> str:
+def _request_name(requests: Mapping[str, Message]) -> str:
     return type(next(iter(requests.values()))).__name__
 
 
-def _by_name(values: Mapping[str, N]) -> dict[str, N]:
+def _sort_by_name(values: Mapping[str, N]) -> dict[str, N]:
     return {name: values[name] for name in sorted(values)}
 
 
-class Carried(NamedTuple):
+class ExchangeResult(NamedTuple):
     """Frames returned by one exchange.
 
     Parameters
@@ -299,8 +299,10 @@ class Carried(NamedTuple):
     busy_s: Mapping[str, float] = {}
 
 
-Exchange = Callable[[Mapping[str, bytes]], Carried | tuple[Mapping[str, bytes], Mapping[str, str]]]
-"""Deliver one frame to each party; return :class:`Carried`, or only answers and missing."""
+Exchange = Callable[
+    [Mapping[str, bytes]], ExchangeResult | tuple[Mapping[str, bytes], Mapping[str, str]]
+]
+"""Deliver one frame to each party; return :class:`ExchangeResult`, or only answers and missing."""
 
 
 class FrameTransport:
@@ -321,12 +323,12 @@ class FrameTransport:
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
         frames = _encode_once(requests)
-        answers, missing, busy_s = Carried(*self._exchange(frames))
+        answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
             raise ProtocolError("the runtime lost a party: each must answer or be reported missing")
         each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
         if reduce == "sum":
-            replies = Replies({}, add_up(each) if each else None, dict(missing))
+            replies = Replies({}, sum_replies(each) if each else None, dict(missing))
         else:
             replies = Replies(each, None, dict(missing))
         up, down = ({name: len(some[name]) for name in some} for some in (answers, frames))
@@ -368,7 +370,7 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
     return reply
 
 
-def _report(record: Round, level: int) -> None:
+def _log_round(record: Round, level: int) -> None:
     log.log(
         level,
         "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s",
@@ -382,7 +384,7 @@ def _report(record: Round, level: int) -> None:
     )
 
 
-def add_up(replies: Mapping[str, Message]) -> Message:
+def sum_replies(replies: Mapping[str, Message]) -> Message:
     """Add up replies whose fields are integers or integer arrays.
 
     Raises
@@ -402,10 +404,10 @@ def add_up(replies: Mapping[str, Message]) -> Message:
     for name in cls.__dataclass_fields__:
         parts = {party: getattr(reply, name) for party, reply in replies.items()}
         fields[name] = _sum_field(parts, where=f"{kind}.{name}")
-    return made_reply(cls, fields)
+    return build_reply(cls, fields)
 
 
-def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
+def build_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
     """Return the reply with summed fields.
 
     Raises

@@ -27,11 +27,11 @@ from fedneighbors.federation._masking import (
     SealedShares,
     Unmask,
     advert_digest,
+    build_summed_reply,
     dealt_context,
     sealed_digest,
     share_commitment,
     sum_context,
-    summed_reply,
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
@@ -104,12 +104,12 @@ class MaskedSums:
             request_name=type(request).__name__,
             request_digest=hashlib.sha256(frame).digest(),
         )
-        cells, layout, missing = _MaskedSum(opening, self._roster, carry).run(frame)
+        cells, layout, missing = _SumRound(opening, self._roster, carry).run(frame)
         arrays = from_cells(cells, layout)
-        return Replies({}, summed_reply(type(request).reply, arrays), missing)
+        return Replies({}, build_summed_reply(type(request).reply, arrays), missing)
 
 
-class _MaskedSum:
+class _SumRound:
     """One masked sum, from the first exchange to the last."""
 
     def __init__(self, opening: OpenSum, roster: Roster, carry: Carry) -> None:
@@ -123,19 +123,21 @@ class _MaskedSum:
 
         The layout is the dtypes and shapes of the sum's parts.
         """
-        adverts = self._adverts()
+        adverts = self._collect_adverts()
         dealt = dealt_context(self._opening, adverts)
-        shares = self._shares(adverts, dealt)
+        shares = self._collect_shares(adverts, dealt)
         members = tuple(sorted(shares))
         context = sum_context(dealt, members)
-        inputs = self._inputs(shares, frame)
+        inputs = self._collect_inputs(shares, frame)
         survivors = tuple(sorted(inputs))
-        layout = _agreed_layout(inputs)
-        cells = _added(inputs)
+        layout = _check_layouts(inputs)
+        cells = _sum_cells(inputs)
         gone_before = dict(self._missing)  # parties that drop out from here on are in the sum
-        revealed = self._revealed(survivors, members, context)
-        seeds = self._secrets(survivors, "seed", revealed, shares, dealt)
-        keys = self._secrets(sorted(set(members) - set(inputs)), "key", revealed, shares, dealt)
+        revealed = self._collect_revealed(survivors, members, context)
+        seeds = self._combine_secrets(survivors, "seed", revealed, shares, dealt)
+        keys = self._combine_secrets(
+            sorted(set(members) - set(inputs)), "key", revealed, shares, dealt
+        )
         for name, seed in seeds.items():
             committed = share_commitment(dealt, name, "", "whole seed", seed)
             if committed != shares[name].seed_commitment:
@@ -147,7 +149,7 @@ class _MaskedSum:
         lift(cells, seeds=seeds, dropped=keys, publics=publics, context=context)
         return cells, layout, gone_before
 
-    def _adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
+    def _collect_adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
         replies = self._ask(dict.fromkeys(self._opening.names, self._opening), Advert)
         adverts = {}
         for name, advert in replies.items():
@@ -166,7 +168,7 @@ class _MaskedSum:
                 raise AggregationError("it advertised a key that was advertised before", name)
             seen |= {mask_key, seal_key}
 
-    def _shares(
+    def _collect_shares(
         self, adverts: Mapping[str, tuple[bytes, bytes, bytes]], dealt: bytes
     ) -> dict[str, SealedShares]:
         request = DealShares(self._opening.round_id, adverts)
@@ -180,7 +182,9 @@ class _MaskedSum:
                     raise AggregationError("a share is not signed with its enrolled key", dealer)
         return replies
 
-    def _inputs(self, shares: Mapping[str, SealedShares], frame: bytes) -> dict[str, MaskedInput]:
+    def _collect_inputs(
+        self, shares: Mapping[str, SealedShares], frame: bytes
+    ) -> dict[str, MaskedInput]:
         members = tuple(sorted(shares))
         requests = {
             owner: MaskInput(
@@ -193,12 +197,12 @@ class _MaskedSum:
         }
         return self._ask(requests, MaskedInput)
 
-    def _revealed(
+    def _collect_revealed(
         self, survivors: tuple[str, ...], members: tuple[str, ...], context: bytes
     ) -> dict[str, Revealed]:
         confirmations = {}
         if survivors != members:
-            confirmations = self._confirmations(survivors, context)
+            confirmations = self._collect_confirmations(survivors, context)
         request = Unmask(self._opening.round_id, survivors, confirmations)
         asked = sorted(confirmations) or survivors
         replies = self._ask(dict.fromkeys(asked, request), Revealed)
@@ -208,7 +212,9 @@ class _MaskedSum:
                 raise AggregationError("it revealed other shares than it was asked for", name)
         return replies
 
-    def _confirmations(self, survivors: tuple[str, ...], context: bytes) -> dict[str, bytes]:
+    def _collect_confirmations(
+        self, survivors: tuple[str, ...], context: bytes
+    ) -> dict[str, bytes]:
         request = Confirm(self._opening.round_id, survivors)
         replies = self._ask(dict.fromkeys(survivors, request), Confirmation)
         signed = survivors_digest(context, survivors)
@@ -217,7 +223,7 @@ class _MaskedSum:
                 raise AggregationError("its confirmation is not signed with its key", name)
         return {name: reply.signature for name, reply in replies.items()}
 
-    def _secrets(
+    def _combine_secrets(
         self,
         dealers: Iterable[str],
         kind: str,
@@ -273,7 +279,7 @@ class _MaskedSum:
         )
 
 
-def _agreed_layout(inputs: Mapping[str, MaskedInput]) -> Any:
+def _check_layouts(inputs: Mapping[str, MaskedInput]) -> Any:
     """Return the common layout; raise if a party's layout differs.
 
     The error names the first party whose layout differs from the most common one.
@@ -285,7 +291,7 @@ def _agreed_layout(inputs: Mapping[str, MaskedInput]) -> Any:
     return common
 
 
-def _added(inputs: Mapping[str, MaskedInput]) -> Cells:
+def _sum_cells(inputs: Mapping[str, MaskedInput]) -> Cells:
     vectors = [reply.cells for reply in inputs.values()]
     total: Cells = vectors[0].copy()
     for vector in vectors[1:]:

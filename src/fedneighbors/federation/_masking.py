@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import holds_integers, made_reply
-from fedneighbors.federation._messages import Message, declared, message
+from fedneighbors.federation._loop import build_reply, holds_integers
+from fedneighbors.federation._messages import Message, field_types, message
 from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
@@ -231,13 +231,13 @@ def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) 
 
     It covers the party's keys and all fields of the opening message.
     """
-    return digest("advert", *_agreed(opened), name, mask_key, seal_key)
+    return digest("advert", *_opening_fields(opened), name, mask_key, seal_key)
 
 
 def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
     """Return the digest of a round's opening and all its keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
-    return digest("keys", *_agreed(opened), keys)
+    return digest("keys", *_opening_fields(opened), keys)
 
 
 def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
@@ -269,7 +269,7 @@ def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
     return digest("survivors", context, survivors)
 
 
-def _agreed(opened: OpenSum) -> tuple[Any, ...]:
+def _opening_fields(opened: OpenSum) -> tuple[Any, ...]:
     return (
         opened.round_id,
         opened.names,
@@ -279,7 +279,7 @@ def _agreed(opened: OpenSum) -> tuple[Any, ...]:
     )
 
 
-MOST_OPEN = 16
+MAX_OPEN_ROUNDS = 16
 """Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
 
 
@@ -312,7 +312,7 @@ class MemoryStore:
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
         """Store a step's content unless present; return the stored content."""
         if round_id not in self._kept:
-            for old in list(self._kept)[: -MOST_OPEN + 1]:
+            for old in list(self._kept)[: -MAX_OPEN_ROUNDS + 1]:
                 self.erase(old, tuple(self._kept[old]))
         return self._kept.setdefault(round_id, {}).setdefault(step, content)
 
@@ -352,14 +352,14 @@ class FolderStore:
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
         """Store a step's content unless present; return the stored content."""
         target = self._path(round_id, step)
-        part = self._written(target, content)
+        part = self._write_part(target, content)
         try:
             os.link(part, target)  # unlike a rename, never replaces an existing file
         except FileExistsError:
             return target.read_bytes()
         finally:
             part.unlink()
-        self._settle()
+        self._sync_folder()
         self._erase_oldest(round_id)
         return content
 
@@ -368,13 +368,13 @@ class FolderStore:
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
-                os.replace(self._written(target, b""), target)
-        self._settle()
+                os.replace(self._write_part(target, b""), target)
+        self._sync_folder()
 
     def _path(self, round_id: str, step: str) -> Path:
         return self._folder / f"{round_id}.{step}"
 
-    def _written(self, target: Path, content: bytes) -> Path:
+    def _write_part(self, target: Path, content: bytes) -> Path:
         part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -383,7 +383,7 @@ class FolderStore:
             os.fsync(file.fileno())
         return part
 
-    def _settle(self) -> None:
+    def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
         if os.name != "posix":
             return
@@ -401,7 +401,9 @@ class FolderStore:
             if found.st_size:
                 open_rounds[round_id] = max(found.st_mtime, open_rounds.get(round_id, 0.0))
         oldest = sorted(set(open_rounds) - {current}, key=lambda old: open_rounds[old])
-        for old in oldest[: len(oldest) - MOST_OPEN + 1] if len(oldest) >= MOST_OPEN else ():
+        for old in (
+            oldest[: len(oldest) - MAX_OPEN_ROUNDS + 1] if len(oldest) >= MAX_OPEN_ROUNDS else ()
+        ):
             steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old}.*")]
             self.erase(old, tuple(steps))
 
@@ -422,7 +424,7 @@ def is_summable(cls: type[Any]) -> bool:
     >>> is_summable(Counted), is_summable(Named)
     (True, False)
     """
-    hints = declared(cls).values()
+    hints = field_types(cls).values()
     return bool(hints) and all(map(_may_be_integers, hints))
 
 
@@ -455,7 +457,7 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
     return arrays
 
 
-def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
+def build_summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
     """Build a reply from summed arrays, in the order of its fields.
 
     Raises
@@ -463,11 +465,11 @@ def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]])
     ProtocolError
         If the number of arrays is not that of the fields, or the class rejects them.
     """
-    hints = declared(cls)
+    hints = field_types(cls)
     if len(hints) != len(arrays):
         raise ProtocolError(f"{cls.__name__} has {len(hints)} fields, the parties sent others")
     fields = {
         name: int(array) if hint is int and array.ndim == 0 else array
         for (name, hint), array in zip(hints.items(), arrays, strict=True)
     }
-    return made_reply(cls, fields)
+    return build_reply(cls, fields)

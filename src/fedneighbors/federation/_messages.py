@@ -168,13 +168,13 @@ class Reader:
         if len(frame) > MAX_FRAME_BYTES:
             raise WireError(f"frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
         self._frame = memoryview(frame)
-        self._at = 0
+        self._position = 0
         self._n_values = 0
 
     @property
-    def left(self) -> int:
+    def n_left(self) -> int:
         """Return the number of unread bytes."""
-        return len(self._frame) - self._at
+        return len(self._frame) - self._position
 
     def take(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
@@ -210,10 +210,10 @@ class Reader:
         raise WireError(f"unknown tag {tag!r}")
 
     def _view(self, n_bytes: int) -> memoryview:
-        if n_bytes > self.left:
-            raise WireError(f"frame ends early: {n_bytes} bytes expected, {self.left} left")
-        self._at += n_bytes
-        return self._frame[self._at - n_bytes : self._at]
+        if n_bytes > self.n_left:
+            raise WireError(f"frame ends early: {n_bytes} bytes expected, {self.n_left} left")
+        self._position += n_bytes
+        return self._frame[self._position - n_bytes : self._position]
 
     def _number(self, code: str) -> int:
         return int(struct.unpack("<" + code, self._view(struct.calcsize("<" + code)))[0])
@@ -227,8 +227,8 @@ class Reader:
 
     def _n_items(self) -> int:
         n_items = self._number("I")
-        if n_items > self.left:  # an item takes at least one byte
-            raise WireError(f"{n_items} items announced, {self.left} bytes left")
+        if n_items > self.n_left:  # an item takes at least one byte
+            raise WireError(f"{n_items} items announced, {self.n_left} bytes left")
         return n_items
 
     def _float(self) -> float:
@@ -281,10 +281,11 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-_known: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # get_type_hints is slow
+# A cache, because get_type_hints is slow.
+_field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
 
 
-def declared(cls: type[Any]) -> dict[str, Any]:
+def field_types(cls: type[Any]) -> dict[str, Any]:
     """Return the declared type of each field of a class.
 
     Parameters
@@ -297,21 +298,21 @@ def declared(cls: type[Any]) -> dict[str, Any]:
     TypeError
         If a field is declared with a type that a frame cannot carry.
     """
-    if cls not in _known:
+    if cls not in _field_types:
         hints = typing.get_type_hints(cls)
         fields = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
         for name, hint in fields.items():
-            _check(hint, where=f"{cls.__name__}.{name}")
-        _known[cls] = fields
-    return _known[cls]
+            _check_hint(hint, where=f"{cls.__name__}.{name}")
+        _field_types[cls] = fields
+    return _field_types[cls]
 
 
-def _check(hint: Any, *, where: str) -> None:
+def _check_hint(hint: Any, *, where: str) -> None:
     origin = typing.get_origin(hint)
     if hint in _SCALARS or origin in (np.ndarray, typing.Literal):
         return
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        declared(hint)
+        field_types(hint)
         return
     if origin in (typing.Union, types.UnionType, tuple):
         inner = [choice for choice in typing.get_args(hint) if choice is not Ellipsis]
@@ -322,12 +323,12 @@ def _check(hint: Any, *, where: str) -> None:
             f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
             "Literal, NDArray, dataclasses, and tuples and string-keyed mappings of these"
         )
-    if bytes in (kinds := set(_sized_kinds(hint))) and len(kinds) > 1:
+    if bytes in (kinds := set(_bytes_types(hint))) and len(kinds) > 1:
         raise TypeError(
             f"{where} is declared as {hint}; bytes and dataclasses have the same encoding"
         )
     for choice in inner:
-        _check(choice, where=where)
+        _check_hint(choice, where=where)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -357,27 +358,27 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _sized_kinds(hint: Any) -> tuple[type[Any], ...]:
+def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
     """Return the types in a hint that are written as bytes.
 
     These are ``bytes`` and dataclasses.
     """
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
-    return tuple(kind for inner in typing.get_args(hint) for kind in _sized_kinds(inner))
+    return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))
 
 
-def _opened(value: Any, hint: Any) -> Any:
+def _decode_nested(value: Any, hint: Any) -> Any:
     """Decode the nested frames in a value of a declared type."""
-    kinds = _sized_kinds(hint)
+    kinds = _bytes_types(hint)
     if not kinds or bytes in kinds:
         return value
     if isinstance(value, bytes):
         return decode(value, kinds)
     if isinstance(value, tuple):
-        return tuple(_opened(entry, hint) for entry in value)
+        return tuple(_decode_nested(entry, hint) for entry in value)
     if isinstance(value, Mapping):
-        return {key: _opened(entry, hint) for key, entry in value.items()}
+        return {key: _decode_nested(entry, hint) for key, entry in value.items()}
     return value
 
 
@@ -414,18 +415,18 @@ def message(cls: type[T]) -> type[T]:
     A ``__post_init__`` may reject values with ``ValueError`` or ``TypeError``; it must not change
     them.
     """
-    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    result = dataclasses.dataclass(frozen=True, eq=False)(cls)
 
-    def same(self: Any, other: object) -> bool:
+    def equals(self: Any, other: object) -> bool:
         return type(self) is type(other) and encode(self) == encode(other)
 
-    def digest(self: Any) -> int:
+    def hash_value(self: Any) -> int:
         return hash(encode(self))
 
-    made.__eq__ = same  # type: ignore[method-assign]
-    made.__hash__ = digest  # type: ignore[method-assign]
-    _messages.add(made)
-    return made
+    result.__eq__ = equals  # type: ignore[method-assign]
+    result.__hash__ = hash_value  # type: ignore[method-assign]
+    _messages.add(result)
+    return result
 
 
 def encode(item: Message) -> bytes:
@@ -440,7 +441,7 @@ def encode(item: Message) -> bytes:
         If a number or length is out of range.
     """
     name = type(item).__name__
-    hints = declared(type(item))
+    hints = field_types(type(item))
     writer = Writer()
     writer.raw(_PREFIX)
     writer.string(name)
@@ -486,27 +487,27 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
     if name not in classes:
         raise WireError(f"unexpected message {name[:40]!r}; expected one of {sorted(classes)}")
     try:
-        return _built(classes[name], _fields(reader, classes[name]))
+        return _build(classes[name], _read_fields(reader, classes[name]))
     except MemoryError:
         raise WireError(f"{name}: no memory for a frame of {len(frame)} bytes") from None
 
 
-def _fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
+def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
     name = cls.__name__
-    hints = declared(cls)
+    hints = field_types(cls)
     if reader.take(1)[0] != len(hints):
         raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
     values = {}
     for field, hint in hints.items():
-        values[field] = _opened(reader.value(), hint)
+        values[field] = _decode_nested(reader.value(), hint)
         if not fits(values[field], hint):
             raise WireError(f"{name}.{field} is not of the declared type")
-    if reader.left:
-        raise WireError(f"{name}: {reader.left} unexpected bytes after the last field")
+    if reader.n_left:
+        raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")
     return values
 
 
-def _built(cls: type[Any], values: dict[str, Any]) -> Message:
+def _build(cls: type[Any], values: dict[str, Any]) -> Message:
     try:
         return cls(**values)
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:

@@ -123,7 +123,7 @@ class ReleaseGate:
             ) from error
 
 
-def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
+def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
     """Check that a masked sum surely contains ``n_shares`` honest noise shares."""
     try:
         sure = shares_counted_on(

@@ -121,10 +121,10 @@ def serve(party: Party, frame: bytes) -> bytes:
     try:
         return encode(party.answer(request))
     except Refuse as refuse:
-        return encode(refusal(refuse))
+        return encode(make_refusal(refuse))
 
 
-def serve_apart(party: Party, frame: bytes) -> bytes:
+def serve_safely(party: Party, frame: bytes) -> bytes:
     """Answer a request frame; turn exceptions into refusals.
 
     Used where a party's exceptions cannot reach the user. The coordinator learns the type of the
@@ -134,24 +134,24 @@ def serve_apart(party: Party, frame: bytes) -> bytes:
     try:
         return serve(party, frame)
     except Exception as error:
-        return encode(failure(error))
+        return encode(report_failure(error))
 
 
-def refusal(refuse: Refuse) -> Refusal:
+def make_refusal(refuse: Refuse) -> Refusal:
     """Return a refusal as a message, truncated and made printable."""
-    code = _printable(refuse.code, MAX_CODE) or "no reason given"
-    return Refusal(code, _printable(refuse.detail, MAX_DETAIL))
+    code = _make_printable(refuse.code, MAX_CODE) or "no reason given"
+    return Refusal(code, _make_printable(refuse.detail, MAX_DETAIL))
 
 
-def failure(error: Exception) -> Refusal:
+def report_failure(error: Exception) -> Refusal:
     """Log an exception's traceback and return its type as a refusal."""
     kind = type(error).__name__
     places = "".join(traceback.format_tb(error.__traceback__))
     log.error(
         "a party failed with %s (its text is not logged: it may hold values)\n%s", kind, places
     )
-    return Refusal("internal error", _printable(kind, MAX_DETAIL))
+    return Refusal("internal error", _make_printable(kind, MAX_DETAIL))
 
 
-def _printable(text: str, limit: int) -> str:
+def _make_printable(text: str, limit: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])

@@ -48,7 +48,7 @@ def party_names(index: Integers) -> Parties:
     return names[index]
 
 
-def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
+def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     """Return the names of all parties, and which of them owns each row.
 
     Parameters
@@ -75,12 +75,12 @@ def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     return names, owner.astype(np.int64)
 
 
-def ranks(sizes: Integers) -> Integers:
+def rank_in_groups(sizes: Integers) -> Integers:
     """Return the place of each row in its group, for groups of these sizes in a row."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def checked_labels(y: npt.ArrayLike) -> Integers:
+def index_classes(y: npt.ArrayLike) -> Integers:
     """Return the position of each row's class among the classes in ascending order.
 
     Parameters
@@ -103,7 +103,7 @@ def checked_labels(y: npt.ArrayLike) -> Integers:
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
+def check_enough_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
     """Raise if the rows cannot give each party its minimum.
 
     Parameters
@@ -133,7 +133,7 @@ def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
         )
 
 
-def apportioned(total: int, weights: Floats | Integers) -> Integers:
+def apportion(total: int, weights: Floats | Integers) -> Integers:
     """Divide ``total`` into whole numbers in proportion to the weights, by largest remainders.
 
     Ties go to the lower index.
