@@ -1,4 +1,4 @@
-"""Nearest-neighbour search, classification and personalisation for data that may not be pooled.
+"""Nearest-neighbour search, classification and personalisation on data that cannot be pooled.
 
 Names resolve on first use, so that ``import fedneighbors`` loads neither numba nor scikit-learn.
 """

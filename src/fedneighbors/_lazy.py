@@ -1,4 +1,4 @@
-"""Imports on first use: names of a package, and modules that an extra brings."""
+"""Lazy imports: public names of a package, and modules of optional extras."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -15,9 +15,9 @@ def lazy_names(
     Parameters
     ----------
     package : str
-        Its ``__name__``.
+        ``__name__`` of the package.
     homes : mapping of str to str
-        Module that defines each public name.
+        Defining module of each public name.
     """
 
     def get(name: str) -> Any:
@@ -32,12 +32,12 @@ def lazy_names(
 
 
 def optional_module(name: str, extra: str) -> Any:
-    """Return a module that an extra of fedneighbors brings.
+    """Import a module that an extra of fedneighbors installs.
 
     Raises
     ------
     MissingExtraError
-        If it is not installed.
+        If the package is not installed.
     """
     package = name.partition(".")[0]
     try:

@@ -1,4 +1,4 @@
-"""Types that recur throughout the package."""
+"""Type aliases shared by the package."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ Singles = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all, and what is going on."""
+"""Called with the steps done, the total steps and a description of the current step."""
 
 
 def silent(done: int, total: int, message: str) -> None:
-    """Report no progress."""
+    """Ignore a progress report."""

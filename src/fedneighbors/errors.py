@@ -1,27 +1,28 @@
 """The exceptions that fedneighbors raises.
 
-Bad arguments are ``ValueError`` or ``TypeError``, as everywhere in scientific Python. All else::
+Bad arguments raise ``ValueError`` or ``TypeError``, as usual in scientific Python. Every other
+error derives from :class:`FedneighborsError`::
 
     FedneighborsError
-    ├── DataError                 a file or table cannot be used as it is (also a ValueError)
-    │   └── MissingDataError      a data set or the folder that holds it is not there
+    ├── DataError                 a file or table is unusable (also a ValueError)
+    │   └── MissingDataError      a data set or its folder does not exist
     ├── ModelFileError            a saved model is truncated, altered, foreign or of another version
     ├── RecordError               a run record cannot be read
-    ├── PartitionError            no partition with the wanted properties was found
+    ├── PartitionError            no partition with the requested properties was found
     ├── MissingExtraError         an optional dependency is not installed (also an ImportError)
-    ├── MissingDeviceError        a graphics card is asked for that is not there (also a ValueError)
-    ├── RebuildNeeded             a compressed memory cannot do it without the rows it was made of
-    ├── PrivacyError              a privacy budget or its ledger stands in the way
-    │   ├── BudgetExceeded        a charge is larger than what is left; nothing was charged
+    ├── MissingDeviceError        a graphics card was requested but none is usable (also ValueError)
+    ├── RebuildNeeded             a compressed memory needs its original rows for the operation
+    ├── PrivacyError              a privacy budget or its ledger prevents the operation
+    │   ├── BudgetExceeded        a charge exceeds the remaining budget; nothing was charged
     │   └── LedgerError           a ledger is locked, truncated, full or of another version
-    └── FederationError           a federated run could not be finished
-        ├── WireError             a frame is malformed, too large or not what was expected
+    └── FederationError           a federated run could not be completed
+        ├── WireError             a frame is malformed, too large or unexpected
         ├── SchemaMismatch        a party's table differs from the others'; names party and column
-        ├── PartyMissing          a party did not answer; names it
+        ├── PartyMissing          parties did not answer; names them
         ├── PartyRefused          a party answered with an error code; names both
-        ├── PortInUse             another program listens on a port that a server needs
+        ├── PortInUse             a port that a server needs is in use by another program
         ├── AggregationError      a masked sum could not be formed; may name a party
-        └── ProtocolError         a party or coordinator broke the order of the protocol
+        └── ProtocolError         a party or the coordinator violated the protocol
 """
 
 import copyreg
@@ -30,19 +31,19 @@ from typing import Any
 
 
 class FedneighborsError(Exception):
-    """Base of every error that is not a plain bad argument."""
+    """Base class of all errors except bad arguments."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception would call the constructor with the message as its only argument.
+        # By default Exception unpickles by passing only the message to the constructor.
         return copyreg.__newobj__, (type(self), *self.args), dict(self.__dict__)  # type: ignore[attr-defined]
 
 
 class DataError(FedneighborsError, ValueError):
-    """A file or table cannot be used as it is."""
+    """A file or table is unusable."""
 
 
 class MissingDataError(DataError):
-    """A data set, or the folder that should hold it, is not there."""
+    """A data set or its folder does not exist."""
 
 
 class ModelFileError(FedneighborsError):
@@ -54,7 +55,7 @@ class RecordError(FedneighborsError):
 
 
 class PartitionError(FedneighborsError):
-    """No partition with the wanted properties was found within the allowed attempts."""
+    """No partition with the requested properties was found within the allowed attempts."""
 
 
 class MissingExtraError(FedneighborsError, ImportError):
@@ -65,7 +66,7 @@ class MissingExtraError(FedneighborsError, ImportError):
     package : str
         Name of the package that could not be imported.
     extra : str
-        Extra of fedneighbors that brings it.
+        Extra of fedneighbors that installs it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -77,26 +78,26 @@ class MissingExtraError(FedneighborsError, ImportError):
 
 
 class MissingDeviceError(FedneighborsError, ValueError):
-    """A graphics card is asked for, and there is none that the program can use."""
+    """A graphics card was requested but none is usable."""
 
 
 class RebuildNeeded(FedneighborsError):  # noqa: N818 - reads as what it reports
-    """A compressed memory cannot do what was asked without the rows that it was made of."""
+    """A compressed memory needs its original rows for the requested operation."""
 
 
 class PrivacyError(FedneighborsError):
-    """A privacy budget, or the ledger that keeps it, stands in the way."""
+    """A privacy budget or its ledger prevents the operation."""
 
 
 class BudgetExceeded(PrivacyError):  # noqa: N818 - reads as what it reports
-    """A charge is larger than what is left of a budget; nothing was charged.
+    """A charge exceeds the remaining budget; nothing was charged.
 
     Parameters
     ----------
     dataset, user : str
-        Whose budget.
+        Data set and user of the budget.
     asked, left : str
-        The charge and what is left, as people read them.
+        The charge and the remaining budget, formatted for people.
     """
 
     def __init__(self, dataset: str, user: str, asked: str, left: str) -> None:
@@ -115,15 +116,15 @@ class LedgerError(PrivacyError):
 
 
 class FederationError(FedneighborsError):
-    """A federated run could not be finished."""
+    """A federated run could not be completed."""
 
 
 class WireError(FederationError):
-    """A frame is malformed, too large or not what was expected."""
+    """A frame is malformed, too large or unexpected."""
 
 
 class ProtocolError(FederationError):
-    """A party or the coordinator broke the order of the protocol."""
+    """A party or the coordinator violated the protocol."""
 
 
 class SchemaMismatch(FederationError):  # noqa: N818 - reads as what it reports
@@ -136,7 +137,7 @@ class SchemaMismatch(FederationError):  # noqa: N818 - reads as what it reports
     column : str
         The column in question.
     expected, found : str
-        What the federation uses and what the party announced.
+        The federation's value and the one that the party announced.
     """
 
     def __init__(self, party: str, column: str, expected: str, found: str) -> None:
@@ -156,9 +157,9 @@ class PartyMissing(FederationError):  # noqa: N818 - reads as what it reports
     Parameters
     ----------
     missing : mapping of str to str
-        Party name to the reason that the runtime gave.
+        Reason that the runtime gave, by party name.
     during : str
-        What was asked for.
+        Name of the request or step.
     """
 
     def __init__(self, missing: Mapping[str, str], during: str) -> None:
@@ -181,7 +182,7 @@ class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
     code : str
         Its error code; never a value or a row number.
     detail : str
-        A column name or other public word, empty where none applies.
+        A column name or another public word; empty if none applies.
     """
 
     def __init__(self, party: str, code: str, detail: str = "") -> None:
@@ -193,7 +194,7 @@ class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
 
 
 class PortInUse(FederationError):  # noqa: N818 - reads as what it reports
-    """Another program listens on a port that a server needs.
+    """A port that a server needs is in use by another program.
 
     Parameters
     ----------
@@ -218,9 +219,9 @@ class AggregationError(FederationError):
     Parameters
     ----------
     reason : str
-        What was expected, what came, what to do.
+        The expectation, the finding and the remedy.
     party : str, optional
-        The party at fault, where there is one.
+        The party at fault, if there is one.
     """
 
     def __init__(self, reason: str, party: str | None = None) -> None:

@@ -232,21 +232,21 @@ def test_coordinator_of_another_version_is_refused(sender):
 def test_two_nodes_of_one_name_are_a_protocol_error():
     grid = nodes(*configs(), {"party-name": "bob", "values": "1"})
 
-    with pytest.raises(ProtocolError, match="two nodes are called 'bob'"):
+    with pytest.raises(ProtocolError, match="two nodes are named 'bob'"):
         run(count(3), grid)
 
 
 def test_two_nodes_under_one_name_are_a_protocol_error():
     grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "bob"})
 
-    with pytest.raises(ProtocolError, match="two nodes are called 'bob'"):
+    with pytest.raises(ProtocolError, match="two nodes are named 'bob'"):
         run(count(3), grid)
 
 
 def test_a_node_that_takes_a_registered_name_is_an_error():
     grid = nodes(*configs(), registered={11: "bob", 12: "dan"})
 
-    with pytest.raises(ProtocolError, match="registered as 'dan' calls itself 'cyd'"):
+    with pytest.raises(ProtocolError, match="the party-name of node 'dan' is 'cyd'"):
         run(count(3), grid)
 
 
@@ -279,7 +279,7 @@ def test_silent_nodes_are_left_out_if_enough_others_reply(caplog):
     outcome = run(count(3), grid, min_parties=2)
 
     assert outcome.result[0] == ["hello ann", "hello cyd"]
-    assert "goes on without bob: its node is not connected any more" in caplog.text
+    assert "continues without bob: its node is not connected any more" in caplog.text
 
 
 def test_too_few_introductions_are_missing_parties():

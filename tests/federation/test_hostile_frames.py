@@ -85,7 +85,7 @@ def test_frame_cut_anywhere_is_refused():
 def test_trailing_bytes_are_refused(rest):
     frame = encode(SAMPLE) + rest
 
-    with pytest.raises(WireError, match="bytes too many"):
+    with pytest.raises(WireError, match="unexpected bytes after the last field"):
         decode(frame, (Everything,))
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
-from fedneighbors.federation._inprocess import Threads, run
+from fedneighbors.federation._inprocess import ThreadPool, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
@@ -127,8 +127,8 @@ def test_interrupt_ends_a_worker_that_never_answers():
     assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
 
 
-def test_an_interrupt_during_thread_start_is_raised(monkeypatch):
-    before, start, end = threading.active_count(), threading.Thread.start, Threads.end
+def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
+    before, start, end = threading.active_count(), threading.Thread.start, ThreadPool.shutdown
     others = multiprocessing.active_children()
     ending = threading.Event()
 
@@ -136,12 +136,12 @@ def test_an_interrupt_during_thread_start_is_raised(monkeypatch):
         _thread.start_new_thread(lambda: (ending.wait(), start(thread)), ())
         raise KeyboardInterrupt
 
-    def ended(threads, *, wait):
+    def ended(pool, *, wait):
         ending.set()
-        end(threads, wait=wait)
+        end(pool, wait=wait)
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    monkeypatch.setattr(Threads, "end", ended)
+    monkeypatch.setattr(ThreadPool, "shutdown", ended)
     with pytest.raises(KeyboardInterrupt):
         run(_counted(), counters(), workers="processes")
 

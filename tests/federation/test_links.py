@@ -175,7 +175,7 @@ def test_a_late_reply_is_never_that_to_a_later_request():
     with connected([held, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
         held.gate.set()
-        while not federation._lines["ann"].idle:  # until its late reply is out
+        while not federation._connections["ann"].idle:  # until its late reply is out
             pass
         (later,) = federation.run(greet("second")).result
 
@@ -206,7 +206,7 @@ def test_requests_that_nobody_awaits_are_not_begun():
     with connected([held], deadline_s=1) as federation:
         federation.run(greet("first", "second"))
         held.gate.set()
-        while not federation._lines["ann"].idle:
+        while not federation._connections["ann"].idle:
             pass
 
     assert held.asked == ["first"]

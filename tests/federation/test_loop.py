@@ -4,7 +4,7 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._loop import Ask, FrameTransport, Replies, gather, run_rounds, total
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refusal, Refuse, serve, serve_apart
+from fedneighbors.federation._roles import Refusal, Refuse, serve, serve_safely
 from tests.federation.fleet import (
     Counter,
     CountReply,
@@ -180,7 +180,7 @@ def test_wire_errors_inside_a_party_are_not_malformed_requests():
 def test_remote_exceptions_travel_as_their_type_alone(caplog):
     party = Counter("ann", (), trouble="fail")
 
-    reply = serve_apart(party, encode(CountRequest(3)))
+    reply = serve_safely(party, encode(CountRequest(3)))
 
     assert reply == encode(Refusal("internal error", "RuntimeError"))
     assert "RuntimeError" in caplog.text

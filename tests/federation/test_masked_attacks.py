@@ -67,12 +67,12 @@ def only_five(request):
         (
             OpenSum,
             lambda x: replace(x, names=tuple(n for n in x.names if n != "p1")),
-            "this party is not among those that are asked",
+            "this party is not among the parties of the round",
         ),
         (
             OpenSum,
             lambda x: replace(x, names=(*x.names, "px")),
-            "a party is not in the roster of this one .px",
+            "a party is not in this party's roster .px",
         ),
         (OpenSum, lambda x: replace(x, request_name="Nothing"), "an unknown request .Nothing"),
         (
@@ -83,7 +83,7 @@ def only_five(request):
         (
             DealShares,
             lambda x: replace(x, adverts={**x.adverts, "px": (b"x" * 32, b"y" * 32, b"z" * 64)}),
-            "a party has joined after the beginning",
+            "a party joined after the round was opened",
         ),
         (
             DealShares,
@@ -108,7 +108,7 @@ def only_five(request):
             "not those that advertised keys",
         ),
         (Confirm, survivors_less, "its confirmation is not signed with its key"),
-        (Unmask, lambda x: replace(x, confirmations={}), "too few parties confirm who is left"),
+        (Unmask, lambda x: replace(x, confirmations={}), "too few parties confirm the survivors"),
         (
             Unmask,
             lambda x: replace(x, survivors=x.survivors[:5]),
@@ -117,9 +117,9 @@ def only_five(request):
         (
             Unmask,
             lambda x: replace(x, survivors=tuple(n for n in x.survivors if n != "p1")),
-            "those who are left are not parties of the sum",
+            "the survivors are not parties of the sum",
         ),
-        (Unmask, survivors_less, "another list of those who are left was settled before"),
+        (Unmask, survivors_less, "another list of survivors was confirmed before"),
         (
             Unmask,
             lambda x: replace(x, confirmations={k: flipped(v) for k, v in x.confirmations.items()}),
@@ -287,7 +287,7 @@ def test_party_settles_on_one_list_before_it_reveals_anything():
 
     masked[0].answer(Confirm(round_id, lists[0]))
 
-    with pytest.raises(Refuse, match="another list of those who are left was settled before"):
+    with pytest.raises(Refuse, match="another list of survivors was confirmed before"):
         masked[0].answer(Confirm(round_id, lists[1]))
 
 
@@ -299,9 +299,9 @@ def test_confirmations_of_other_lists_or_left_parties_are_void():
     foreign = {p.name: p.answer(Confirm(round_id, other)).signature for p in masked[1:7]}
     gone = masked[7]._identity.sign(survivors_digest(context_of(wire), left))
 
-    with pytest.raises(Refuse, match="not signed by a party that is left"):
+    with pytest.raises(Refuse, match="not signed by a survivor"):
         masked[0].answer(Unmask(round_id, left, foreign))
-    with pytest.raises(Refuse, match="not signed by a party that is left"):
+    with pytest.raises(Refuse, match="not signed by a survivor"):
         masked[0].answer(Unmask(round_id, left, {"p7": gone}))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError, WireError
-from fedneighbors.federation._loop import add_up
+from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._masked_party import Opened
 from fedneighbors.federation._masking import (
     Advert,
@@ -127,7 +127,7 @@ def altered_share(place):
         (
             SealedShares,
             lambda x: replace(x, seed_commitment=flipped(x.seed_commitment)),
-            "'p1': it dealt shares that are not those of its seed",
+            "'p1': its shares do not combine to its seed",
         ),
         (
             Confirmation,
@@ -162,14 +162,14 @@ def test_altered_numbers_change_the_sum_and_nothing_else():
 
     replies, _ = masked_sum(Wire(masked, tell=plus_one), roster)
 
-    honest = add_up({p.name: p.answer(None) for p in holders(4)})
+    honest = sum_replies({p.name: p.answer(None) for p in holders(4)})
     assert replies.total.n == honest.n + 1
     assert (replies.total.items == honest.items + 1).all()
 
 
 def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
     masked, roster = enroll(holders(4))
-    honest = masked[1]._sealed
+    honest = masked[1]._seal_pair
 
     def false(owner, pair, seal_key, context):
         sealed, *_ = honest(owner, (bytes(32), pair[1]), seal_key, context)
@@ -177,10 +177,10 @@ def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
         signed = sealed_digest(context, "p1", owner, sealed, seed, key)
         return sealed, seed, key, masked[1]._identity.sign(signed)
 
-    monkeypatch.setattr(masked[1], "_sealed", false)
+    monkeypatch.setattr(masked[1], "_seal_pair", false)
 
     with pytest.raises(
-        AggregationError, match="a share that is not what its dealer committed"
+        AggregationError, match="a share does not match its dealer's commitment"
     ) as e:
         masked_sum(Wire(masked), roster)
 
@@ -190,7 +190,7 @@ def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
 
 def test_shares_of_an_unadvertised_key_blame_their_dealer(monkeypatch):
     masked, roster = enroll(holders(8))
-    honest = masked[7]._dealt
+    honest = masked[7]._make_shares
 
     def false(request, opening, opened):
         other = Opened(
@@ -198,7 +198,7 @@ def test_shares_of_an_unadvertised_key_blame_their_dealer(monkeypatch):
         )
         return honest(request, opening, other)
 
-    monkeypatch.setattr(masked[7], "_dealt", false)
+    monkeypatch.setattr(masked[7], "_make_shares", false)
 
-    with pytest.raises(AggregationError, match="'p7': it dealt shares that are not those of its k"):
+    with pytest.raises(AggregationError, match="'p7': its shares do not combine to its key"):
         masked_sum(Wire(masked, GONE), roster)

@@ -7,7 +7,7 @@ from flwr.app import Message as Envelope
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _flower as flower
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._flower import sums_of
+from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
@@ -53,7 +53,7 @@ def run(grid, sums, **more):
 def sums_for(configs, **more):
     path = configs["ann"]["roster"]
     config = {"secure-aggregation": True, "roster": path, "sum-threshold": 0, **more}
-    return sums_of(config)
+    return parse_masked_sums(config)
 
 
 def test_masked_sum_over_nodes_is_the_plain_one(enrolled, tmp_path):
@@ -98,7 +98,7 @@ def test_masking_nodes_refuse_unmasked_requests(enrolled):
 def test_node_that_is_not_set_up_for_masks_refuses_a_masked_sum(enrolled):
     plain = {key: enrolled["bob"][key] for key in ("party-name", "values")}
 
-    with pytest.raises(AggregationError, match="'bob': it knows no masked sums"):
+    with pytest.raises(AggregationError, match="'bob': it does not support masked sums"):
         run(grid_of({**enrolled, "bob": plain}), sums_for(enrolled))
 
 
@@ -223,6 +223,6 @@ def test_run_configuration_is_checked(enrolled, more, match):
         sums_for(enrolled, **more)
 
 
-def test_sums_are_plain_by_default():
-    assert sums_of({}) is None
-    assert sums_of({"secure-aggregation": False, "roster": ""}) is None
+def test_sums_are_formed_in_the_plain_unless_the_run_says_otherwise():
+    assert parse_masked_sums({}) is None
+    assert parse_masked_sums({"secure-aggregation": False, "roster": ""}) is None

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, FederationError, WireError
-from fedneighbors.federation._loop import FrameTransport, add_up, run_rounds
+from fedneighbors.federation._loop import FrameTransport, run_rounds, sum_replies
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import OpenSum
 from fedneighbors.federation._messages import decode, encode
@@ -49,7 +49,7 @@ def test_altered_requests_get_a_refusal_and_change_no_state(kind, at, bit, n_gon
     if kind is not OpenSum:  # which may have begun another round
         assert all(isinstance(answer, Refusal) for answer in seen)
     left = [p for p in holders(6) if not (n_gone and p.name == "p5")]
-    assert replies.total == add_up({p.name: p.answer(None) for p in left})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in left})
 
 
 @pytest.mark.parametrize("step", range(5))
@@ -77,7 +77,7 @@ def test_altered_replies_are_errors_of_their_party(step, at, bit):
         assert "p1" in reason or "a sum does not fit" in reason
         return
 
-    honest = add_up({p.name: p.answer(None) for p in holders(5)})
+    honest = sum_replies({p.name: p.answer(None) for p in holders(5)})
     assert step == 2  # a masked number can be any number
     changed = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n

@@ -5,9 +5,9 @@ from threading import Barrier
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._loop import add_up
+from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._masking import (
-    MOST_OPEN,
+    MAX_OPEN_ROUNDS,
     FolderStore,
     MaskInput,
     MemoryStore,
@@ -17,7 +17,7 @@ from fedneighbors.federation._masking import (
 from fedneighbors.federation._roles import Refuse
 from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
 
-ROUNDS = [f"{k:032x}" for k in range(3 * MOST_OPEN)]
+ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -55,7 +55,7 @@ def test_interrupted_rounds_are_erased_after_many_others(store):
             os.utime(store._path(round_id, "open"), (k, k))
 
     kept = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
-    assert kept == ROUNDS[-MOST_OPEN:]
+    assert kept == ROUNDS[-MAX_OPEN_ROUNDS:]
     assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
 
 
@@ -108,7 +108,7 @@ def test_parties_rebuilt_for_each_message_form_the_same_sum(tmp_path, lost):
 
     gone = {name for names in lost.values() for name in names}
     stayed = {p.name: p.answer(None) for p in holders(5) if p.name not in gone}
-    assert replies.total == add_up(stayed)
+    assert replies.total == sum_replies(stayed)
 
 
 def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):

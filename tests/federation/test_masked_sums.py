@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError, PartyRefused, ProtocolError
 from fedneighbors.federation import _inprocess as inprocess
-from fedneighbors.federation._loop import FrameTransport, add_up, gather, run_rounds, total
+from fedneighbors.federation._loop import FrameTransport, gather, run_rounds, sum_replies, total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import (
     Confirm,
@@ -64,7 +64,7 @@ def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
     replies, _ = masked_sum(wire, roster)
 
     stayed = {p.name: p.answer(ValuesRequest()) for p in parties if p.name not in early}
-    assert replies.total == add_up(stayed)
+    assert replies.total == sum_replies(stayed)
     assert set(replies.missing) == early
     assert replies.each == {}
 
@@ -79,7 +79,7 @@ def test_every_allowed_threshold_gives_the_sum(n, data):
     replies, _ = masked_sum(Wire(masked, {MaskInput: gone}), roster, threshold=threshold)
 
     stayed = [p for p in holders(n) if p.name not in gone]
-    assert replies.total == add_up({p.name: p.answer(None) for p in stayed})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in stayed})
 
 
 def test_an_exchange_without_drop_outs_needs_no_confirmation():
@@ -99,7 +99,7 @@ def test_a_party_that_leaves_after_masking_is_in_the_sum():
 
     replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
 
-    assert replies.total == add_up({p.name: p.answer(None) for p in holders(6)})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in holders(6)})
     assert replies.missing == {}
 
 
@@ -215,7 +215,7 @@ def test_parties_of_a_sum_must_be_asked_the_same():
     wire = Wire(masked)
     asks = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
 
-    with pytest.raises(ProtocolError, match="asked the same"):
+    with pytest.raises(ProtocolError, match="must get the same request"):
         masked_sum(wire, roster, request=asks)
 
     assert wire.requests == []
@@ -227,7 +227,9 @@ def test_some_of_the_parties_may_be_asked():
 
     replies, rounds = masked_sum(Wire(masked), roster, request=asks)
 
-    assert replies.total == add_up({p.name: p.answer(None) for p in holders(5) if p.name in asks})
+    assert replies.total == sum_replies(
+        {p.name: p.answer(None) for p in holders(5) if p.name in asks}
+    )
     assert set(rounds[0].download_bytes) == set(asks)
 
 
@@ -279,7 +281,7 @@ def test_a_party_with_another_shape_or_dtype_is_named(odd):
     inner[1].items = odd
     masked, roster = enroll(inner)
 
-    with pytest.raises(AggregationError, match=r"party 'p1': its numbers are .* others sent"):
+    with pytest.raises(AggregationError, match=r"party 'p1': its layout is .* others sent"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
@@ -323,7 +325,7 @@ def test_sums_and_thresholds_of_the_runtime_are_checked():
 
     with pytest.raises(ValueError, match="expected sums 'plain' or 'masked', got 'secret'"):
         inprocess.run(count(3), parties, sums="secret")
-    with pytest.raises(ValueError, match="a threshold belongs to masked sums"):
+    with pytest.raises(ValueError, match="threshold needs masked sums"):
         inprocess.run(count(3), parties, threshold=2)
     with pytest.raises(AggregationError, match="expected a threshold of 3 to 3"):
         inprocess.run(count(3), parties, sums="masked", threshold=2)
@@ -342,7 +344,7 @@ def test_many_sums_follow_one_another():
         thrice(), FrameTransport(Wire(masked), ("p0", "p1", "p2")), sums=MaskedSums(roster)
     )
 
-    assert outcome.result == [add_up({p.name: p.answer(None) for p in holders(3)})] * 3
+    assert outcome.result == [sum_replies({p.name: p.answer(None) for p in holders(3)})] * 3
     assert [r.index for r in outcome.rounds] == list(range(12))
     assert isinstance(outcome.result[0], Values)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import add_up
+from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._messages import message
 from tests.federation.fleet import CountReply, Integers, NameReply, Share
 
@@ -42,9 +42,9 @@ def test_sum_is_that_of_unbounded_integers_or_is_refused(parts):
 
     if low < limits.min or high > limits.max:
         with pytest.raises(ProtocolError, match=r"the sum of Sized\.items could leave the range"):
-            add_up(named)
+            sum_replies(named)
         return
-    result = add_up(named)
+    result = sum_replies(named)
 
     assert result.n == sum(part.n for part in parts)
     assert result.items.dtype == parts[0].items.dtype
@@ -54,7 +54,7 @@ def test_sum_is_that_of_unbounded_integers_or_is_refused(parts):
 def test_sum_does_not_touch_its_parts():
     first, second = Integers(np.array([1, 2])), Integers(np.array([3, 4]))
 
-    result = add_up({"a": first, "b": second})
+    result = sum_replies({"a": first, "b": second})
 
     assert result == Integers(np.array([4, 6]))
     assert (first, second) == (Integers(np.array([1, 2])), Integers(np.array([3, 4])))
@@ -62,7 +62,7 @@ def test_sum_does_not_touch_its_parts():
 
 def test_sum_of_no_reply_is_refused():
     with pytest.raises(ProtocolError, match="no reply to add up"):
-        add_up({})
+        sum_replies({})
 
 
 @pytest.mark.parametrize(
@@ -86,22 +86,22 @@ def test_replies_that_cannot_be_summed_are_refused_by_name(first, second, reason
     replies = {"a": Sized(0, first), "b": Sized(0, second)}
 
     with pytest.raises(ProtocolError, match=r"Sized\.items of party " + reason):
-        add_up(replies)
+        sum_replies(replies)
 
 
 @pytest.mark.parametrize(("a", "b"), [(2**63 - 1, 1), (-(2**63), -1)])
 def test_sum_of_integers_beyond_64_bits_is_refused(a, b):
     replies = {"a": Single(a), "b": Single(b)}
 
-    with pytest.raises(ProtocolError, match=r"the sum of Single\.n could leave the range of int64"):
-        add_up(replies)
+    with pytest.raises(ProtocolError, match=r"the sum of Single\.n could overflow int64"):
+        sum_replies(replies)
 
 
 def test_replies_of_different_types_are_refused():
     replies = {"a": Single(1), "b": NameReply("b")}
 
     with pytest.raises(ProtocolError, match="different types"):
-        add_up(replies)
+        sum_replies(replies)
 
 
 def test_sum_that_its_message_refuses_is_a_protocol_error():
@@ -114,15 +114,15 @@ def test_sum_that_its_message_refuses_is_a_protocol_error():
                 raise ValueError("too many")
 
     with pytest.raises(ProtocolError, match="not a valid AtMostThree: too many"):
-        add_up({"a": AtMostThree(2), "b": AtMostThree(2)})
+        sum_replies({"a": AtMostThree(2), "b": AtMostThree(2)})
 
 
 def test_one_reply_is_its_own_sum():
     reply = CountReply(3, np.array([1, 2]))
 
-    assert add_up({"only": reply}) == reply
+    assert sum_replies({"only": reply}) == reply
 
 
 def test_tuples_of_integers_are_not_summed():
     with pytest.raises(ProtocolError, match=r"Share\.parts of party 'a'"):
-        add_up({"a": Share(1, (1, 2))})
+        sum_replies({"a": Share(1, (1, 2))})

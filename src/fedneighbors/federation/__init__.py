@@ -1,4 +1,4 @@
-"""Federations: messages, the roles of party and coordinator, and the runtimes that connect them."""
+"""Messages, the party and coordinator roles, and the runtimes that connect them."""
 
 from fedneighbors._lazy import lazy_names
 

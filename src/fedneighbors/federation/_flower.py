@@ -1,13 +1,13 @@
-"""Runtime on Flower: a coordinator as a ServerApp, a party as a ClientApp.
+"""Flower runtime: the coordinator as a ServerApp, each party as a ClientApp.
 
-The frames are those of every other runtime; Flower carries them as they are. A node starts a fresh
-process for each message, so a party is built again from the configuration of its node each time and
-keeps what it needs from round to round in its own files. Nothing but requests passes from the
-coordinator to a party: which file a party reads is for its own node to say.
+Frames are the same as in every other runtime; Flower transports them unchanged. A node starts a
+new process for each message, so a party is rebuilt from its node's configuration each time and
+keeps its state between rounds in its own files. The coordinator sends only requests to a party;
+the files that a party reads are set by its own node's configuration.
 
-A party is called what its node was registered as (``flwr supernode register --name``), which is
-bound to the node's key. Nodes without a registered name are asked for the ``party-name`` of their
-configuration, which costs one more exchange and which nothing vouches for.
+A party's name is the one that its node was registered with (``flwr supernode register --name``),
+which is bound to the node's key. Nodes registered without a name are asked for the ``party-name``
+of their configuration. This takes one more round trip, and the name is not authenticated.
 """
 
 import logging
@@ -31,7 +31,7 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import Party, Refuse, failure, refusal, serve
+from fedneighbors.federation._roles import Party, Refuse, make_refusal, report_failure, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 Config = Mapping[str, str | int | float | bool]
-"""A run's or a node's configuration, as Flower hands it over."""
+"""Configuration of a run or a node, as provided by Flower."""
 
 POLL_S = 0.2
 MAX_NAME = 100
@@ -58,7 +58,7 @@ MAX_NAME = 100
 _FRAME = "frame"
 _SENDER = "sender"
 _KIND = "fedneighbors.frame"
-_REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an exception of the node
+_REASONS = {  # by flwr.common.constant.ErrorCode; Flower's texts may quote a node's exception
     1: "its node could not load the app; install the same fedneighbors there",
     2: "the app failed on its node",
     3: "its message got lost",
@@ -71,42 +71,42 @@ _REASONS = {  # flwr.common.constant.ErrorCode; its own texts may quote an excep
 
 @message
 class Introduction:
-    """The name that a node's configuration gives to its party."""
+    """Party name from a node's configuration."""
 
     name: str
 
     def __post_init__(self) -> None:
-        if not _is_name(self.name):
-            raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+        if not _is_valid_name(self.name):
+            raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
 
 
-def _is_name(text: str) -> bool:
+def _is_valid_name(text: str) -> bool:
     return 0 < len(text) <= MAX_NAME and text.isprintable()
 
 
 @message
 class IntroductionRequest:
-    """Ask a node for the name of its party."""
+    """Request for the name of a node's party."""
 
     reply: ClassVar[type] = Introduction
 
 
 def client_app(build: Callable[[Config], Party]) -> ClientApp:
-    """Return the app that lets a party answer on its node.
+    """Return the app that runs a party on its node.
 
     Parameters
     ----------
     build : callable
-        Makes the party from the configuration of its node (``--node-config``), once per message.
-        Its :class:`~fedneighbors.federation.Refuse` reaches the coordinator; of any other
-        exception only the type does.
+        Builds the party from its node's configuration (``--node-config``), once per message.
+        A :class:`~fedneighbors.federation.Refuse` that it raises is sent to the coordinator; for
+        any other exception only the type is sent.
 
     Returns
     -------
     ClientApp
-        A node that is not registered under a name must have one in its configuration:
-        ``party-name="..."``. One whose configuration sets ``identity-key``, ``roster`` and
-        ``mask-state`` lets sums leave only under masks.
+        A node registered without a name must set one in its configuration: ``party-name="..."``.
+        A node whose configuration sets ``identity-key``, ``roster`` and ``mask-state`` sends
+        summable replies only as masked sums.
     """
     app = ClientApp()
 
@@ -119,30 +119,30 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
         return _answer(envelope, lambda frame: serve(party(context.node_config), frame))
 
     def party(config: Config) -> Party:
-        return behind_masks(build(config), config)
+        return wrap_masked(build(config), config)
 
     return app
 
 
 def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
-    """Wrap a reply in a Flower message.
+    """Put the reply to an envelope into an envelope.
 
-    An exception would otherwise travel with its text.
+    Every exception becomes a refusal, because Flower would send an exception's text.
     """
     try:
         _check_version(envelope.content)
-        frame = reply(_unpacked(envelope.content))
+        frame = reply(_unpack(envelope.content))
     except Refuse as refuse:
-        frame = encode(refusal(refuse))
+        frame = encode(make_refusal(refuse))
     except Exception as error:
-        frame = encode(failure(error))
-    return Envelope(_packed(frame), reply_to=envelope)
+        frame = encode(report_failure(error))
+    return Envelope(_pack(frame), reply_to=envelope)
 
 
 def _check_version(content: RecordDict) -> None:
-    """Raise for a coordinator of another version.
+    """Refuse a coordinator of another version.
 
-    Its results might differ in the last bits.
+    Results of different versions might differ in their last bits.
     """
     record: Any = content.get(_SENDER)
     version = record.get("version") if isinstance(record, ConfigRecord) else None
@@ -152,7 +152,7 @@ def _check_version(content: RecordDict) -> None:
 
 def _party_name(node_config: Config) -> str:
     name = str(node_config.get("party-name", ""))
-    if not _is_name(name):
+    if not _is_valid_name(name):
         raise Refuse(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
     return name
 
@@ -166,17 +166,17 @@ def server_app(
     Parameters
     ----------
     coordinate : callable
-        Makes the coordinator from the configuration of the run.
+        Creates the coordinator from the configuration of the run.
     finish : callable
-        Does what is to be done with the outcome; not called if the run fails.
+        Called with the outcome and the configuration; not called if the run fails.
 
     Returns
     -------
     ServerApp
-        The run's configuration sets ``min-parties``, the least number of parties to begin with,
-        and ``timeout-s``, how long to wait for them and for the replies of each round. With
+        The run's configuration sets ``min-parties``, the minimum number of parties to start with,
+        and ``timeout-s``, the maximum wait for them and for the replies of each round. With
         ``secure-aggregation = true`` sums are masked; ``roster`` is then the file of the parties'
-        public keys, ``sum-threshold`` the least number of parties in a sum, 0 for the default.
+        public keys and ``sum-threshold`` the minimum number of parties in a sum, 0 for the default.
     """
     app = ServerApp()
 
@@ -188,8 +188,8 @@ def server_app(
             coordinate(config),
             min_parties=int(config["min-parties"]),
             timeout_s=float(config["timeout-s"]),
-            on_round=_show,
-            sums=sums_of(config),
+            on_round=_log_round,
+            sums=parse_masked_sums(config),
         )
         finish(outcome, config)
 
@@ -210,38 +210,38 @@ def run(
     Parameters
     ----------
     grid : Grid
-        Flower's way to the nodes.
+        Flower's connection to the nodes.
     coordinator : generator
         The coordinator.
     min_parties : int
-        Begin when so many nodes are connected; all that are connected then take part.
+        Start when this many nodes are connected; all nodes connected at that moment take part.
     timeout_s : float
-        Longest wait for the nodes, and for the replies of each round.
+        Maximum wait for the nodes, and for the replies of each round.
     on_round : callable, optional
-        Called with each round's record. The introduction of the parties is not a round.
+        Called with each round's record. The request for the parties' names is not a round.
     sums : MaskedSums, optional
-        How sums are masked. Without it they are formed of replies that reach the coordinator.
+        Secure aggregation. If None, the coordinator receives the replies and adds them up.
 
     Raises
     ------
     AggregationError
         If a masked sum cannot be formed.
     FederationError
-        If too few nodes are connected in time.
+        If too few nodes connect in time.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        As the coordinator and the loop decide; ``ProtocolError`` also if two nodes have one name,
-        a node's name is not the one that it was registered with, or a node answers twice.
+        As raised by the coordinator and :func:`run_rounds`; ``ProtocolError`` also if two nodes
+        have the same name, a node's name differs from its registered one, or a node answers twice.
     """
     if min_parties < 1 or not timeout_s > 0:
         raise ValueError(
             f"expected positive min_parties, timeout_s; got {min_parties}, {timeout_s}"
         )
-    nodes = _named(grid, min_parties=min_parties, timeout_s=timeout_s)
+    nodes = _find_parties(grid, min_parties=min_parties, timeout_s=timeout_s)
     names = {node: name for name, node in nodes.items()}
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         by_node = {nodes[name]: frame for name, frame in frames.items()}
-        answers, missing = _carry(grid, "ask", by_node, called=names, timeout_s=timeout_s)
+        answers, missing = _exchange(grid, "ask", by_node, labels=names, timeout_s=timeout_s)
         return (
             {names[node]: answer for node, answer in answers.items()},
             {names[node]: reason for node, reason in missing.items()},
@@ -251,49 +251,52 @@ def run(
     return run_rounds(coordinator, transport, on_round=on_round, sums=sums)
 
 
-def _named(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
-    """Return the node of each party's name."""
-    registered = _connected(grid, min_parties=min_parties, timeout_s=timeout_s)
+def _find_parties(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[str, int]:
+    """Map the parties' names to nodes."""
+    registered = _wait_for_nodes(grid, min_parties=min_parties, timeout_s=timeout_s)
     if not all(registered.values()):
-        return _introduce(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
-    return _each_once(registered)
+        return _ask_names(grid, registered, min_parties=min_parties, timeout_s=timeout_s)
+    return _check_unique_names(registered)
 
 
-def _introduce(
+def _ask_names(
     grid: Grid, registered: Mapping[int, str], *, min_parties: int, timeout_s: float
 ) -> dict[str, int]:
-    """Return the node of each party's name, having asked for it."""
+    """Ask the nodes for their party names and map names to nodes."""
     request = IntroductionRequest()
     frames = dict.fromkeys(registered, encode(request))
-    called = {node: name or f"node {node}" for node, name in registered.items()}
-    answers, missing = _carry(grid, "introduce", frames, called=called, timeout_s=timeout_s)
-    unnamed = {called[node]: reason for node, reason in missing.items()}
+    labels = {node: name or f"node {node}" for node, name in registered.items()}
+    answers, missing = _exchange(grid, "introduce", frames, labels=labels, timeout_s=timeout_s)
+    unnamed = {labels[node]: reason for node, reason in missing.items()}
     if len(answers) < min_parties:
         raise PartyMissing(unnamed, "the introduction")
     for who, reason in unnamed.items():
-        log.warning("the run goes on without %s: %s", who, reason)
+        log.warning("the run continues without %s: %s", who, reason)
     names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
-        names[node] = read_reply(called[node], request, frame).name
+        names[node] = read_reply(labels[node], request, frame).name
         if registered[node] not in ("", names[node]):
             raise ProtocolError(
-                f"the node registered as {registered[node]!r} calls itself {names[node]!r}; "
-                "set its party-name to the registered name"
+                f"the party-name of node {registered[node]!r} is {names[node]!r}; "
+                "set it to the registered name"
             )
-    return _each_once(names)
+    return _check_unique_names(names)
 
 
-def _each_once(names: Mapping[int, str]) -> dict[str, int]:
+def _check_unique_names(names: Mapping[int, str]) -> dict[str, int]:
     nodes: dict[str, int] = {}
     for node, name in names.items():
         if name in nodes:
-            raise ProtocolError(f"two nodes are called {name!r}; give one of them another name")
+            raise ProtocolError(f"two nodes are named {name!r}; rename one of them")
         nodes[name] = node
     return nodes
 
 
-def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
-    """Return the connected nodes and their registered names, if any."""
+def _wait_for_nodes(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
+    """Wait for the nodes and return their registered names.
+
+    The name of a node registered without one is empty.
+    """
     deadline = time.monotonic() + timeout_s
     while len(nodes := list(grid.get_nodes())) < min_parties:
         if time.monotonic() > deadline:
@@ -305,15 +308,18 @@ def _connected(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, s
     return {node.node_id: node.name for node in nodes}
 
 
-def _carry(
+def _exchange(
     grid: Grid,
     action: str,
     frames: Mapping[int, bytes],
     *,
-    called: Mapping[int, str],
+    labels: Mapping[int, str],
     timeout_s: float,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
-    """Send a frame to each node; return replies and failure reasons."""
+    """Send frames to nodes; return the answers and the missing nodes.
+
+    The reason is given for each missing node.
+    """
     answers: dict[int, bytes] = {}
     missing: dict[int, str] = {}
     sent = _send(grid, action, frames, timeout_s=timeout_s)
@@ -327,14 +333,14 @@ def _carry(
             if node is None:
                 continue
             if waiting.pop(asked, None) is None:
-                if not reply.has_error() and _unpacked(reply.content) == answers.get(node):
+                if not reply.has_error() and _unpack(reply.content) == answers.get(node):
                     continue
-                raise ProtocolError(f"party {called[node]!r} answered one request twice")
+                raise ProtocolError(f"party {labels[node]!r} answered one request twice")
             if reply.has_error():
                 code = reply.error.code
                 missing[node] = _REASONS.get(code, f"Flower reports error {code}")
             else:
-                answers[node] = _unpacked(reply.content)
+                answers[node] = _unpack(reply.content)
         if waiting:
             time.sleep(POLL_S)
     missing.update(dict.fromkeys(unsent, "the request could not be sent"))
@@ -345,34 +351,37 @@ def _carry(
 def _send(
     grid: Grid, action: str, frames: Mapping[int, bytes], *, timeout_s: float
 ) -> dict[str, int]:
-    """Send a frame to each node; return nodes by message id."""
-    contents = {id(frame): _packed(frame) for frame in frames.values()}  # one for all, if one
+    """Send a frame to each node and map message ids to nodes."""
+    contents = {id(frame): _pack(frame) for frame in frames.values()}  # pack a shared frame once
     envelopes = [
         Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
         for node, frame in frames.items()
     ]
-    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None where it did not work
+    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None for a message not sent
     return {name: node for name, node in zip(ids, frames, strict=False) if name}
 
 
-def _packed(frame: bytes) -> RecordDict:
-    """Return a record with the frame, sent in chunks without a copy."""
+def _pack(frame: bytes) -> RecordDict:
+    """Wrap a frame in a record without a copy or header.
+
+    Flower sends the array in chunks.
+    """
     array = Array(dtype="uint8", shape=(len(frame),), stype=_KIND, data=frame)
     sender = ConfigRecord({"version": __version__})
     return RecordDict({_FRAME: ArrayRecord({_FRAME: array}), _SENDER: sender})
 
 
-def _unpacked(content: RecordDict) -> bytes:
-    """Return the frame of a record, empty if missing.
+def _unpack(content: RecordDict) -> bytes:
+    """Return the frame of a record, or empty bytes without one.
 
-    No reader accepts an empty frame.
+    Every reader rejects an empty frame.
     """
     record: Any = content.get(_FRAME)
     array = record.get(_FRAME) if isinstance(record, ArrayRecord) else None
     return array.data if isinstance(array, Array) and array.stype == _KIND else b""
 
 
-def _show(record: Round) -> None:
+def _log_round(record: Round) -> None:
     logging.getLogger("flwr").info(  # the log that `flwr log` shows
         "fedneighbors: round %d, %s: %d parties answered, %d bytes up, %d bytes down, %.1f s",
         record.index + 1,
@@ -385,24 +394,24 @@ def _show(record: Round) -> None:
 
 
 NODE_KEYS = ("identity-key", "roster", "mask-state")
-"""Private key (PEM), enrolled public keys (JSON), and a folder for what lasts between messages."""
+"""Private key (PEM), enrolled public keys (JSON), and the folder of state kept between messages."""
 
 
-def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
-    """Wrap a party so that its sums are masked, if configured.
+def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
+    """Wrap a party for masked sums if its node configures them.
 
     Parameters
     ----------
     party : Party
         Holds the data.
     config : mapping
-        The node's configuration. With any of ``identity-key``, ``roster`` and ``mask-state`` all
-        three are needed; from then on a coordinator that asks for a sum in the plain is refused.
+        The node's configuration. If any of ``identity-key``, ``roster`` and ``mask-state`` is set,
+        all three are required, and requests for unmasked sums are refused.
 
     Raises
     ------
     Refuse
-        If a key is missing or a file cannot be used; the file is not named to the coordinator.
+        If a key is missing or a file is unusable; the coordinator does not learn the file's name.
     """
     if not any(config.get(key) for key in NODE_KEYS):
         return party
@@ -410,7 +419,7 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
     from fedneighbors.federation._masking import FolderStore
     from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
-    paths = {key: Path(str(_set(config, key))) for key in NODE_KEYS}
+    paths = {key: Path(str(_get_required(config, key))) for key in NODE_KEYS}
     try:
         return MaskedParty(
             party,
@@ -423,14 +432,14 @@ def behind_masks(party: Party, config: Mapping[str, Any]) -> Party:
         raise Refuse("its key, roster or folder for masked sums cannot be used") from error
 
 
-def _set(config: Mapping[str, Any], key: str) -> Any:
+def _get_required(config: Mapping[str, Any], key: str) -> Any:
     if not config.get(key):
         raise Refuse("a key is not set in the configuration of the node", key)
     return config[key]
 
 
-def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
-    """Return the coordinator's masking settings; None for plain sums.
+def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
+    """Return the secure aggregation of a run, or None without it.
 
     Parameters
     ----------
@@ -441,7 +450,7 @@ def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
     Raises
     ------
     ValueError
-        If a value is of another type, or the roster cannot be read.
+        If a value has the wrong type or the roster cannot be read.
     """
     wanted = config.get("secure-aggregation", False)
     if not isinstance(wanted, bool):
@@ -455,7 +464,9 @@ def sums_of(config: Mapping[str, Any]) -> "MaskedSums | None":
     if type(threshold) is not int or threshold < 0:
         raise ValueError(f"expected sum-threshold as an integer of 0 or more, got {threshold!r}")
     if not config.get("roster"):
-        raise ValueError("secure-aggregation needs the roster, a file of the parties' public keys")
+        raise ValueError(
+            "secure-aggregation needs the roster, the file of the parties' public keys"
+        )
     try:
         roster = Roster.read(Path(str(config["roster"])))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Runtime in one machine: parties as threads or as worker processes."""
+"""Runtime on one machine: parties in threads or in worker processes."""
 
 import math
 import threading
@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fedneighbors.federation._loop import Carried, Coordinator, FrameTransport, Outcome, run_rounds
+from fedneighbors.federation._loop import (
+    Coordinator,
+    ExchangeResult,
+    FrameTransport,
+    Outcome,
+    run_rounds,
+)
 from fedneighbors.federation._roles import Party, serve
 from fedneighbors.records import Round
 
@@ -20,19 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """A link that is emulated by waiting, so that parties wait side by side.
+    """Network link emulated by sleeping; parties sleep concurrently.
 
     Parameters
     ----------
     delay_s : float
         Round trip in seconds, 0 or more: half before the party's work, half after it.
     bytes_per_s : float, optional
-        Bandwidth in each direction. None for one without limit.
+        Bandwidth in each direction; None for unlimited.
 
     Raises
     ------
     ValueError
-        If the delay is negative or the bandwidth not positive.
+        If the delay is negative or infinite, or the bandwidth is not positive.
 
     Examples
     --------
@@ -50,18 +56,18 @@ class Link:
             raise ValueError(f"expected bytes_per_s above 0 or None, got {self.bytes_per_s!r}")
 
     def one_way_s(self, n_bytes: int) -> float:
-        """Return the seconds that a frame of ``n_bytes`` takes in one direction."""
+        """Return the one-way travel time of a frame, in seconds."""
         sending_s = 0.0 if self.bytes_per_s is None else n_bytes / self.bytes_per_s
         return self.delay_s / 2 + sending_s
 
     def travel(self, frame: bytes) -> None:
-        """Wait as long as a frame takes in one direction."""
+        """Sleep for the one-way travel time of a frame."""
         if (seconds := self.one_way_s(len(frame))) > 0:
             time.sleep(seconds)
 
 
-def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
-    """Return each party's link, by default without delay.
+def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
+    """Return the link of each party, by default without delay.
 
     Raises
     ------
@@ -75,17 +81,17 @@ def links_of(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> di
     return {name: link.get(name, Link(0.0)) for name in names}
 
 
-_START_S = 5.0
-"""Wall seconds within which a thread begins, unless an interrupt kept it from being started."""
+_START_TIMEOUT_S = 5.0
+"""Wall seconds in which a thread starts unless an interrupt prevented its start."""
 
 
-class Ended(Exception):  # noqa: N818 - says what became of the process
-    """The process of a party is gone."""
+class ProcessEnded(Exception):  # noqa: N818 - a state, not an error of the caller
+    """A party's process has ended."""
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """A party's frame, or what was raised instead, and its wall seconds of work."""
+class PartyReply:
+    """A party's reply frame or exception, and its wall seconds of work."""
 
     name: str
     answer: bytes | BaseException
@@ -94,48 +100,49 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Job:
-    """A frame to carry, and the queue of its answer."""
+    """A frame to deliver and the queue for its answer."""
 
     frame: bytes
-    arrivals: "SimpleQueue[Arrival]"
-    over: threading.Event
-    """Set when nobody waits any longer; a party that has not begun is then not asked."""
+    replies: "SimpleQueue[PartyReply]"
+    cancelled: threading.Event
+    """Set when the exchange has ended; jobs that have not started are then skipped."""
 
 
-class Threads:
-    """Threads that carry frames: as many as were ever at work at once, reused.
+class ThreadPool:
+    """Reusable pool of threads that deliver frames.
 
-    They are daemons: a party that hangs keeps no program from ending.
+    The pool grows to the largest number of concurrent tasks. Its threads are daemons, so that a
+    party that hangs does not prevent the program from exiting.
     """
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[tuple[threading.Thread, threading.Event]] = []
-        self._n_free = 0
+        self._n_idle = 0
         self._lock = threading.Lock()
 
-    def begin(self, task: Callable[[], None]) -> None:
-        """Run a task in an idle thread, or in a new one."""
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run a task in an idle thread or in a new one."""
         with self._lock:
-            is_free = self._n_free > 0
-            self._n_free -= is_free
+            has_idle = self._n_idle > 0
+            self._n_idle -= has_idle
         self._tasks.put(task)
-        if not is_free:
+        if not has_idle:
             self._start()
 
-    def end(self, *, wait: bool) -> None:
-        """End the threads that are free, and the others after their tasks."""
+    def shutdown(self, *, wait: bool) -> None:
+        """End idle threads now and the others after their tasks."""
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
             for thread, begun in self._threads:
-                if begun.wait(_START_S):
+                if begun.wait(_START_TIMEOUT_S):
                     thread.join()
 
     def _start(self) -> None:
         begun = threading.Event()  # an interrupt may come before start() returns
         thread = threading.Thread(
-            target=self._work, args=(begun,), name="line to a party", daemon=True
+            target=self._work, args=(begun,), name="connection to a party", daemon=True
         )
         self._threads.append((thread, begun))
         thread.start()
@@ -145,68 +152,68 @@ class Threads:
         while (task := self._tasks.get()) is not None:
             task()
             with self._lock:
-                self._n_free += 1
+                self._n_idle += 1
 
 
-class Line:
-    """The way to one party, which answers in a thread of this process."""
+class PartyConnection:
+    """Connection to one party that answers in a thread of this process."""
 
-    def __init__(self, party: Party, link: Link, threads: Threads) -> None:
+    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
         self.name = party.name
         self._party = party
         self._link = link
-        self._threads = threads
+        self._threads = pool
         self._jobs: deque[Job] = deque()
-        self._n_open = 0
+        self._n_pending = 0
         self._lock = threading.Lock()
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is to be carried."""
-        return self._n_open == 0
+        """Return whether no frame is pending."""
+        return self._n_pending == 0
 
     def put(self, job: Job) -> None:
-        """Carry a frame after those that were put in before."""
+        """Queue a frame for delivery."""
         with self._lock:
             self._jobs.append(job)
-            self._n_open += 1
-            is_first = self._n_open == 1
+            self._n_pending += 1
+            is_first = self._n_pending == 1
         if is_first:
-            self._threads.begin(self._carry)
+            self._threads.submit(self._carry)
 
-    def ready(self) -> None:
-        """Wait until the party can be asked."""
+    def wait_ready(self) -> None:
+        """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop unneeded work; return whether the line becomes idle soon."""
+        """Stop abandoned work; return whether the connection is or becomes idle."""
         return self.idle
 
-    def leave(self) -> None:
-        """Let the party go, once nothing is carried any longer."""
+    def close(self) -> None:
+        """Release the party once no frame is pending."""
 
     def _carry(self) -> None:
         is_last = False
         while not is_last:
             job = self._jobs[0]
-            arrival = None if job.over.is_set() else self._arrival(job.frame)
-            with self._lock:  # before the answer is seen: who has it finds the line idle
+            reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
+            with self._lock:  # before the answer is queued, so that its receiver sees `idle`
                 self._jobs.popleft()
-                self._n_open -= 1
-                is_last = self._n_open == 0
-            if arrival is not None:
-                job.arrivals.put(arrival)
+                self._n_pending -= 1
+                is_last = self._n_pending == 0
+            if reply is not None:
+                job.replies.put(reply)
 
-    def _arrival(self, frame: bytes) -> Arrival:
+    def _make_reply(self, frame: bytes) -> PartyReply:
         try:
             self._link.travel(frame)
             answer, busy_s = self._ask(frame)
             self._link.travel(answer)
-        except BaseException as error:  # raised again by the run that waits for it
-            return Arrival(self.name, error)
-        return Arrival(self.name, answer, busy_s)
+        except BaseException as error:  # re-raised by the run that waits for the answer
+            return PartyReply(self.name, error)
+        return PartyReply(self.name, answer, busy_s)
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
-        """Return the party's frame and the seconds that it was at work."""
+        """Return the party's reply frame and its seconds of work."""
         started = time.perf_counter()
         try:
             answer = serve(self._party, frame)
@@ -220,22 +227,22 @@ R = TypeVar("R")
 
 
 class Connected:
-    """Parties that are ready to be asked by one coordinator after another.
+    """Connected parties that serve several coordinators.
 
-    :func:`connected` makes and ends it. Coordinators may also run side by side in threads; a party
-    answers one request at a time.
+    Created and closed by :func:`connected`. Coordinators run one after another, or concurrently in
+    threads; a party answers one request at a time.
     """
 
     def __init__(
         self,
-        lines: Mapping[str, Line],
+        connections: Mapping[str, PartyConnection],
         *,
         n_workers: int,
         deadline_s: float | None,
         sums: "MaskedSums | None",
     ) -> None:
-        self.names = tuple(lines)
-        self._lines = lines
+        self.names = tuple(connections)
+        self._connections = connections
         self._n_workers = n_workers
         self._deadline_s = deadline_s
         self._sums = sums
@@ -244,72 +251,79 @@ class Connected:
     def run(
         self, coordinator: Coordinator[R], *, on_round: Callable[[Round], None] | None = None
     ) -> Outcome[R]:
-        """Drive a coordinator to its end and return its result.
+        """Run a coordinator and return its result.
 
         Raises
         ------
         ValueError
             If the parties are no longer connected.
         Exception
-            What :func:`run` raises.
+            As for :func:`run`.
         """
         if not self._open:
             raise ValueError("the parties are no longer connected; connect them again")
         transport = FrameTransport(self._exchange, self.names)
         return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
 
-    def _exchange(self, frames: Mapping[str, bytes]) -> Carried:
-        over = threading.Event()
+    def _exchange(self, frames: Mapping[str, bytes]) -> ExchangeResult:
+        cancelled = threading.Event()
         try:
-            came = self._collected(frames, over)
+            received = self._collect_replies(frames, cancelled)
         finally:
-            over.set()  # nobody waits any longer for parties that have not begun
+            cancelled.set()  # parties that have not started skip the request
         missing: dict[str, str] = {}
         for name in frames:
-            if name not in came:
+            if name not in received:
                 missing[name] = f"no answer within {self._deadline_s:g} s"
-            elif isinstance(came[name].answer, Ended):
+            elif isinstance(received[name].answer, ProcessEnded):
                 missing[name] = "its process ended"
-        answers = {name: came[name].answer for name in frames if name not in missing}
-        return Carried(
+        answers = {name: received[name].answer for name in frames if name not in missing}
+        return ExchangeResult(
             {name: answer for name, answer in answers.items() if isinstance(answer, bytes)},
             missing,
-            {name: came[name].busy_s for name in answers},
+            {name: received[name].busy_s for name in answers},
         )
 
-    def _collected(self, frames: Mapping[str, bytes], over: threading.Event) -> dict[str, Arrival]:
-        """Return the replies in time; raise the first party's exception."""
+    def _collect_replies(
+        self, frames: Mapping[str, bytes], cancelled: threading.Event
+    ) -> dict[str, PartyReply]:
+        """Return the replies that arrive in time.
+
+        Raise the exception of the first party, in the order of ``frames``, that raised one.
+        """
         end = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
-        arrivals: SimpleQueue[Arrival] = SimpleQueue()
-        came: dict[str, Arrival] = {}
+        replies: SimpleQueue[PartyReply] = SimpleQueue()
+        received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
         unasked = list(frames)[::-1]
         n_asked = 0
         while True:
-            while unasked and not errors and n_asked - len(came) < self._n_workers:
+            while unasked and not errors and n_asked - len(received) < self._n_workers:
                 name = unasked.pop()
-                self._lines[name].put(Job(frames[name], arrivals, over))
+                self._connections[name].put(Job(frames[name], replies, cancelled))
                 n_asked += 1
-            if n_asked == len(came):
+            if n_asked == len(received):
                 break
-            arrival = _next(arrivals, end)
-            if arrival is None:
+            reply = _next_reply(replies, end)
+            if reply is None:
                 break
-            came[arrival.name] = arrival
-            if isinstance(arrival.answer, BaseException) and not isinstance(arrival.answer, Ended):
-                errors[arrival.name] = arrival.answer
+            received[reply.name] = reply
+            if isinstance(reply.answer, BaseException) and not isinstance(
+                reply.answer, ProcessEnded
+            ):
+                errors[reply.name] = reply.answer
         for name in frames:
             if name in errors:
                 raise errors[name]
-        return came
+        return received
 
 
-def _next(arrivals: "SimpleQueue[Arrival]", end: float) -> Arrival | None:
-    """Return the next arrival; None if none comes before ``end``."""
+def _next_reply(replies: "SimpleQueue[PartyReply]", end: float) -> PartyReply | None:
+    """Return the next reply, or None if none arrives before ``end``."""
     if end == math.inf:
-        return arrivals.get()
+        return replies.get()
     try:
-        return arrivals.get(timeout=max(end - time.monotonic(), 0.0))
+        return replies.get(timeout=max(end - time.monotonic(), 0.0))
     except Empty:
         return None
 
@@ -325,48 +339,49 @@ def connected(
     sums: Literal["plain", "masked"] = "plain",
     threshold: int | None = None,
 ) -> Iterator[Connected]:
-    """Connect local parties so that many coordinators can use them.
+    """Connect parties on this machine for use by several coordinators.
 
-    Requests and replies pass through their canonical bytes exactly as on a network. At the end
-    worker processes are gone, also one that hangs; a party that hangs in a thread cannot be
-    stopped, but keeps neither the program nor its end waiting.
+    Requests and replies are encoded to and decoded from their canonical bytes, as on a network.
+    On exit all worker processes are ended, including one that hangs. A party that hangs in a
+    thread cannot be stopped, but delays neither this exit nor that of the program.
 
     Parameters
     ----------
     parties : sequence of Party
         Names must differ.
     workers : {"threads", "processes"}
-        Where parties answer. Under ``"processes"`` each party lives in a process of its own, with
-        what it has built, from the first coordinator to the last.
+        Where parties run. With ``"processes"`` each party has its own process, which keeps the
+        party's state from the first coordinator to the last.
     n_workers : int, optional
-        How many parties answer at the same time. None means all of them under ``"processes"``,
-        with a link or with a deadline, else one.
+        Maximum number of parties that answer concurrently. None means all with ``"processes"``,
+        a link or a deadline, else one.
     link : Link or mapping of str to Link, optional
-        Emulated link to all parties or to each; a party that is not in the mapping has none.
+        Emulated link to all parties, or to each party by name; a party that is not in the mapping
+        has none.
     deadline_s : float, optional
-        Seconds from the begin of an exchange after which a party that has not answered is missing
-        from it. Its late reply is dropped, and it answers nothing else before it has given it.
+        Seconds from the start of an exchange after which a party that has not answered counts as
+        missing. Its late reply is dropped; until it has sent it, it answers nothing else.
     sums : {"plain", "masked"}
-        ``"masked"`` forms sums by secure aggregation, each party with a key made here.
+        ``"masked"`` forms sums by secure aggregation, with a new key for each party.
     threshold : int, optional
-        Least number of parties in a masked sum, see
+        Minimum number of parties in a masked sum, see
         :class:`~fedneighbors.federation.MaskedSums`.
 
     Yields
     ------
     Connected
-        Its method ``run`` drives a coordinator.
+        The connected parties; its method ``run`` runs a coordinator.
 
     Raises
     ------
     ValueError
-        If there is no party, two have one name, or an argument is out of range.
+        If there is no party, two have the same name, or an argument is out of range.
     MissingExtraError
-        If sums are to be masked and the extra ``privacy`` is not installed.
+        If ``sums="masked"`` and the extra ``privacy`` is not installed.
     """
     names = [party.name for party in parties]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"expected parties with different names, got {names}; rename or add one")
+        raise ValueError(f"expected parties with distinct names, got {names}; rename or add one")
     if workers not in ("threads", "processes"):
         raise ValueError(f"expected workers 'threads' or 'processes', got {workers!r}")
     if n_workers is not None and n_workers < 1:
@@ -376,14 +391,14 @@ def connected(
     if sums not in ("plain", "masked"):
         raise ValueError(f"expected sums 'plain' or 'masked', got {sums!r}")
     if threshold is not None and sums == "plain":
-        raise ValueError("a threshold belongs to masked sums; say sums='masked' or leave it out")
-    links = links_of(link, names)
+        raise ValueError("threshold needs masked sums; set sums='masked' or omit it")
+    links = resolve_links(link, names)
     if n_workers is None:
         together = workers == "processes" or link is not None or deadline_s is not None
         n_workers = len(names) if together else 1
-    asked, masked = (parties, None) if sums == "plain" else _enrolled(parties, threshold)
-    with _lines(asked, links, workers) as lines:
-        federation = Connected(lines, n_workers=n_workers, deadline_s=deadline_s, sums=masked)
+    asked, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
+    with _open_connections(asked, links, workers) as connections:
+        federation = Connected(connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked)
         try:
             yield federation
         finally:
@@ -416,17 +431,17 @@ def run(
     Raises
     ------
     ValueError
-        If there is no party, two have one name, or an argument is out of range.
+        If there is no party, two have the same name, or an argument is out of range.
     AggregationError
         If a masked sum cannot be formed.
     MissingExtraError
-        If sums are to be masked and the extra ``privacy`` is not installed.
+        If ``sums="masked"`` and the extra ``privacy`` is not installed.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        As the coordinator and the loop decide.
+        As raised by the coordinator and :func:`run_rounds`.
     Exception
-        Any other exception of a party under ``"threads"``, with a note that names the party.
-        Under ``"processes"`` it is a :class:`~fedneighbors.errors.PartyRefused` that tells its
-        type alone.
+        With ``"threads"`` any other exception of a party, with a note that names the party.
+        With ``"processes"`` a :class:`~fedneighbors.errors.PartyRefused` that contains only the
+        exception's type.
     """
     with connected(
         parties,
@@ -440,10 +455,10 @@ def run(
         return federation.run(coordinator, on_round=on_round)
 
 
-def _enrolled(
+def _enroll_parties(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":
-    """Return masked parties with new keys that all parties know."""
+    """Wrap parties for masked sums, enrolled with new keys."""
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
     from fedneighbors.federation._masking import MemoryStore
@@ -459,24 +474,24 @@ def _enrolled(
 
 
 @contextmanager
-def _lines(
+def _open_connections(
     parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
-) -> Iterator[dict[str, Line]]:
-    kind = Line
+) -> Iterator[dict[str, PartyConnection]]:
+    kind = PartyConnection
     if workers == "processes":
-        from fedneighbors.federation._processes import ProcessLine
+        from fedneighbors.federation._processes import ProcessConnection
 
-        kind = ProcessLine
-    threads, lines, failed = Threads(), dict[str, Line](), True
+        kind = ProcessConnection
+    pool, connections, failed = ThreadPool(), dict[str, PartyConnection](), True
     try:
         for party in parties:
-            lines[party.name] = kind(party, links[party.name], threads)
-        for line in lines.values():
-            line.ready()
-        yield lines
+            connections[party.name] = kind(party, links[party.name], pool)
+        for connection in connections.values():
+            connection.wait_ready()
+        yield connections
         failed = False
     finally:
-        fall_idle = [line.stop(at_once=failed) for line in lines.values()]
-        threads.end(wait=all(fall_idle))
-        for line in lines.values():
-            line.leave()
+        become_idle = [connection.stop(at_once=failed) for connection in connections.values()]
+        pool.shutdown(wait=all(become_idle))
+        for connection in connections.values():
+            connection.close()

@@ -1,8 +1,8 @@
-"""Coordinators: what they ask, what they are told, and the loop that drives every one of them.
+"""Requests and replies of coordinators, and the loop that runs every coordinator.
 
 A coordinator is a generator. It yields an :class:`Ask`, is sent the :class:`Replies`, and returns
-its result, so that it reads from top to bottom like the algorithm box of a paper. It knows nothing
-of how messages travel: a :class:`Transport` carries them.
+its result, so that its code reads from top to bottom like the algorithm box of a paper. It does not
+depend on how messages are transported: a :class:`Transport` delivers them.
 """
 
 import logging
@@ -33,14 +33,14 @@ Reduce = Literal["gather", "sum"]
 
 @dataclass(frozen=True)
 class Ask:
-    """Request that a coordinator yields.
+    """Request yielded by a coordinator.
 
     Parameters
     ----------
     requests : message or mapping of str to message
         One request for all parties, or one for each named party.
     reduce : {"gather", "sum"}
-        How replies come back: one by one, or as their sum alone.
+        ``"gather"`` returns each reply, ``"sum"`` only their sum.
     """
 
     requests: Message | Mapping[str, Message]
@@ -52,7 +52,7 @@ class Ask:
         Raises
         ------
         ProtocolError
-            If no party is asked, or one that does not take part.
+            If no party is asked, or a party that does not take part.
         """
         if not isinstance(self.requests, Mapping):
             return dict.fromkeys(names, self.requests)
@@ -65,30 +65,30 @@ class Ask:
 
 
 def gather(requests: Message | Mapping[str, Message]) -> Ask:
-    """Ask and see every reply."""
+    """Return a request for every party's reply."""
     return Ask(requests, "gather")
 
 
 def total(requests: Message | Mapping[str, Message]) -> Ask:
-    """Request the sum of replies.
+    """Return a request for the sum of the replies.
 
-    Fields must be integers or integer arrays; single replies stay hidden.
+    The fields of the replies must be integers or integer arrays.
     """
     return Ask(requests, "sum")
 
 
 @dataclass(frozen=True)
 class Replies:
-    """Replies that are sent to a coordinator.
+    """Replies sent to a coordinator.
 
     Parameters
     ----------
     each : mapping of str to message
-        Replies by party, in the order of the party names; empty under ``sum``.
+        Replies by party, in the order of the party names; empty for ``"sum"``.
     total : message or None
-        Sum of the replies under ``sum``, else None.
+        Sum of the replies for ``"sum"``, else None.
     missing : mapping of str to str
-        Parties that did not answer, and why.
+        Reason for each party that did not answer.
     """
 
     each: Mapping[str, Message]
@@ -96,7 +96,7 @@ class Replies:
     missing: Mapping[str, str]
 
     def complete(self, during: str) -> "Replies":
-        """Return self, or raise :class:`PartyMissing` if a party did not answer."""
+        """Return self if every party answered, else raise :class:`PartyMissing`."""
         if self.missing:
             raise PartyMissing(self.missing, during)
         return self
@@ -109,10 +109,10 @@ class Replies:
         PartyMissing
             If a party did not answer.
         ProtocolError
-            If no sum was asked for.
+            If no sum was requested.
         """
         if self.complete(during).total is None:
-            raise ProtocolError(f"{during} were not asked for as a sum")
+            raise ProtocolError(f"{during} were not requested as a sum")
         return self.total
 
 
@@ -121,14 +121,14 @@ Coordinator = Generator[Ask, Replies, R]
 
 @dataclass(frozen=True)
 class Delivery:
-    """Replies to one exchange and their cost.
+    """Replies of one exchange and their cost.
 
     Parameters
     ----------
     replies : Replies
-        For the coordinator.
+        Passed on to the coordinator.
     upload_bytes, download_bytes : mapping of str to int
-        Bytes of the frames from and to each party.
+        Frame sizes in bytes, from and to each party.
     busy_s : mapping of str to float
         Seconds of work of each party; empty if unknown.
     """
@@ -140,7 +140,7 @@ class Delivery:
 
 
 class Transport(Protocol):
-    """Way from a coordinator to its parties; all that differs between runtimes.
+    """Connection between a coordinator and its parties; the only part specific to a runtime.
 
     Attributes
     ----------
@@ -150,11 +150,11 @@ class Transport(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the available parties."""
+        """Return the names of the parties."""
         ...
 
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
-        """Send a request to each named party; return replies or sum."""
+        """Deliver the requests and return the replies or their sum."""
         ...
 
 
@@ -167,7 +167,7 @@ class Outcome(Generic[R]):
     result : object
         Return value of the coordinator.
     rounds : tuple of Round
-        Its exchanges, with bytes and seconds.
+        Records of its exchanges, with bytes and seconds.
     """
 
     result: R
@@ -183,18 +183,18 @@ def run_rounds(
     watch: AbstractContextManager[Any] | None = None,
     log_level: int = logging.INFO,
 ) -> Outcome[R]:
-    """Drive a coordinator to its end and record each round.
+    """Run a coordinator; return its result and the record of each round.
 
     Parameters
     ----------
     coordinator : generator
-        Yields asks, is sent replies; closed on return and on any error.
+        Yields asks and is sent replies; closed on return and on any error.
     transport : Transport
-        Carries requests to the parties.
+        Delivers requests to the parties.
     on_round : callable, optional
         Called with each round's record.
     sums : MaskedSums, optional
-        How sums are masked. Without it they are formed of replies that reach the coordinator.
+        Secure aggregation. If None, the coordinator receives the replies and adds them up.
     watch : context manager, optional
         Entered for each step of the coordinator, to time its own work.
     log_level : int
@@ -207,11 +207,11 @@ def run_rounds(
     PartyRefused
         If a party answers with an error code.
     WireError
-        If a party answers with a frame that is not the declared reply; the message names it.
+        If a party answers with a frame that is not the declared reply; the error names the party.
     ProtocolError
-        If the coordinator asks nobody, or replies cannot be added up.
+        If the coordinator asks no party, or replies cannot be added up.
     """
-    exchanges = _Exchanges(transport, on_round, log_level)
+    exchanges = _RecordedExchanges(transport, on_round, log_level)
     watch = nullcontext() if watch is None else watch
     replies: Replies | None = None
     try:
@@ -221,13 +221,13 @@ def run_rounds(
                     ask = next(coordinator) if replies is None else coordinator.send(replies)
             except StopIteration as stop:
                 return Outcome(stop.value, tuple(exchanges.rounds))
-            replies = exchanges.replies(ask, sums)
+            replies = exchanges.perform(ask, sums)
     finally:
         coordinator.close()
 
 
-class _Exchanges:
-    """The exchanges of a run, each recorded as a round."""
+class _RecordedExchanges:
+    """Exchanges of a run, each recorded as a round."""
 
     def __init__(
         self, transport: Transport, on_round: Callable[[Round], None] | None, log_level: int
@@ -237,11 +237,11 @@ class _Exchanges:
         self._on_round = on_round
         self._log_level = log_level
 
-    def replies(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
-        """Return the replies to an ask; a masked sum takes several exchanges."""
+    def perform(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
+        """Perform the exchanges of an ask and return its replies."""
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
-            during = f"{_kind(requests)}: "
+            during = f"{_request_name(requests)}: "
             return sums.total(requests, partial(self._carry, label="masked", during=during))
         return self._carry(requests, reduce=ask.reduce)
 
@@ -257,41 +257,41 @@ class _Exchanges:
         delivery = self._transport.carry(requests, reduce=reduce)
         record = Round(
             index=len(self.rounds),
-            request=during + _kind(requests),
+            request=during + _request_name(requests),
             reduce=label or reduce,
-            upload_bytes=_by_name(delivery.upload_bytes),
-            download_bytes=_by_name(delivery.download_bytes),
+            upload_bytes=_sort_by_name(delivery.upload_bytes),
+            download_bytes=_sort_by_name(delivery.download_bytes),
             seconds=time.perf_counter() - started,
             missing=dict(delivery.replies.missing),
-            busy_s=_by_name(delivery.busy_s),
+            busy_s=_sort_by_name(delivery.busy_s),
         )
         self.rounds.append(record)
-        _report(record, self._log_level)
+        _log_round(record, self._log_level)
         if self._on_round is not None:
             self._on_round(record)
         return delivery.replies
 
 
-def _kind(requests: Mapping[str, Message]) -> str:
+def _request_name(requests: Mapping[str, Message]) -> str:
     return type(next(iter(requests.values()))).__name__
 
 
-def _by_name(values: Mapping[str, N]) -> dict[str, N]:
+def _sort_by_name(values: Mapping[str, N]) -> dict[str, N]:
     return {name: values[name] for name in sorted(values)}
 
 
-class Carried(NamedTuple):
-    """Frames that came back from one exchange.
+class ExchangeResult(NamedTuple):
+    """Frames returned by one exchange.
 
     Parameters
     ----------
     answers : mapping of str to bytes
         Frame of each party that answered.
     missing : mapping of str to str
-        Parties that did not, and why.
+        Reason for each party that did not answer.
     busy_s : mapping of str to float
-        Wall seconds that a party was at work on its answer, without the way there and back; empty
-        where the runtime cannot tell.
+        Wall seconds that each party worked on its answer, without transport; empty if the runtime
+        does not measure them.
     """
 
     answers: Mapping[str, bytes]
@@ -299,8 +299,10 @@ class Carried(NamedTuple):
     busy_s: Mapping[str, float] = {}
 
 
-Exchange = Callable[[Mapping[str, bytes]], Carried | tuple[Mapping[str, bytes], Mapping[str, str]]]
-"""Carry one frame to each party; return answers and missing alone, or all that is known."""
+Exchange = Callable[
+    [Mapping[str, bytes]], ExchangeResult | tuple[Mapping[str, bytes], Mapping[str, str]]
+]
+"""Deliver one frame to each party; return :class:`ExchangeResult`, or only answers and missing."""
 
 
 class FrameTransport:
@@ -309,7 +311,7 @@ class FrameTransport:
     Parameters
     ----------
     exchange : callable
-        Carries the frames.
+        Delivers the frames.
     names : tuple of str
         The parties.
     """
@@ -319,14 +321,14 @@ class FrameTransport:
         self._exchange = exchange
 
     def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
-        """Send a request to each named party; return replies or sum."""
+        """Deliver the requests and return the replies or their sum."""
         frames = _encode_once(requests)
-        answers, missing, busy_s = Carried(*self._exchange(frames))
+        answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
-            raise ProtocolError("the runtime lost a party: each is to answer or to be missing")
+            raise ProtocolError("the runtime lost a party: each must answer or be reported missing")
         each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
         if reduce == "sum":
-            replies = Replies({}, add_up(each) if each else None, dict(missing))
+            replies = Replies({}, sum_replies(each) if each else None, dict(missing))
         else:
             replies = Replies(each, None, dict(missing))
         up, down = ({name: len(some[name]) for name in some} for some in (answers, frames))
@@ -342,17 +344,17 @@ def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
 
 
 def read_reply(party: str, request: Message, frame: bytes) -> Message:
-    """Return the reply that a party's frame holds.
+    """Decode and check the reply in a party's frame.
 
     Raises
     ------
     PartyRefused
-        If it is a refusal.
+        If the reply is a refusal.
     WireError
-        If it is not the reply that the request's class names; the message names the party.
+        If the reply is not of the request's reply class; the error names the party.
     ProtocolError
-        If the request has a method ``check(party, reply)`` that refuses the reply with
-        ``ValueError``; the message names the party.
+        If the request has a method ``check(party, reply)`` and it raises ``ValueError``; the error
+        names the party.
     """
     try:
         reply = decode(frame, (type(request).reply, Refusal))
@@ -368,7 +370,7 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
     return reply
 
 
-def _report(record: Round, level: int) -> None:
+def _log_round(record: Round, level: int) -> None:
     log.log(
         level,
         "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s",
@@ -382,15 +384,15 @@ def _report(record: Round, level: int) -> None:
     )
 
 
-def add_up(replies: Mapping[str, Message]) -> Message:
-    """Sum replies of one type with integer or integer-array fields.
+def sum_replies(replies: Mapping[str, Message]) -> Message:
+    """Add up replies whose fields are integers or integer arrays.
 
     Raises
     ------
     ProtocolError
-        If there is no reply; if replies differ in type, fields in shape or dtype; if a field is
-        not of integers; if the sum could leave the range of its dtype, judged by the extremes of
-        each part; or if the message type refuses the sum.
+        If there is no reply; if replies differ in type, or fields in shape or dtype; if a field is
+        not of integers; if the sum could overflow its dtype, judged by the sums of the parts'
+        minima and maxima; or if the message class rejects the sum.
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")
@@ -402,11 +404,17 @@ def add_up(replies: Mapping[str, Message]) -> Message:
     for name in cls.__dataclass_fields__:
         parts = {party: getattr(reply, name) for party, reply in replies.items()}
         fields[name] = _sum_field(parts, where=f"{kind}.{name}")
-    return made_reply(cls, fields)
+    return build_reply(cls, fields)
 
 
-def made_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
-    """Build the reply of summed fields; raise ProtocolError if not valid."""
+def build_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
+    """Return the reply with summed fields.
+
+    Raises
+    ------
+    ProtocolError
+        If the reply's class rejects the fields.
+    """
     try:
         return cls(**fields)
     except (TypeError, ValueError) as error:
@@ -427,7 +435,7 @@ def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
     low = sum(int(np.min(part, initial=0)) for part in parts.values())
     high = sum(int(np.max(part, initial=0)) for part in parts.values())
     if low < limits.min or high > limits.max:
-        raise ProtocolError(f"the sum of {where} could leave the range of {limits.dtype}")
+        raise ProtocolError(f"the sum of {where} could overflow {limits.dtype}")
     result = first.copy() if isinstance(first, np.ndarray) else first
     for part in list(parts.values())[1:]:
         result += part

@@ -1,7 +1,7 @@
-"""A party whose sums leave it only under masks.
+"""Party side of masked sums.
 
-It trusts the coordinator with nothing but delivery: every key is checked against the party's own
-roster, every list against those before it, and each step of a round is taken once.
+A party trusts the coordinator only to deliver messages: it checks every key against its own
+roster, checks every list of parties against the earlier ones, and takes each step of a round once.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ class Dealt:
 
 @message
 class Held:
-    """State after :class:`MaskInput`: the shares of others, and the own ones."""
+    """State after :class:`MaskInput`: the shares received from others, and the party's own."""
 
     context: bytes
     members: tuple[str, ...]
@@ -95,20 +95,20 @@ class Held:
 
 
 class _RoundState:
-    """A party's steps in all rounds, each taken once.
+    """Steps that a party has taken in all rounds, each at most once.
 
-    The first content that is kept for a step stands, also against another process that takes the
-    same step at the same time, so that a repeated request is answered with the same bytes and an
-    altered one can be refused. What is erased stays known as taken.
+    The first content stored for a step wins, also against another process that takes the same step
+    concurrently. A repeated request thus gets the same bytes, and an altered one is refused. An
+    erased step still counts as taken.
     """
 
     def __init__(self, store: MaskStore) -> None:
         self._store = store
 
-    def once(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
-        """Return a step's stored content; take the step if new.
+    def take(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
+        """Take a step unless taken; return its stored content.
 
-        A step taken with another request is refused.
+        Refuse if the step was taken with another request, or the round is over.
         """
         asked = hashlib.sha256(encode(request)).digest()
         kept = self._store.get(request.round_id, step)
@@ -120,32 +120,35 @@ class _RoundState:
             raise _refuse("this step of the round was taken with another request")
         return kept[DIGEST_BYTES:]
 
-    def taken(self, round_id: str, step: str, kind: type[T]) -> T:
-        """Return the stored content of an earlier, unfinished step."""
+    def load(self, round_id: str, step: str, kind: type[T]) -> T:
+        """Return the content of a taken step; refuse if erased or unknown."""
         kept = self._store.get(round_id, step)
         if not kept:
             raise _refuse("an unknown round" if kept is None else "the round is over")
         content: T = decode(kept[DIGEST_BYTES:], (kind,))
         return content
 
-    def settle(self, round_id: str, listed: bytes) -> None:
-        """Settle on the digest of a list, once."""
+    def confirm_survivors(self, round_id: str, listed: bytes) -> None:
+        """Commit to the digest of a list; refuse another one."""
         if self._store.keep(round_id, "settle", listed) != listed:
-            raise _refuse("another list of those who are left was settled before")
+            raise _refuse("another list of survivors was confirmed before")
 
-    def end(self, round_id: str) -> None:
-        """Forget the secrets of a round, not that it was."""
+    def erase(self, round_id: str) -> None:
+        """Erase the secrets of a round but keep that it happened."""
         self._store.erase(round_id, ("open", "deal", "hold", "mask"))
 
 
 def _refuse(reason: str, detail: str = "") -> Refuse:
-    """Return the refusal of a step."""
+    """Return a refusal of a step of a masked sum."""
     return Refuse(MASKED_SUM + reason, detail)
 
 
 @contextmanager
-def _refusing(party: str = "") -> Iterator[None]:
-    """Convert a cryptography error to a refusal that names the party."""
+def _refuse_on_error(party: str = "") -> Iterator[None]:
+    """Turn an error of the cryptography into a refusal.
+
+    The refusal names the party at fault if it is known.
+    """
     try:
         yield
     except AggregationError as error:
@@ -155,18 +158,18 @@ def _refusing(party: str = "") -> Iterator[None]:
 
 
 class MaskedParty:
-    """A party around another one that answers the exchanges of masked sums for it.
+    """Wrapper that adds the protocol of masked sums to a party.
 
     Parameters
     ----------
     party : Party
-        Holds the data; asked as if there were no masks.
+        Holds the data; asked as without masks.
     identity : Identity
-        The party's signing key, which must be in the roster.
+        The party's signing key; its public key must be in the roster.
     roster : Roster
         The enrolled parties, as this party knows them.
     store : MaskStore
-        What it remembers from exchange to exchange; of this party alone.
+        State kept between exchanges; not shared with other parties.
 
     Raises
     ------
@@ -189,14 +192,14 @@ class MaskedParty:
 
     @property
     def accepts(self) -> tuple[type[Any], ...]:
-        """Return the requests of the wrapped party and of masked sums."""
+        """Return the wrapped party's request classes and those of masked sums."""
         return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`~.roles.Refuse`.
 
-        A reply that could be added up does not leave in the plain, unless the class of its request
-        says ``one_by_one = True``.
+        A summable reply is refused outside a masked sum unless its request class sets
+        ``one_by_one = True``.
         """
         match request:
             case OpenSum():
@@ -224,19 +227,19 @@ class MaskedParty:
             kept = Opened(encode(request), mask_private, seal_private, seed, reply)
             return encode(kept)
 
-        return _replied(self._state.once(request, "open", make), Opened, Advert)
+        return _decode_reply(self._state.take(request, "open", make), Opened, Advert)
 
     def _check_opening(self, request: OpenSum) -> None:
         if self._enrolled not in request.names:
-            raise _refuse("this party is not among those that are asked", self._enrolled)
+            raise _refuse("this party is not among the parties of the round", self._enrolled)
         for name in request.names:
             if name not in self._roster.keys:
-                raise _refuse("a party is not in the roster of this one", name)
-        noised = bool(getattr(self._asked(request.request_name), "noised", False))
-        with _refusing():
+                raise _refuse("a party is not in this party's roster", name)
+        noised = bool(getattr(self._find_request(request.request_name), "noised", False))
+        with _refuse_on_error():
             check_threshold(len(request.names), request.threshold, noised=noised)
 
-    def _asked(self, name: str) -> type[Any]:
+    def _find_request(self, name: str) -> type[Any]:
         for kind in self._party.accepts:
             if kind.__name__ == name:
                 return kind
@@ -244,26 +247,26 @@ class MaskedParty:
 
     def _deal(self, request: DealShares) -> SealedShares:
         def make() -> bytes:
-            opened = self._state.taken(request.round_id, "open", Opened)
+            opened = self._state.load(request.round_id, "open", Opened)
             opening = decode(opened.request, (OpenSum,))
             self._check_adverts(request, opening, decode(opened.reply, (Advert,)))
-            return encode(self._dealt(request, opening, opened))
+            return encode(self._make_shares(request, opening, opened))
 
-        return _replied(self._state.once(request, "deal", make), Dealt, SealedShares)
+        return _decode_reply(self._state.take(request, "deal", make), Dealt, SealedShares)
 
     def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
         if not set(request.adverts) <= set(opening.names):
-            raise _refuse("a party has joined after the beginning")
+            raise _refuse("a party joined after the round was opened")
         if len(request.adverts) < opening.threshold:
             raise _refuse("fewer parties are left than the threshold", str(len(request.adverts)))
         if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
-            raise _refuse("the keys of this party were altered on the way")
+            raise _refuse("the keys of this party were altered in transit")
         for name, (mask_key, seal_key, signature) in request.adverts.items():
             signed = advert_digest(opening, name, mask_key, seal_key)
             if not self._roster.signed(name, signed, signature):
                 raise _refuse("keys that are not signed by the enrolled party", name)
 
-    def _dealt(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
+    def _make_shares(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
         context = dealt_context(opening, request.adverts)
         counts = {"threshold": opening.threshold, "n_shares": len(opening.names)}
         pairs = list(
@@ -273,37 +276,37 @@ class MaskedParty:
         sealed = {}
         for name, pair in zip(opening.names, pairs, strict=True):
             if name in request.adverts:
-                sealed[name] = self._sealed(name, pair, request.adverts[name][1], context)
+                sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], context)
         commitment = share_commitment(context, self._enrolled, "", "whole seed", opened.seed)
         reply = encode(SealedShares(request.round_id, commitment, sealed))
         keys = {name: entry[0] for name, entry in request.adverts.items()}
         return Dealt(context, keys, *mine, reply)
 
-    def _sealed(
+    def _seal_pair(
         self, owner: str, pair: tuple[bytes, bytes], seal_key: bytes, context: bytes
     ) -> tuple[bytes, bytes, bytes, bytes]:
         sealed = b""
         if owner != self._enrolled:
             info = sealed_digest(context, self._enrolled, owner)
-            with _refusing(owner):
+            with _refuse_on_error(owner):
                 sealed = seal(b"".join(pair), seal_key, info=info)
-        commitments = _commitments(context, self._enrolled, owner, pair)
+        commitments = _commit_pair(context, self._enrolled, owner, pair)
         signed = sealed_digest(context, self._enrolled, owner, sealed, *commitments)
         return sealed, *commitments, self._identity.sign(signed)
 
     def _mask(self, request: MaskInput) -> MaskedInput:
         def make() -> bytes:
-            return encode(self._held(request))
+            return encode(self._unseal_shares(request))
 
-        held: Held = decode(self._state.once(request, "hold", make), (Held,))
-        frame = self._state.once(request, "mask", lambda: self._masked(request, held))
+        held: Held = decode(self._state.take(request, "hold", make), (Held,))
+        frame = self._state.take(request, "mask", lambda: self._mask_reply(request, held))
         reply: MaskedInput = decode(frame, (MaskedInput,))
         return reply
 
-    def _held(self, request: MaskInput) -> Held:
-        opened = self._state.taken(request.round_id, "open", Opened)
+    def _unseal_shares(self, request: MaskInput) -> Held:
+        opened = self._state.load(request.round_id, "open", Opened)
         opening: OpenSum = decode(opened.request, (OpenSum,))
-        dealt = self._state.taken(request.round_id, "deal", Dealt)
+        dealt = self._state.load(request.round_id, "deal", Dealt)
         members = request.members
         if self._enrolled not in members or not set(members) <= set(dealt.mask_keys):
             raise _refuse("the parties of the sum are not those that advertised keys")
@@ -315,7 +318,7 @@ class MaskedParty:
             raise _refuse("the request is not the one that all parties agreed on")
         pairs = {self._enrolled: (dealt.seed_share, dealt.key_share)}
         for name, entry in request.sealed.items():
-            pairs[name] = self._unsealed(name, entry, opened.seal_private, dealt.context)
+            pairs[name] = self._unseal_pair(name, entry, opened.seal_private, dealt.context)
         return Held(
             sum_context(dealt.context, members),
             members,
@@ -323,7 +326,7 @@ class MaskedParty:
             {name: pair[1] for name, pair in pairs.items()},
         )
 
-    def _unsealed(
+    def _unseal_pair(
         self, dealer: str, entry: tuple[bytes, bytes, bytes, bytes], private: bytes, context: bytes
     ) -> tuple[bytes, bytes]:
         *parts, signature = entry
@@ -331,28 +334,28 @@ class MaskedParty:
         if not self._roster.signed(dealer, signed, signature):
             raise _refuse("a share that is not signed by the enrolled party", dealer)
         info = sealed_digest(context, dealer, self._enrolled)
-        with _refusing(dealer):
+        with _refuse_on_error(dealer):
             content = unseal(entry[0], private, info=info)
         pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
-        if _commitments(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
-            raise _refuse("a share that is not what its dealer committed to", dealer)
+        if _commit_pair(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
+            raise _refuse("a share does not match its dealer's commitment", dealer)
         return pair
 
-    def _masked(self, request: MaskInput, held: Held) -> bytes:
-        opened = self._state.taken(request.round_id, "open", Opened)
-        dealt = self._state.taken(request.round_id, "deal", Dealt)
+    def _mask_reply(self, request: MaskInput, held: Held) -> bytes:
+        opened = self._state.load(request.round_id, "open", Opened)
+        dealt = self._state.load(request.round_id, "deal", Dealt)
         opening: OpenSum = decode(opened.request, (OpenSum,))
-        arrays = integer_fields(self._asked_inside(request.request, opening, held))
-        with _refusing():
+        arrays = integer_fields(self._ask_party(request.request, opening, held))
+        with _refuse_on_error():
             cells = to_cells(arrays, n_parties=len(held.members))
         publics = {name: dealt.mask_keys[name] for name in held.members}
         own = Secrets(self._enrolled, opened.mask_private, opened.seed)
-        with _refusing():
+        with _refuse_on_error():
             mask(cells, own, publics, context=held.context)
         return encode(MaskedInput(request.round_id, layout_of(arrays), cells))
 
-    def _asked_inside(self, frame: bytes, opening: OpenSum, held: Held) -> Message:
-        kind = self._asked(opening.request_name)
+    def _ask_party(self, frame: bytes, opening: OpenSum, held: Held) -> Message:
+        kind = self._find_request(opening.request_name)
         try:
             request = decode(frame, (kind,))
         except WireError:
@@ -365,36 +368,36 @@ class MaskedParty:
         return self._party.contribute(request, round_)  # type: ignore[attr-defined]
 
     def _confirm(self, request: Confirm) -> Confirmation:
-        held = self._settled(request.round_id, request.survivors)
+        held = self._confirm_survivors(request.round_id, request.survivors)
         signed = survivors_digest(held.context, request.survivors)
         return Confirmation(request.round_id, self._identity.sign(signed))
 
-    def _settled(self, round_id: str, survivors: tuple[str, ...]) -> Held:
-        """Fix the list of remaining parties, once.
+    def _confirm_survivors(self, round_id: str, survivors: tuple[str, ...]) -> Held:
+        """Commit to one list of survivors.
 
-        A second list would allow requests for both secrets of a party.
+        With a second list the coordinator could request both secrets of the same party.
         """
-        self._state.taken(round_id, "mask", MaskedInput)
-        held = self._state.taken(round_id, "hold", Held)
-        opened = self._state.taken(round_id, "open", Opened)
+        self._state.load(round_id, "mask", MaskedInput)
+        held = self._state.load(round_id, "hold", Held)
+        opened = self._state.load(round_id, "open", Opened)
         if self._enrolled not in survivors or not set(survivors) <= set(held.members):
-            raise _refuse("those who are left are not parties of the sum")
+            raise _refuse("the survivors are not parties of the sum")
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
             raise _refuse("fewer parties are left than the threshold", str(len(survivors)))
         listed = survivors_digest(held.context, survivors)
-        self._state.settle(round_id, listed)
+        self._state.confirm_survivors(round_id, listed)
         return held
 
     def _unmask(self, request: Unmask) -> Revealed:
-        frame = self._state.once(request, "unmask", lambda: encode(self._revealed(request)))
-        self._state.end(request.round_id)
+        frame = self._state.take(request, "unmask", lambda: encode(self._reveal_shares(request)))
+        self._state.erase(request.round_id)
         revealed: Revealed = decode(frame, (Revealed,))
         return revealed
 
-    def _revealed(self, request: Unmask) -> Revealed:
-        held = self._settled(request.round_id, request.survivors)
+    def _reveal_shares(self, request: Unmask) -> Revealed:
+        held = self._confirm_survivors(request.round_id, request.survivors)
         gone = set(held.members) - set(request.survivors)
-        if gone:  # with nobody gone, no key is revealed, and one list is as good as another
+        if gone:  # without drop-outs no key is revealed, so a false list gains nothing
             self._check_confirmations(request, held)
         return Revealed(
             request.round_id,
@@ -403,21 +406,21 @@ class MaskedParty:
         )
 
     def _check_confirmations(self, request: Unmask, held: Held) -> None:
-        opened = self._state.taken(request.round_id, "open", Opened)
+        opened = self._state.load(request.round_id, "open", Opened)
         signed = survivors_digest(held.context, request.survivors)
         for name, signature in request.confirmations.items():
             if name not in request.survivors or not self._roster.signed(name, signed, signature):
-                raise _refuse("a confirmation that is not signed by a party that is left", name)
+                raise _refuse("a confirmation is not signed by a survivor", name)
         if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
-            raise _refuse("too few parties confirm who is left", str(len(request.confirmations)))
+            raise _refuse("too few parties confirm the survivors", str(len(request.confirmations)))
 
 
-def _replied(kept: bytes, kind: type[Any], reply: type[T]) -> T:
+def _decode_reply(kept: bytes, kind: type[Any], reply: type[T]) -> T:
     answered: T = decode(decode(kept, (kind,)).reply, (reply,))
     return answered
 
 
-def _commitments(
+def _commit_pair(
     context: bytes, dealer: str, owner: str, pair: tuple[bytes, bytes]
 ) -> tuple[bytes, bytes]:
     return (

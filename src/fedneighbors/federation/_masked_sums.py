@@ -1,7 +1,7 @@
-"""The coordinator's side of masked sums: four exchanges, five with drop-outs, and one sum.
+"""Coordinator side of masked sums: four exchanges, five with drop-outs, and one sum.
 
-It learns the sum over the parties that stayed, and who they were; of one party it sees numbers that
-are uniform without the secrets of the others.
+The coordinator learns the sum over the surviving parties and their names. A single party's masked
+numbers are uniformly distributed for anyone without the secrets of the others.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ from fedneighbors.federation._masking import (
     SealedShares,
     Unmask,
     advert_digest,
+    build_summed_reply,
     dealt_context,
     sealed_digest,
     share_commitment,
     sum_context,
-    summed_reply,
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
@@ -43,18 +43,18 @@ from fedneighbors.secure_sum._shares import check_threshold, combine, default_th
 log = logging.getLogger(__name__)
 
 Carry = Callable[[Mapping[str, Message]], Replies]
-"""Carry a request to each party and return the replies."""
+"""Deliver a request to each party and return the replies."""
 
 
 class MaskedSums:
-    """Masked sums of replies that the coordinator may not see.
+    """Secure aggregation of replies that the coordinator must not see.
 
     Parameters
     ----------
     roster : Roster
-        The enrolled parties. The parties do not rely on it; each has its own.
+        The enrolled parties. The parties do not rely on it; each has its own roster.
     threshold : int, optional
-        Least number of parties in a sum, at least two thirds of those that are asked. By default
+        Minimum number of parties in a sum, at least two thirds of the parties asked. By default
         floor(2 n / 3) + 1, see :mod:`~fedneighbors.secure_sum._shares`.
     """
 
@@ -63,21 +63,22 @@ class MaskedSums:
         self._threshold = threshold
 
     def total(self, requests: Mapping[str, Message], carry: Carry) -> Replies:
-        """Return the sum over the parties that stayed to the end.
+        """Return the sum of the surviving parties' replies.
 
         Parameters
         ----------
         requests : mapping of str to message
-            The same request for each party that is asked.
+            The same request for each party.
         carry : callable
-            How one exchange travels.
+            Performs one exchange.
 
         Raises
         ------
         AggregationError
-            If too few parties take part or stay, or a party breaks the protocol; then it is named.
+            If too few parties take part or survive, or a party violates the protocol; the error
+            then names the party.
         ProtocolError
-            If the parties are not all asked the same, or the reply's class refuses the sum.
+            If the parties' requests differ, or the reply's class rejects the sum.
         PartyRefused
             If a party refuses the request itself.
         """
@@ -86,7 +87,7 @@ class MaskedSums:
         request = requests[names[0]]
         if len(frames) != 1:
             raise ProtocolError(
-                f"{type(request).__name__}: the parties of a masked sum are to be asked the same, "
+                f"{type(request).__name__}: all parties of a masked sum must get the same request, "
                 "so that none can be singled out"
             )
         threshold = default_threshold(len(names)) if self._threshold is None else self._threshold
@@ -103,12 +104,12 @@ class MaskedSums:
             request_name=type(request).__name__,
             request_digest=hashlib.sha256(frame).digest(),
         )
-        cells, layout, missing = _MaskedSum(opening, self._roster, carry).run(frame)
+        cells, layout, missing = _SumRound(opening, self._roster, carry).run(frame)
         arrays = from_cells(cells, layout)
-        return Replies({}, summed_reply(type(request).reply, arrays), missing)
+        return Replies({}, build_summed_reply(type(request).reply, arrays), missing)
 
 
-class _MaskedSum:
+class _SumRound:
     """One masked sum, from the first exchange to the last."""
 
     def __init__(self, opening: OpenSum, roster: Roster, carry: Carry) -> None:
@@ -118,34 +119,37 @@ class _MaskedSum:
         self._missing: dict[str, str] = {}
 
     def run(self, frame: bytes) -> tuple[Cells, Any, dict[str, str]]:
-        """Return the sum, the parts' dtypes and shapes, and missing parties."""
-        adverts = self._adverts()
+        """Return the sum, its layout, and the missing parties.
+
+        The layout is the dtypes and shapes of the sum's parts.
+        """
+        adverts = self._collect_adverts()
         dealt = dealt_context(self._opening, adverts)
-        shares = self._shares(adverts, dealt)
+        shares = self._collect_shares(adverts, dealt)
         members = tuple(sorted(shares))
         context = sum_context(dealt, members)
-        inputs = self._inputs(shares, frame)
+        inputs = self._collect_inputs(shares, frame)
         survivors = tuple(sorted(inputs))
-        layout = _agreed_layout(inputs)
-        cells = _added(inputs)
-        gone_before = dict(
-            self._missing
-        )  # a party that leaves after this point is still in the sum
-        revealed = self._revealed(survivors, members, context)
-        seeds = self._secrets(survivors, "seed", revealed, shares, dealt)
-        keys = self._secrets(sorted(set(members) - set(inputs)), "key", revealed, shares, dealt)
+        layout = _check_layouts(inputs)
+        cells = _sum_cells(inputs)
+        gone_before = dict(self._missing)  # parties that drop out from here on are in the sum
+        revealed = self._collect_revealed(survivors, members, context)
+        seeds = self._combine_secrets(survivors, "seed", revealed, shares, dealt)
+        keys = self._combine_secrets(
+            sorted(set(members) - set(inputs)), "key", revealed, shares, dealt
+        )
         for name, seed in seeds.items():
             committed = share_commitment(dealt, name, "", "whole seed", seed)
             if committed != shares[name].seed_commitment:
-                raise AggregationError("it dealt shares that are not those of its seed", name)
+                raise AggregationError("its shares do not combine to its seed", name)
         for name, private in keys.items():
             if public_of(private) != adverts[name][0]:
-                raise AggregationError("it dealt shares that are not those of its key", name)
+                raise AggregationError("its shares do not combine to its key", name)
         publics = {name: adverts[name][0] for name in members}
         lift(cells, seeds=seeds, dropped=keys, publics=publics, context=context)
         return cells, layout, gone_before
 
-    def _adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
+    def _collect_adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
         replies = self._ask(dict.fromkeys(self._opening.names, self._opening), Advert)
         adverts = {}
         for name, advert in replies.items():
@@ -164,7 +168,7 @@ class _MaskedSum:
                 raise AggregationError("it advertised a key that was advertised before", name)
             seen |= {mask_key, seal_key}
 
-    def _shares(
+    def _collect_shares(
         self, adverts: Mapping[str, tuple[bytes, bytes, bytes]], dealt: bytes
     ) -> dict[str, SealedShares]:
         request = DealShares(self._opening.round_id, adverts)
@@ -178,7 +182,9 @@ class _MaskedSum:
                     raise AggregationError("a share is not signed with its enrolled key", dealer)
         return replies
 
-    def _inputs(self, shares: Mapping[str, SealedShares], frame: bytes) -> dict[str, MaskedInput]:
+    def _collect_inputs(
+        self, shares: Mapping[str, SealedShares], frame: bytes
+    ) -> dict[str, MaskedInput]:
         members = tuple(sorted(shares))
         requests = {
             owner: MaskInput(
@@ -191,12 +197,12 @@ class _MaskedSum:
         }
         return self._ask(requests, MaskedInput)
 
-    def _revealed(
+    def _collect_revealed(
         self, survivors: tuple[str, ...], members: tuple[str, ...], context: bytes
     ) -> dict[str, Revealed]:
         confirmations = {}
         if survivors != members:
-            confirmations = self._confirmations(survivors, context)
+            confirmations = self._collect_confirmations(survivors, context)
         request = Unmask(self._opening.round_id, survivors, confirmations)
         asked = sorted(confirmations) or survivors
         replies = self._ask(dict.fromkeys(asked, request), Revealed)
@@ -206,7 +212,9 @@ class _MaskedSum:
                 raise AggregationError("it revealed other shares than it was asked for", name)
         return replies
 
-    def _confirmations(self, survivors: tuple[str, ...], context: bytes) -> dict[str, bytes]:
+    def _collect_confirmations(
+        self, survivors: tuple[str, ...], context: bytes
+    ) -> dict[str, bytes]:
         request = Confirm(self._opening.round_id, survivors)
         replies = self._ask(dict.fromkeys(survivors, request), Confirmation)
         signed = survivors_digest(context, survivors)
@@ -215,7 +223,7 @@ class _MaskedSum:
                 raise AggregationError("its confirmation is not signed with its key", name)
         return {name: reply.signature for name, reply in replies.items()}
 
-    def _secrets(
+    def _combine_secrets(
         self,
         dealers: Iterable[str],
         kind: str,
@@ -223,7 +231,10 @@ class _MaskedSum:
         shares: Mapping[str, SealedShares],
         dealt: bytes,
     ) -> dict[str, bytes]:
-        """Reconstruct each dealer's seed or key; check shares against commitments."""
+        """Combine the shares of each dealer's seed or key.
+
+        Every share is checked against its commitment.
+        """
         found = {}
         for dealer in dealers:
             points = {}
@@ -242,7 +253,7 @@ class _MaskedSum:
         except PartyRefused as refused:
             if kind is Advert and refused.code == MALFORMED:
                 raise AggregationError(
-                    "it knows no masked sums; set identity-key, roster and mask-state there",
+                    "it does not support masked sums; set its identity-key, roster and mask-state",
                     refused.party,
                 ) from refused
             if not refused.code.startswith(MASKED_SUM):
@@ -263,23 +274,26 @@ class _MaskedSum:
         who = ", ".join(f"{name!r} ({why})" for name, why in sorted(self._missing.items()))
         raise AggregationError(
             f"{len(replies)} of {len(self._opening.names)} parties are left for the sum of "
-            f"{self._opening.request_name}, at least {self._opening.threshold} must stay; missing: "
-            f"{who}. Nothing was unmasked; start them again and repeat the run"
+            f"{self._opening.request_name}, at least {self._opening.threshold} are needed; "
+            f"missing: {who}. Nothing was unmasked; start them again and repeat the run"
         )
 
 
-def _agreed_layout(inputs: Mapping[str, MaskedInput]) -> Any:
-    """Return the majority's number layout; raise for the first deviating party."""
+def _check_layouts(inputs: Mapping[str, MaskedInput]) -> Any:
+    """Return the common layout; raise if a party's layout differs.
+
+    The error names the first party whose layout differs from the most common one.
+    """
     (common, _), *_ = Counter(reply.layout for reply in inputs.values()).most_common()
     for name, reply in inputs.items():
         if reply.layout != common:
-            raise AggregationError(f"its numbers are {reply.layout}, others sent {common}", name)
+            raise AggregationError(f"its layout is {reply.layout}, others sent {common}", name)
     return common
 
 
-def _added(inputs: Mapping[str, MaskedInput]) -> Cells:
+def _sum_cells(inputs: Mapping[str, MaskedInput]) -> Cells:
     vectors = [reply.cells for reply in inputs.values()]
     total: Cells = vectors[0].copy()
     for vector in vectors[1:]:
-        np.add(total, vector, out=total)  # unsigned, so it wraps
+        np.add(total, vector, out=total)  # unsigned: wraps around
     return total

@@ -1,14 +1,14 @@
-"""Messages, signed digests and stores of masked sums, and the integers that are summed.
+"""Messages, signed digests, state stores and integer conversion of masked sums.
 
-A masked sum takes four exchanges, five when a party drops out on the way::
+A masked sum takes four exchanges, five if a party drops out in between::
 
     coordinator                                    party
-    OpenSum: who, threshold, digest of request ->  Advert: fresh public keys, signed
+    OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
     DealShares: all adverts                    ->  SealedShares: shares of its two secrets
-    MaskInput: its shares, the request         ->  MaskedInput: its numbers under masks
-    Confirm: who is left (after drop-outs)     ->  Confirmation: that list, signed
-    Unmask: who is left, confirmations         ->  Revealed: seed shares of those who are left,
-                                                   key shares of the others
+    MaskInput: its shares, the request         ->  MaskedInput: its masked numbers
+    Confirm: survivors (only after drop-outs)  ->  Confirmation: signature of that list
+    Unmask: survivors, confirmations           ->  Revealed: seed shares of the survivors,
+                                                   key shares of the drop-outs
 
 Every length is bounded; the frames are those of :mod:`~fedneighbors.federation._messages`.
 """
@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import holds_integers, made_reply
-from fedneighbors.federation._messages import Message, declared, message
+from fedneighbors.federation._loop import build_reply, holds_integers
+from fedneighbors.federation._messages import Message, field_types, message
 from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
@@ -42,12 +42,12 @@ Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
 
 Sealed = tuple[bytes, bytes, bytes, bytes]
-"""Seal (empty to oneself), commitments to the seed share and to the key share, signature."""
+"""Seal (empty for the dealer itself), commitments to seed share and key share, signature."""
 
 
 def _check_round(round_id: str) -> None:
     if not _ROUND_ID.fullmatch(round_id):
-        raise ValueError("a round id has 32 digits in lower-case hexadecimal")
+        raise ValueError("a round id must have 32 lower-case hexadecimal digits")
 
 
 def _check_names(names: Iterable[str], *, least: int = 1) -> None:
@@ -55,9 +55,9 @@ def _check_names(names: Iterable[str], *, least: int = 1) -> None:
     if not least <= len(listed) <= MAX_PARTIES:
         raise ValueError(f"expected {least} to {MAX_PARTIES} parties, got {len(listed)}")
     if listed != sorted(set(listed)):
-        raise ValueError("the names of parties are to ascend, each once")
+        raise ValueError("the names of the parties must be distinct and ascending")
     if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in listed):
-        raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+        raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
 
 
 def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
@@ -89,7 +89,7 @@ class Advert:
 
 @message
 class OpenSum:
-    """Begin a masked sum: who is asked, how many must stay, and the digest of what is asked."""
+    """Start of a masked sum: parties, threshold, and name and digest of the request."""
 
     reply: ClassVar[type] = Advert
     round_id: str
@@ -103,7 +103,7 @@ class OpenSum:
         _check_names(self.names, least=2)
         _check_sizes((self.request_digest,), DIGEST_BYTES)
         if not 0 < len(self.request_name) <= MAX_NAME:
-            raise ValueError(f"the name of a request has 1 to {MAX_NAME} characters")
+            raise ValueError(f"the name of a request must have 1 to {MAX_NAME} characters")
 
 
 @message
@@ -122,7 +122,7 @@ class SealedShares:
 
 @message
 class DealShares:
-    """Send the keys that were advertised; ask for shares of the secrets behind one's own."""
+    """All advertised keys; asks the party to share the secrets behind its own keys."""
 
     reply: ClassVar[type] = SealedShares
     round_id: str
@@ -140,7 +140,7 @@ class DealShares:
 
 @message
 class MaskedInput:
-    """A party's numbers under masks, with the dtypes and shapes of the fields of its reply."""
+    """A party's masked numbers, with the dtypes and shapes of its reply's fields."""
 
     round_id: str
     layout: tuple[tuple[str, tuple[int, ...]], ...]
@@ -151,12 +151,12 @@ class MaskedInput:
         check_layout(self.layout)
         wanted = np.dtype(f"<u{width(self.layout) // 8}")
         if self.cells.dtype != wanted or self.cells.shape != (n_cells(self.layout),):
-            raise ValueError("the masked numbers are not those of the layout")
+            raise ValueError("the masked numbers do not match the layout")
 
 
 @message
 class MaskInput:
-    """Send a party the shares sealed to it and the request; ask for its masked numbers."""
+    """Shares sealed for a party, and the request; asks for its masked numbers."""
 
     reply: ClassVar[type] = MaskedInput
     round_id: str
@@ -172,7 +172,7 @@ class MaskInput:
 
 @message
 class Confirmation:
-    """A party's signature under the list of those who are left."""
+    """A party's signature of the list of survivors."""
 
     round_id: str
     signature: bytes
@@ -184,7 +184,7 @@ class Confirmation:
 
 @message
 class Confirm:
-    """Ask a party to settle on who is left, since somebody dropped out."""
+    """List of survivors after a drop-out; asks a party to commit to it."""
 
     reply: ClassVar[type] = Confirmation
     round_id: str
@@ -197,7 +197,7 @@ class Confirm:
 
 @message
 class Revealed:
-    """Shares of the seeds of those who are left and of the mask keys of those who are not."""
+    """Shares of the survivors' seeds and of the drop-outs' mask keys."""
 
     round_id: str
     seed_shares: Mapping[str, bytes]
@@ -212,7 +212,7 @@ class Revealed:
 
 @message
 class Unmask:
-    """Say who is left; ask for the shares that lift the masks from their sum."""
+    """Confirmed survivors; asks for the shares that unmask their sum."""
 
     reply: ClassVar[type] = Revealed
     round_id: str
@@ -227,43 +227,49 @@ class Unmask:
 
 
 def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
-    """Return the digest that a party signs: keys and round."""
-    return digest("advert", *_agreed(opened), name, mask_key, seal_key)
+    """Return the digest that a party signs with its advert.
+
+    It covers the party's keys and all fields of the opening message.
+    """
+    return digest("advert", *_opening_fields(opened), name, mask_key, seal_key)
 
 
 def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
-    """Return the digest of the round and of all keys in it."""
+    """Return the digest of a round's opening and all its keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
-    return digest("keys", *_agreed(opened), keys)
+    return digest("keys", *_opening_fields(opened), keys)
 
 
 def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
-    """Return the digest of keys and dealers that masks depend on."""
+    """Return the digest that binds masks to the sum.
+
+    It covers the keys and the parties that dealt shares.
+    """
     return digest("members", dealt, members)
 
 
 def share_commitment(dealt: bytes, dealer: str, owner: str, kind: str, share: bytes) -> bytes:
-    """Return the commitment to a share.
+    """Return the commitment that a revealed share must match.
 
-    The share itself is random, so no blinding is needed.
+    It needs no blinding, because the share itself is random.
     """
     return digest("share", dealt, dealer, owner, kind, share)
 
 
 def sealed_digest(dealt: bytes, dealer: str, owner: str, *parts: bytes) -> bytes:
-    """Return the digest signed by a dealer for a share's owner.
+    """Return the digest that a dealer signs for a share's owner.
 
-    Without parts, the digest that seals are bound to.
+    Without parts it is the context that the seal is bound to.
     """
     return digest("sealed", dealt, dealer, owner, *parts)
 
 
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
-    """Return what a party signs when it settles on who is left."""
+    """Return the digest that a party signs to confirm the survivors."""
     return digest("survivors", context, survivors)
 
 
-def _agreed(opened: OpenSum) -> tuple[Any, ...]:
+def _opening_fields(opened: OpenSum) -> tuple[Any, ...]:
     return (
         opened.round_id,
         opened.names,
@@ -273,63 +279,63 @@ def _agreed(opened: OpenSum) -> tuple[Any, ...]:
     )
 
 
-MOST_OPEN = 16
-"""Rounds whose secrets are kept; beginning one more erases those of the oldest."""
+MAX_OPEN_ROUNDS = 16
+"""Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
 
 
 class MaskStore(Protocol):
-    """Memory of a party for masked sums. An empty content means that it was erased."""
+    """A party's state store for masked sums; empty content means erased."""
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the stored content of a step, or None."""
+        """Return the content of a step, or None if not taken."""
         ...
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless stored; return the stored one."""
+        """Store a step's content unless present; return the stored content."""
         ...
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         ...
 
 
 class MemoryStore:
-    """Memory of a party whose process lives until the end of the run."""
+    """State store in memory, for a party whose process lives until the end of the run."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, bytes]] = {}
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the stored content of a step, or None."""
+        """Return the content of a step, or None if not taken."""
         return self._kept.get(round_id, {}).get(step)
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless stored; return the stored one."""
+        """Store a step's content unless present; return the stored content."""
         if round_id not in self._kept:
-            for old in list(self._kept)[: -MOST_OPEN + 1]:
+            for old in list(self._kept)[: -MAX_OPEN_ROUNDS + 1]:
                 self.erase(old, tuple(self._kept[old]))
         return self._kept.setdefault(round_id, {}).setdefault(step, content)
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         taken = self._kept.get(round_id, {})
         taken.update({step: b"" for step in steps if step in taken})
 
 
 class FolderStore:
-    """Memory of a party that is built again for each message: one file per round and step.
+    """State store in a folder, for a party that is rebuilt for each message.
 
-    Files are readable by their owner alone and appear whole or not at all.
+    Each step of a round is a file, written atomically and readable only by its owner.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there. One party's alone.
+        Created if missing. Not shared with other parties.
 
     Raises
     ------
     OSError
-        If the folder cannot be made or written.
+        If the folder cannot be created or written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -337,38 +343,38 @@ class FolderStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the stored content of a step, or None."""
+        """Return the content of a step, or None if not taken."""
         try:
             return self._path(round_id, step).read_bytes()
         except FileNotFoundError:
             return None
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless stored; return the stored one."""
+        """Store a step's content unless present; return the stored content."""
         target = self._path(round_id, step)
-        part = self._written(target, content)
+        part = self._write_part(target, content)
         try:
-            os.link(part, target)  # unlike a rename, this never replaces what is there
+            os.link(part, target)  # unlike a rename, never replaces an existing file
         except FileExistsError:
             return target.read_bytes()
         finally:
             part.unlink()
-        self._settle()
+        self._sync_folder()
         self._erase_oldest(round_id)
         return content
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Forget the contents of steps, not that they were taken."""
+        """Erase the contents of steps, which still count as taken."""
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
-                os.replace(self._written(target, b""), target)
-        self._settle()
+                os.replace(self._write_part(target, b""), target)
+        self._sync_folder()
 
     def _path(self, round_id: str, step: str) -> Path:
         return self._folder / f"{round_id}.{step}"
 
-    def _written(self, target: Path, content: bytes) -> Path:
+    def _write_part(self, target: Path, content: bytes) -> Path:
         part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -377,11 +383,8 @@ class FolderStore:
             os.fsync(file.fileno())
         return part
 
-    def _settle(self) -> None:
-        """Flush names to disk.
-
-        A crash must not restore an earlier state of a step.
-        """
+    def _sync_folder(self) -> None:
+        """Sync the folder, so that a crash cannot undo a step."""
         if os.name != "posix":
             return
         descriptor = os.open(self._folder, os.O_RDONLY)
@@ -398,13 +401,15 @@ class FolderStore:
             if found.st_size:
                 open_rounds[round_id] = max(found.st_mtime, open_rounds.get(round_id, 0.0))
         oldest = sorted(set(open_rounds) - {current}, key=lambda old: open_rounds[old])
-        for old in oldest[: len(oldest) - MOST_OPEN + 1] if len(oldest) >= MOST_OPEN else ():
+        for old in (
+            oldest[: len(oldest) - MAX_OPEN_ROUNDS + 1] if len(oldest) >= MAX_OPEN_ROUNDS else ()
+        ):
             steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old}.*")]
             self.erase(old, tuple(steps))
 
 
 def is_summable(cls: type[Any]) -> bool:
-    """Return whether all fields of a reply class may be integers.
+    """Return whether every field of a class may hold integers.
 
     Examples
     --------
@@ -419,7 +424,7 @@ def is_summable(cls: type[Any]) -> bool:
     >>> is_summable(Counted), is_summable(Named)
     (True, False)
     """
-    hints = declared(cls).values()
+    hints = field_types(cls).values()
     return bool(hints) and all(map(_may_be_integers, hints))
 
 
@@ -434,9 +439,9 @@ def _may_be_integers(hint: Any) -> bool:
 
 
 def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
-    """Return a reply's fields as integer arrays.
+    """Return the fields of a reply as integer arrays.
 
-    An integer becomes an int64 array of no dimensions.
+    An integer becomes a 0-dimensional int64 array.
 
     Raises
     ------
@@ -452,19 +457,19 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
     return arrays
 
 
-def summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
-    """Build the reply of summed arrays, in field order.
+def build_summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Message:
+    """Build a reply from summed arrays, in the order of its fields.
 
     Raises
     ------
     ProtocolError
-        If they are not as many as the class has fields, or it refuses them.
+        If the number of arrays is not that of the fields, or the class rejects them.
     """
-    hints = declared(cls)
+    hints = field_types(cls)
     if len(hints) != len(arrays):
         raise ProtocolError(f"{cls.__name__} has {len(hints)} fields, the parties sent others")
     fields = {
         name: int(array) if hint is int and array.ndim == 0 else array
         for (name, hint), array in zip(hints.items(), arrays, strict=True)
     }
-    return made_reply(cls, fields)
+    return build_reply(cls, fields)

@@ -1,8 +1,10 @@
-"""The canonical byte form of messages: one value, one encoding, every length bounded, nothing runs.
+"""Canonical binary encoding of messages.
+
+Each value has exactly one encoding, every length is bounded, and decoding executes no code.
 
 A message is a frozen dataclass whose fields are None, booleans, integers, finite floats, strings,
 bytes, numeric arrays, further dataclasses, and tuples and string-keyed mappings of these. A field
-that is a dataclass is written as the bytes of a frame of its own. A frame is::
+that is a dataclass is written as the bytes of a nested frame. A frame is::
 
     frame  = b"FNM" version:u8 name:str count:u8 value*       fields in the order of the class
     value  = b"N" | b"T" | b"F" | b"i" i64 | b"f" f64 | b"s" str | b"b" bytes
@@ -10,10 +12,10 @@ that is a dataclass is written as the bytes of a frame of its own. A frame is::
            | b"a" dtype:u8 n_dims:u8 length:u64* items         little-endian, C order
     str    = length:u32 UTF-8            bytes = length:u32 raw
 
-All integers are little-endian. The items of an array travel bit for bit, NaN and infinities
-included; who receives them checks what it needs. Decoding checks each length against what is left
-before it allocates, and raises :class:`~fedneighbors.errors.WireError` for anything that is not
-exactly the frame that encoding would have made.
+All integers are little-endian. The items of an array are copied bit for bit, including NaN and
+infinities; the receiver checks the values that it needs. Decoding checks each length against the
+remaining bytes before it allocates, and raises :class:`~fedneighbors.errors.WireError` for anything
+but the exact frame that encoding would have produced.
 """
 
 import dataclasses
@@ -32,26 +34,26 @@ import numpy.typing as npt
 from fedneighbors.errors import WireError
 
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
-MAX_VALUES = 1 << 20  # in one frame; a value takes up to 200 bytes of memory in addition to its own
+MAX_VALUES = 1 << 20  # per frame; a value takes up to 200 bytes of memory besides its own bytes
 MAX_DEPTH = 6
 MAX_DIMS = 4
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
 
 
 class Writer:
-    """Collects the bytes of values; the one encoding of each."""
+    """Encoder of values into the bytes of a frame."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._n_values = 0
 
     def frame(self) -> bytes:
-        """Return all that was written.
+        """Return all bytes written.
 
         Raises
         ------
         ValueError
-            If it is longer than a frame may be.
+            If they exceed ``MAX_FRAME_BYTES``.
         """
         n_bytes = sum(map(len, self._parts))
         if n_bytes > MAX_FRAME_BYTES:
@@ -59,11 +61,11 @@ class Writer:
         return b"".join(self._parts)
 
     def raw(self, content: bytes) -> None:
-        """Append bytes as they are."""
+        """Append bytes unchanged."""
         self._parts.append(content)
 
     def string(self, text: str) -> None:
-        """Append a string with its length in bytes."""
+        """Append a string, preceded by its length in bytes."""
         self._sized(text.encode("utf-8"), where="a string")
 
     def value(self, value: Any, *, where: str, depth: int = 0) -> None:
@@ -74,16 +76,16 @@ class Writer:
         value : object
             Anything that a frame can carry.
         where : str
-            Message and field, for the error.
+            Message and field, for error messages.
         depth : int
-            How many collections hold it.
+            Number of enclosing collections.
 
         Raises
         ------
         TypeError
-            If a frame cannot carry it.
+            If a frame cannot carry the value.
         ValueError
-            If it is out of range.
+            If the value is out of range.
         """
         self._count(where, depth)
         if value is None:
@@ -160,19 +162,19 @@ class Writer:
 
 
 class Reader:
-    """A cursor over an untrusted frame; it raises nothing but :class:`WireError`."""
+    """Cursor over an untrusted frame; raises only :class:`WireError`."""
 
     def __init__(self, frame: bytes) -> None:
         if len(frame) > MAX_FRAME_BYTES:
             raise WireError(f"frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
         self._frame = memoryview(frame)
-        self._at = 0
+        self._position = 0
         self._n_values = 0
 
     @property
-    def left(self) -> int:
+    def n_left(self) -> int:
         """Return the number of unread bytes."""
-        return len(self._frame) - self._at
+        return len(self._frame) - self._position
 
     def take(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
@@ -208,10 +210,10 @@ class Reader:
         raise WireError(f"unknown tag {tag!r}")
 
     def _view(self, n_bytes: int) -> memoryview:
-        if n_bytes > self.left:
-            raise WireError(f"frame ends early: {n_bytes} bytes wanted, {self.left} left")
-        self._at += n_bytes
-        return self._frame[self._at - n_bytes : self._at]
+        if n_bytes > self.n_left:
+            raise WireError(f"frame ends early: {n_bytes} bytes expected, {self.n_left} left")
+        self._position += n_bytes
+        return self._frame[self._position - n_bytes : self._position]
 
     def _number(self, code: str) -> int:
         return int(struct.unpack("<" + code, self._view(struct.calcsize("<" + code)))[0])
@@ -225,8 +227,8 @@ class Reader:
 
     def _n_items(self) -> int:
         n_items = self._number("I")
-        if n_items > self.left:  # an item takes at least one byte
-            raise WireError(f"{n_items} items announced, {self.left} bytes left")
+        if n_items > self.n_left:  # an item takes at least one byte
+            raise WireError(f"{n_items} items announced, {self.n_left} bytes left")
         return n_items
 
     def _float(self) -> float:
@@ -256,13 +258,16 @@ class Reader:
         raw = self._view(math.prod(shape) * dtype.itemsize)
         if dtype == np.bool_ and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
             raise WireError("a boolean is neither 0 nor 1")
-        array = np.frombuffer(raw, dtype).reshape(shape).copy()  # aligned, which a view need not be
+        array = np.frombuffer(raw, dtype).reshape(shape).copy()  # a view might not be aligned
         array.flags.writeable = False
         return array
 
 
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
-    """Bound an array's size, ignoring sides of zero, within NumPy's limits."""
+    """Check the size of an array, ignoring zero-length dimensions.
+
+    An array with such a dimension has no items, but numpy limits the product of the others.
+    """
     if math.prod(side for side in shape if side) * itemsize > MAX_FRAME_BYTES:
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
 
@@ -276,11 +281,12 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-_known: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # resolving is slow
+# A cache, because get_type_hints is slow.
+_field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
 
 
-def declared(cls: type[Any]) -> dict[str, Any]:
-    """Return the declared type of each field, in order.
+def field_types(cls: type[Any]) -> dict[str, Any]:
+    """Return the declared type of each field of a class.
 
     Parameters
     ----------
@@ -290,23 +296,23 @@ def declared(cls: type[Any]) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        If a field is declared as something that a frame cannot carry.
+        If a field is declared with a type that a frame cannot carry.
     """
-    if cls not in _known:
+    if cls not in _field_types:
         hints = typing.get_type_hints(cls)
         fields = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
         for name, hint in fields.items():
-            _check(hint, where=f"{cls.__name__}.{name}")
-        _known[cls] = fields
-    return _known[cls]
+            _check_hint(hint, where=f"{cls.__name__}.{name}")
+        _field_types[cls] = fields
+    return _field_types[cls]
 
 
-def _check(hint: Any, *, where: str) -> None:
+def _check_hint(hint: Any, *, where: str) -> None:
     origin = typing.get_origin(hint)
     if hint in _SCALARS or origin in (np.ndarray, typing.Literal):
         return
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        declared(hint)
+        field_types(hint)
         return
     if origin in (typing.Union, types.UnionType, tuple):
         inner = [choice for choice in typing.get_args(hint) if choice is not Ellipsis]
@@ -317,14 +323,18 @@ def _check(hint: Any, *, where: str) -> None:
             f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
             "Literal, NDArray, dataclasses, and tuples and string-keyed mappings of these"
         )
-    if bytes in (kinds := set(_sized_kinds(hint))) and len(kinds) > 1:
-        raise TypeError(f"{where} is declared as {hint}; bytes cannot be told from a dataclass")
+    if bytes in (kinds := set(_bytes_types(hint))) and len(kinds) > 1:
+        raise TypeError(
+            f"{where} is declared as {hint}; bytes and dataclasses have the same encoding"
+        )
     for choice in inner:
-        _check(choice, where=where)
+        _check_hint(choice, where=where)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value, or a NumPy scalar, has a declared type.
+    """Return whether a value has a declared type.
+
+    numpy scalars count as the corresponding Python types.
 
     Examples
     --------
@@ -348,24 +358,27 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _sized_kinds(hint: Any) -> tuple[type[Any], ...]:
-    """Return the bytes and dataclass types within a declared type."""
+def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
+    """Return the types in a hint that are written as bytes.
+
+    These are ``bytes`` and dataclasses.
+    """
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
-    return tuple(kind for inner in typing.get_args(hint) for kind in _sized_kinds(inner))
+    return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))
 
 
-def _opened(value: Any, hint: Any) -> Any:
-    """Decode a value in which frames represent dataclasses."""
-    kinds = _sized_kinds(hint)
+def _decode_nested(value: Any, hint: Any) -> Any:
+    """Decode the nested frames in a value of a declared type."""
+    kinds = _bytes_types(hint)
     if not kinds or bytes in kinds:
         return value
     if isinstance(value, bytes):
         return decode(value, kinds)
     if isinstance(value, tuple):
-        return tuple(_opened(entry, hint) for entry in value)
+        return tuple(_decode_nested(entry, hint) for entry in value)
     if isinstance(value, Mapping):
-        return {key: _opened(entry, hint) for key, entry in value.items()}
+        return {key: _decode_nested(entry, hint) for key, entry in value.items()}
     return value
 
 
@@ -389,7 +402,7 @@ VERSION = 1
 _PREFIX = b"FNM" + bytes([VERSION])
 
 Message = Any
-"""A frozen dataclass made by :func:`message`; frames carry these and the records of models."""
+"""A frozen dataclass made by :func:`message`, or one of the dataclasses of saved models."""
 
 _messages: WeakSet[type[Any]] = WeakSet()
 T = TypeVar("T")
@@ -397,37 +410,38 @@ T = TypeVar("T")
 
 @typing.dataclass_transform(frozen_default=True, eq_default=False)
 def message(cls: type[T]) -> type[T]:
-    """Make a class a message: a frozen dataclass, compared by bytes.
+    """Turn a class into a message: a frozen dataclass compared by encoding.
 
-    A ``__post_init__`` may refuse values with ``ValueError`` or ``TypeError``; it must not change
+    A ``__post_init__`` may reject values with ``ValueError`` or ``TypeError``; it must not change
     them.
     """
-    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    result = dataclasses.dataclass(frozen=True, eq=False)(cls)
 
-    def same(self: Any, other: object) -> bool:
+    def equals(self: Any, other: object) -> bool:
         return type(self) is type(other) and encode(self) == encode(other)
 
-    def digest(self: Any) -> int:
+    def hash_value(self: Any) -> int:
         return hash(encode(self))
 
-    made.__eq__ = same  # type: ignore[method-assign]
-    made.__hash__ = digest  # type: ignore[method-assign]
-    _messages.add(made)
-    return made
+    result.__eq__ = equals  # type: ignore[method-assign]
+    result.__hash__ = hash_value  # type: ignore[method-assign]
+    _messages.add(result)
+    return result
 
 
 def encode(item: Message) -> bytes:
-    """Return the one frame that stands for a message.
+    """Return the canonical frame of a message.
 
     Raises
     ------
     TypeError
-        If a field holds something that a frame cannot carry or that it is not declared to hold.
+        If a field's value has a type that a frame cannot carry or that differs from the declared
+        one.
     ValueError
         If a number or length is out of range.
     """
     name = type(item).__name__
-    hints = declared(type(item))
+    hints = field_types(type(item))
     writer = Writer()
     writer.raw(_PREFIX)
     writer.string(name)
@@ -435,7 +449,7 @@ def encode(item: Message) -> bytes:
     for field, hint in hints.items():
         value = getattr(item, field)
         if hint is float and type(value) is int and type(item) not in _messages:
-            value = float(value)  # in a model, where users may write 1 for 1.0
+            value = float(value)  # a model's users may write 1 for 1.0
         writer.value(value, where=f"{name}.{field}")
         if not fits(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
@@ -443,14 +457,14 @@ def encode(item: Message) -> bytes:
 
 
 def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
-    """Decode a frame to a message of one of the expected types.
+    """Decode a frame into a message of an expected class.
 
     Parameters
     ----------
     frame : bytes
-        What came over the wire; not trusted.
+        Untrusted bytes from the wire.
     expected : tuple of message classes
-        What the receiver is ready to take at this point of the protocol.
+        Classes that the receiver accepts at this point of the protocol.
 
     Returns
     -------
@@ -460,12 +474,12 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
     Raises
     ------
     WireError
-        If the frame is malformed, not canonical, of another type, or has a field of another kind
-        than its class declares.
+        If the frame is malformed, not canonical or of another class, or if the type of a field
+        differs from the declared one.
     """
     classes = {cls.__name__: cls for cls in expected}
     if len(classes) < len(set(expected)):
-        raise ValueError(f"expected messages of different names, got {expected}")
+        raise ValueError(f"expected message classes with distinct names, got {expected}")
     reader = Reader(frame)
     if reader.take(len(_PREFIX)) != _PREFIX:
         raise WireError(f"not a frame of version {VERSION}: it begins with {frame[:4]!r}")
@@ -473,27 +487,27 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
     if name not in classes:
         raise WireError(f"unexpected message {name[:40]!r}; expected one of {sorted(classes)}")
     try:
-        return _built(classes[name], _fields(reader, classes[name]))
+        return _build(classes[name], _read_fields(reader, classes[name]))
     except MemoryError:
         raise WireError(f"{name}: no memory for a frame of {len(frame)} bytes") from None
 
 
-def _fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
+def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
     name = cls.__name__
-    hints = declared(cls)
+    hints = field_types(cls)
     if reader.take(1)[0] != len(hints):
         raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
     values = {}
     for field, hint in hints.items():
-        values[field] = _opened(reader.value(), hint)
+        values[field] = _decode_nested(reader.value(), hint)
         if not fits(values[field], hint):
             raise WireError(f"{name}.{field} is not of the declared type")
-    if reader.left:
-        raise WireError(f"{name}: {reader.left} bytes too many")
+    if reader.n_left:
+        raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")
     return values
 
 
-def _built(cls: type[Any], values: dict[str, Any]) -> Message:
+def _build(cls: type[Any], values: dict[str, Any]) -> Message:
     try:
         return cls(**values)
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:

@@ -1,4 +1,4 @@
-"""Parties in worker processes, each with a process of its own."""
+"""Parties in worker processes, one process per party."""
 
 import signal
 import struct
@@ -9,70 +9,70 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from fedneighbors.federation._inprocess import Ended, Line, Link, Threads
-from fedneighbors.federation._roles import Party, serve_apart
+from fedneighbors.federation._inprocess import Link, PartyConnection, ProcessEnded, ThreadPool
+from fedneighbors.federation._roles import Party, serve_safely
 
 _CLOCK = struct.Struct("<d")
-"""Format of a party's seconds of work, which its process sends before each reply."""
+"""Format of the seconds that a party worked, sent by its process before each reply."""
 
 
-class ProcessLine(Line):
-    """The way to one party that lives in a process of its own."""
+class ProcessConnection(PartyConnection):
+    """Connection to one party in its own process."""
 
-    def __init__(self, party: Party, link: Link, threads: Threads) -> None:
-        super().__init__(party, link, threads)
-        self._process, self._end = _start(party)
+    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
+        super().__init__(party, link, pool)
+        self._process, self._pipe = _start_process(party)
 
-    def ready(self) -> None:
+    def wait_ready(self) -> None:
         """Wait until the party's process is ready or has ended."""
         try:
-            self._end.recv_bytes()
+            self._pipe.recv_bytes()
         except (EOFError, OSError):
-            return  # the first frame will tell
+            return  # sending the first frame raises the error
 
     def stop(self, *, at_once: bool) -> bool:
-        """Kill the process if it computes an unneeded answer."""
+        """Kill the process if its pending answer is no longer needed."""
         if at_once or not self.idle:
             self._process.kill()
         return True
 
-    def leave(self) -> None:
-        """Let the process end."""
-        self._end.close()
+    def close(self) -> None:
+        """Close the connection and join the process."""
+        self._pipe.close()
         self._process.join()
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
         try:
-            self._end.send_bytes(frame)
-            reply = self._end.recv_bytes()
+            self._pipe.send_bytes(frame)
+            reply = self._pipe.recv_bytes()
         except (EOFError, OSError):
-            raise Ended from None
+            raise ProcessEnded from None
         return reply[_CLOCK.size :], _CLOCK.unpack_from(reply)[0]
 
 
-def _start(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
+def _start_process(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
     context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(party, theirs), daemon=True)
+    pipe, party_pipe = context.Pipe()
+    process = context.Process(target=_run_party, args=(party, party_pipe), daemon=True)
     try:
         process.start()
     except BaseException:
-        ours.close()
+        pipe.close()
         raise
     finally:
-        theirs.close()
-    return process, ours
+        party_pipe.close()
+    return process, pipe
 
 
-def _work(party: Party, end: "Connection[Any, Any]") -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    answer = partial(serve_apart, party)
+def _run_party(party: Party, pipe: "Connection[Any, Any]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
+    answer = partial(serve_safely, party)
     try:
-        end.send_bytes(b"ready")
+        pipe.send_bytes(b"ready")
         while True:
-            frame = end.recv_bytes()
+            frame = pipe.recv_bytes()
             started = time.perf_counter()
             reply = answer(frame)
-            end.send_bytes(_CLOCK.pack(time.perf_counter() - started) + reply)
+            pipe.send_bytes(_CLOCK.pack(time.perf_counter() - started) + reply)
     except (EOFError, OSError):
         return

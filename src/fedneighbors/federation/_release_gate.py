@@ -1,7 +1,7 @@
 """Charge the ledger, draw noise, store the reply; idempotent per request.
 
-A refusal depends on no rows: a request is checked before the charge, and a failure after it stays
-charged and is reported without its cause.
+Refusals do not depend on rows: a request is checked before the charge, and a failure after the
+charge stays charged and is reported without its cause.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReleaseGate:
-    """Exit of all releases of one party that are charged to its budget.
+    """Gate for all releases of one party that are charged to its budget.
 
     Parameters
     ----------
     method : str
-        Name of the method, as ``"FlyNN"``.
+        Name of the method, such as ``"FlyNN"``.
     party : str
         Name of the party.
     ledger : Ledger
-        Keeps the budget.
+        Ledger that holds the budget.
     dataset, user : str
-        Data set and user that are charged.
+        Data set and user to charge.
     """
 
     method: str
@@ -46,25 +46,25 @@ class ReleaseGate:
     def release(
         self, request: Any, *, attempt: str, cost: Guarantee, draw: Callable[[], Message]
     ) -> Message:
-        """Charge for a reply, draw it, store it, and return it.
-
-        The ledger stores the reply.
+        """Charge, draw and store a reply.
 
         Parameters
         ----------
         request : message
-            With the name of the training in ``run``; repeated in it, the reply is the same.
+            Request with the name of the training run in ``run``. Repeated within the same run, it
+            gets the stored reply.
         attempt : str
-            Masked sum that the reply goes into, each a release of its own; empty if none.
+            Id of the masked sum that contains the reply; each masked sum is a separate release.
+            Empty without one.
         cost : Guarantee
-            Of the reply.
+            Cost of the reply.
         draw : callable
-            Makes the reply once it is charged.
+            Draws the reply; called after the charge.
 
         Raises
         ------
         Refuse
-            If the budget does not allow it, the ledger cannot be used, or the draw failed.
+            If the budget does not allow the release, the ledger is unusable, or the draw failed.
         """
         kind = type(request).__name__.removesuffix("Request")
         answer = self.release_bytes(
@@ -76,32 +76,30 @@ class ReleaseGate:
         return decode(answer, (type(request).reply,))
 
     def digest(self, request: Message) -> str:
-        """Return the digest of a request about this party's data set."""
+        """Return the digest of party, data set and request."""
         asked = repr((self.party, self.dataset)).encode() + encode(request)
         return hashlib.sha256(asked).hexdigest()
 
     def release_bytes(
         self, query: str, *, cost: Guarantee, draw: Callable[[], bytes], purpose: str
     ) -> bytes:
-        """Charge for bytes, draw them, store them, and return them.
-
-        The ledger stores the bytes.
+        """Charge, draw and store the bytes of a release.
 
         Parameters
         ----------
         query : str
-            Identifier of the release within the method; repeated, the bytes are the same.
+            Identifier of the release within the method; a repeated query gets the stored bytes.
         cost : Guarantee
-            Of the release.
+            Cost of the release.
         draw : callable
-            Makes the bytes once they are charged.
+            Draws the bytes; called after the charge.
         purpose : str
-            For people.
+            Description of the release for people.
 
         Raises
         ------
         Refuse
-            If the budget does not allow it, the ledger cannot be used, or the draw failed.
+            If the budget does not allow the release, the ledger is unusable, or the draw failed.
         """
         try:
             return self.ledger.release(
@@ -117,7 +115,7 @@ class ReleaseGate:
         except LedgerError as error:
             raise Refuse("its ledger cannot be used") from error
         except Exception as error:
-            kind = type(error).__name__  # its text may hold values, and its kind would travel
+            kind = type(error).__name__  # logged only: the text may hold values, a refusal is sent
             places = "".join(traceback.format_tb(error.__traceback__))
             log.error("a release failed with %s and stays charged\n%s", kind, places)
             raise Refuse(
@@ -125,8 +123,8 @@ class ReleaseGate:
             ) from error
 
 
-def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
-    """Raise unless a masked sum has ``n_shares`` honest noise shares."""
+def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
+    """Check that a masked sum surely contains ``n_shares`` honest noise shares."""
     try:
         sure = shares_counted_on(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
@@ -134,4 +132,4 @@ def refuse_few_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> 
     except PrivacyError as error:
         raise Refuse("masks or noise of this sum do not hold against the colluders") from error
     if not 1 <= n_shares <= sure:
-        raise Refuse("more noise shares are counted on than survivors are sure to bring")
+        raise Refuse("more noise shares are expected than the survivors are sure to add")

@@ -1,4 +1,4 @@
-"""Parties: what an organisation answers, and what of its refusals and failures travels."""
+"""The party interface, and the refusals and failures that a party sends."""
 
 import logging
 import traceback
@@ -15,26 +15,27 @@ MAX_CODE = 100
 MAX_DETAIL = 400
 
 MALFORMED = "malformed request"
-"""The code of a request that a party cannot read or does not accept."""
+"""Code for a request that a party cannot decode or does not accept."""
 
 MASKED_SUM = "masked sum: "
-"""How the codes begin with which a party refuses a step of a masked sum."""
+"""Prefix of the codes that refuse a step of a masked sum."""
 
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """Description of the masked sum that a party's reply is added to.
+    """Masked sum to which a party's reply is added.
 
     Parameters
     ----------
     id : str
-        Digest of everything that the parties agreed on, in hexadecimal; new in every attempt.
+        Hexadecimal digest of everything that the parties agreed on; new for every attempt.
     n_parties : int
-        Parties whose replies may be in the sum.
+        Number of parties whose replies may be in the sum.
     n_asked : int
-        Parties with which it was opened; of those that hold shares of secrets, some may have left.
+        Number of parties with which the sum was opened; some may have dropped out since, including
+        parties that hold shares of secrets.
     threshold : int
-        Least number of parties whose sum is ever unmasked.
+        Minimum number of parties whose sum is ever unmasked.
     """
 
     id: str
@@ -44,20 +45,20 @@ class MaskedRound:
 
 
 class Party(Protocol):
-    """One organisation and the data that it holds.
+    """One organisation and its data.
 
-    A request class that says ``masked_only = True`` is never answered by :meth:`answer`: a party
-    that accepts it has a method ``contribute(request, masked)``, which is told the
-    :class:`MaskedRound` and returns what goes into the masked sum. ``noised = True`` says that this
-    carries noise, so that a sum of two parties may be formed. ``one_by_one = True`` says that
-    replies of integers are meant to be seen one by one, also where sums are masked.
+    Requests of a class with ``masked_only = True`` are never answered by :meth:`answer`: a party
+    that accepts the class has a method ``contribute(request, masked)``, which receives the
+    :class:`MaskedRound` and returns the party's part of the masked sum. ``noised = True`` declares
+    that this part contains noise, so that a sum of two parties is allowed. ``one_by_one = True``
+    declares that the coordinator may receive each reply of integers, even when sums are masked.
 
     Attributes
     ----------
     name : str
-        How the federation calls it.
+        Name in the federation.
     accepts : tuple of message classes
-        Requests that it answers. Each request class names its reply class in ``reply``.
+        Classes of the requests that it answers. Each has its reply class in ``reply``.
     """
 
     @property
@@ -73,9 +74,9 @@ class Party(Protocol):
 
 @message
 class Refusal:
-    """Refusal of a party as sent on the wire: a code and a public word, never values.
+    """A party's refusal as sent on the wire: a code and a public word, never values.
 
-    Both are printable and short, so that a hostile party cannot write into a log.
+    Both are printable and short, so that a hostile party cannot inject text into a log.
     """
 
     code: str
@@ -83,18 +84,18 @@ class Refusal:
 
     def __post_init__(self) -> None:
         if not (0 < len(self.code) <= MAX_CODE and self.code.isprintable()):
-            raise ValueError(f"a code has 1 to {MAX_CODE} printable characters")
+            raise ValueError(f"a code must have 1 to {MAX_CODE} printable characters")
         if len(self.detail) > MAX_DETAIL or not self.detail.isprintable():
-            raise ValueError(f"a detail has at most {MAX_DETAIL} printable characters")
+            raise ValueError(f"a detail must have at most {MAX_DETAIL} printable characters")
 
 
-class Refuse(Exception):  # noqa: N818 - raised as a sentence: the party will refuse
-    """Raised inside a party; it reaches the coordinator as a :class:`Refusal`.
+class Refuse(Exception):  # noqa: N818 - `raise Refuse` reads as a sentence
+    """Raised inside a party to refuse a request; sent to the coordinator as a :class:`Refusal`.
 
     Parameters
     ----------
     code : str
-        What is wrong, in a few fixed words without values or row numbers.
+        Reason in a few fixed words, without values or row numbers.
     detail : str
         A column name or another public word.
     """
@@ -106,11 +107,10 @@ class Refuse(Exception):  # noqa: N818 - raised as a sentence: the party will re
 
 
 def serve(party: Party, frame: bytes) -> bytes:
-    """Return the frame with which a party answers a request's frame.
+    """Answer a request frame with the party's reply frame.
 
-    A party that refuses, or a request that it cannot read, is answered by a :class:`Refusal`; so is
-    a request that is answered inside a masked sum only. Any other exception of the party is let
-    through.
+    The reply is a :class:`Refusal` if the party refuses, if the request cannot be decoded, or if
+    its class may only be answered inside a masked sum. Any other exception of the party propagates.
     """
     try:
         request = decode(frame, party.accepts)
@@ -121,37 +121,37 @@ def serve(party: Party, frame: bytes) -> bytes:
     try:
         return encode(party.answer(request))
     except Refuse as refuse:
-        return encode(refusal(refuse))
+        return encode(make_refusal(refuse))
 
 
-def serve_apart(party: Party, frame: bytes) -> bytes:
-    """Serve a request like :func:`serve`, without passing on exceptions.
+def serve_safely(party: Party, frame: bytes) -> bytes:
+    """Answer a request frame; turn exceptions into refusals.
 
-    The coordinator learns that the party failed and the type of the exception, nothing of its
-    text. The log of the party's own process gets where it happened, again without the text, which
-    may hold values.
+    Used where a party's exceptions cannot reach the user. The coordinator learns the type of the
+    exception but not its text. The log of the party's own process gets the traceback, also without
+    the text, which may contain values.
     """
     try:
         return serve(party, frame)
     except Exception as error:
-        return encode(failure(error))
+        return encode(report_failure(error))
 
 
-def refusal(refuse: Refuse) -> Refusal:
-    """Return what travels of a refusal: its words, cut and made printable."""
-    code = _printable(refuse.code, MAX_CODE) or "no reason given"
-    return Refusal(code, _printable(refuse.detail, MAX_DETAIL))
+def make_refusal(refuse: Refuse) -> Refusal:
+    """Return a refusal as a message, truncated and made printable."""
+    code = _make_printable(refuse.code, MAX_CODE) or "no reason given"
+    return Refusal(code, _make_printable(refuse.detail, MAX_DETAIL))
 
 
-def failure(error: Exception) -> Refusal:
-    """Return what may travel of an exception, and log where it happened."""
+def report_failure(error: Exception) -> Refusal:
+    """Log an exception's traceback and return its type as a refusal."""
     kind = type(error).__name__
     places = "".join(traceback.format_tb(error.__traceback__))
     log.error(
         "a party failed with %s (its text is not logged: it may hold values)\n%s", kind, places
     )
-    return Refusal("internal error", _printable(kind, MAX_DETAIL))
+    return Refusal("internal error", _make_printable(kind, MAX_DETAIL))
 
 
-def _printable(text: str, limit: int) -> str:
+def _make_printable(text: str, limit: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])

@@ -30,7 +30,7 @@ def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
     """
-    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    true, predicted = _check_label_pair(y_true, y_pred, names=("y_true", "y_pred"))
     return float(np.mean(true == predicted))
 
 
@@ -57,7 +57,7 @@ def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
     >>> agreement(["a", "b", "b", "a"], ["a", "b", "a", "a"])
     0.75
     """
-    first, second = _label_pair(pred_a, pred_b, names=("pred_a", "pred_b"))
+    first, second = _check_label_pair(pred_a, pred_b, names=("pred_a", "pred_b"))
     return float(np.mean(first == second))
 
 
@@ -86,7 +86,7 @@ def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     """
     from sklearn.metrics import recall_score
 
-    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    true, predicted = _check_label_pair(y_true, y_pred, names=("y_true", "y_pred"))
     return float(recall_score(true, predicted, labels=np.unique(true), average="macro"))
 
 
@@ -120,11 +120,11 @@ def confusion(
     """
     from sklearn.metrics import confusion_matrix
 
-    true, predicted = _label_pair(y_true, y_pred, names=("y_true", "y_pred"))
+    true, predicted = _check_label_pair(y_true, y_pred, names=("y_true", "y_pred"))
     order = np.asarray(classes)
-    strangers = np.setdiff1d(np.union1d(true, predicted), order)
-    if len(strangers):
-        raise ValueError(f"{len(strangers)} labels are not among the classes; list every class")
+    unknown = np.setdiff1d(np.union1d(true, predicted), order)
+    if len(unknown):
+        raise ValueError(f"{len(unknown)} labels are not among the classes; list every class")
     counts: npt.NDArray[np.int64] = confusion_matrix(true, predicted, labels=order)
     return counts
 
@@ -167,7 +167,7 @@ def normalized_accuracy(a: float, a_knn: float) -> float:
     return 1 - a / a_knn
 
 
-def _label_pair(
+def _check_label_pair(
     first: npt.ArrayLike, second: npt.ArrayLike, *, names: tuple[str, str]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     one, other = (
@@ -264,8 +264,8 @@ def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) 
     0.25
     """
     predicted, true = _check_probabilities(proba, y, classes)
-    hit = np.equal(true[:, None], np.arange(predicted.shape[1]))
-    return float(np.square(predicted - hit).sum(axis=1).mean())
+    is_true_class = np.equal(true[:, None], np.arange(predicted.shape[1]))
+    return float(np.square(predicted - is_true_class).sum(axis=1).mean())
 
 
 def reliability(

@@ -48,8 +48,8 @@ def party_names(index: Integers) -> Parties:
     return names[index]
 
 
-def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
-    """Return all party names and the position of each row's.
+def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
+    """Return the names of all parties, and which of them owns each row.
 
     Parameters
     ----------
@@ -75,15 +75,13 @@ def numbered(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     return names, owner.astype(np.int64)
 
 
-def ranks(sizes: Integers) -> Integers:
-    """Return each row's place in its group, for consecutive groups."""
+def rank_in_groups(sizes: Integers) -> Integers:
+    """Return the place of each row in its group, for groups of these sizes in a row."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def checked_labels(y: npt.ArrayLike) -> Integers:
-    """Return the position of each row's class among the classes.
-
-    Classes are in ascending order.
+def index_classes(y: npt.ArrayLike) -> Integers:
+    """Return the position of each row's class among the classes in ascending order.
 
     Parameters
     ----------
@@ -105,7 +103,7 @@ def checked_labels(y: npt.ArrayLike) -> Integers:
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
+def check_enough_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
     """Raise if the rows cannot give each party its minimum.
 
     Parameters
@@ -135,10 +133,8 @@ def refuse_too_few_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
         )
 
 
-def apportioned(total: int, weights: Floats | Integers) -> Integers:
-    """Divide ``total`` proportionally into whole numbers.
-
-    By largest remainders.
+def apportion(total: int, weights: Floats | Integers) -> Integers:
+    """Divide ``total`` into whole numbers in proportion to the weights, by largest remainders.
 
     Ties go to the lower index.
     """

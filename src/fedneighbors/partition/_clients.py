@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Integers
-from fedneighbors.partition._assignment import generator, numbered, ranks
+from fedneighbors.partition._assignment import generator, index_parties, rank_in_groups
 
 
 def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
@@ -32,7 +32,7 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
     ValueError
         If there are fewer parties than groups.
     """
-    names, owner = numbered(parties)
+    names, owner = index_parties(parties)
     if not 1 <= n_groups <= len(names):
         raise ValueError(f"expected 1 to {len(names)} groups of parties, got {n_groups}")
     group = np.empty(len(names), np.int64)
@@ -120,7 +120,7 @@ def shift_features(
             f"{rows.shape}"
         )
     if rows.ndim == 2:
-        return _moved(rows, group, n_groups, size=size, seed=seed + 1)
+        return _shift_columns(rows, group, n_groups, size=size, seed=seed + 1)
     if rows.shape[-1] != rows.shape[-2] or n_groups > 4:
         raise ValueError(
             f"expected square images and at most 4 groups, got {rows.shape} and {n_groups} groups"
@@ -132,7 +132,7 @@ def shift_features(
     return turned
 
 
-def _moved(
+def _shift_columns(
     rows: npt.NDArray[Any], group: Integers, n_groups: int, *, size: float, seed: int
 ) -> npt.NDArray[Any]:
     """Shift the columns of every group but the first."""
@@ -187,15 +187,15 @@ def row_roles(
     ValueError
         If a share is negative or no number, or nothing is left to train on.
     """
-    _refuse_shares(validation, test)
-    _, owner = numbered(parties)
+    _check_shares(validation, test)
+    _, owner = index_parties(parties)
     sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
     shuffled = generator(seed).permutation(len(owner))
-    rank[shuffled[np.argsort(owner[shuffled], kind="stable")]] = ranks(sizes)
-    n_test, n_held = _counts(sizes, validation, test)
-    tested = rank < n_test[owner]
-    held = (rank < n_held[owner]) & ~tested
-    return RowRoles(~tested & ~held, held, tested)
+    rank[shuffled[np.argsort(owner[shuffled], kind="stable")]] = rank_in_groups(sizes)
+    n_test, n_held_out = _count_roles(sizes, validation, test)
+    is_test = rank < n_test[owner]
+    is_validation = (rank < n_held_out[owner]) & ~is_test
+    return RowRoles(~is_test & ~is_validation, is_validation, is_test)
 
 
 def ordered_roles(
@@ -229,19 +229,19 @@ def ordered_roles(
     >>> ordered_roles(["a"] * 10, test=0.3, gap=2).train.nonzero()[0].tolist()
     [0, 1, 2, 3, 4]
     """
-    _refuse_shares(validation, test)
+    _check_shares(validation, test)
     if not (gap >= 0 and float(gap).is_integer()):
         raise ValueError(f"expected a gap of 0 rows or more, got {gap}")
-    _, owner = numbered(parties)
+    _, owner = index_parties(parties)
     sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
-    rank[np.argsort(owner, kind="stable")] = ranks(sizes)
-    n_test, n_held = (counts[owner] for counts in _counts(sizes, validation, test))
+    rank[np.argsort(owner, kind="stable")] = rank_in_groups(sizes)
+    n_test, n_held_out = (counts[owner] for counts in _count_roles(sizes, validation, test))
     left = sizes[owner] - 1 - rank  # rows of the party that come after it
-    tested, held = left < n_test, left < n_held
-    waits = np.zeros(len(owner), bool)
-    for later in (n_test, n_held):
-        waits |= (later > 0) & (left >= later) & (left < later + gap)
-    return RowRoles(~held & ~waits, held & ~tested & ~waits, tested)
+    is_test, held_out = left < n_test, left < n_held_out
+    in_gap = np.zeros(len(owner), bool)
+    for later in (n_test, n_held_out):
+        in_gap |= (later > 0) & (left >= later) & (left < later + gap)
+    return RowRoles(~held_out & ~in_gap, held_out & ~is_test & ~in_gap, is_test)
 
 
 def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[str, ...]:
@@ -268,12 +268,12 @@ def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a share of parties from 0 up to 1, got {share!r}")
-    names, _ = numbered(parties)
+    names, _ = index_parties(parties)
     n = min(int(np.floor(share * len(names) + 0.5)), len(names) - 1)
     return tuple(sorted(names[generator(seed).permutation(len(names))[:n]].tolist()))
 
 
-def _refuse_shares(validation: float, test: float) -> None:
+def _check_shares(validation: float, test: float) -> None:
     if not (validation >= 0 and test >= 0 and validation + test < 1):  # NaN is refused
         raise ValueError(
             f"expected shares that leave rows to train on, got validation={validation} and "
@@ -281,8 +281,8 @@ def _refuse_shares(validation: float, test: float) -> None:
         )
 
 
-def _counts(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:
-    """Return the numbers of test and other rows per party."""
+def _count_roles(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:
+    """Return how many rows each party tests on, and does not train on."""
     n_test = np.minimum(np.floor(test * sizes + 0.5), sizes - 1).astype(np.int64)
-    n_held = np.minimum(np.floor((validation + test) * sizes + 0.5), sizes - 1).astype(np.int64)
-    return n_test, np.maximum(n_held, n_test)
+    n_held_out = np.minimum(np.floor((validation + test) * sizes + 0.5), sizes - 1).astype(np.int64)
+    return n_test, np.maximum(n_held_out, n_test)

@@ -9,11 +9,11 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartitionError
 from fedneighbors.partition._assignment import (
     Parties,
-    checked_labels,
+    check_enough_rows,
     generator,
+    index_classes,
     party_names,
-    ranks,
-    refuse_too_few_rows,
+    rank_in_groups,
 )
 
 
@@ -72,9 +72,9 @@ def dirichlet(
     >>> len(parties), sorted(set(parties.tolist()))
     (100, ['party-0', 'party-1', 'party-2'])
     """
-    classes = checked_labels(y)
-    refuse_too_few_rows(len(classes), n_parties, min_rows=min_rows)
-    _refuse_extreme("alpha", alpha)
+    classes = index_classes(y)
+    check_enough_rows(len(classes), n_parties, min_rows=min_rows)
+    _check_concentration("alpha", alpha)
     if max_tries < 1:
         raise ValueError(f"max_tries must be at least 1, got {max_tries}")
     rng = generator(seed)
@@ -84,7 +84,7 @@ def dirichlet(
         counts = _dirichlet_counts(class_sizes, n_parties, alpha=alpha, rng=rng)
         least = int(counts.sum(axis=0).min())
         if least >= min_rows:
-            return _deal(classes, counts, rng=rng)
+            return _assign_rows(classes, counts, rng=rng)
         most = max(most, least)
     raise PartitionError(
         f"{n_parties} parties with at least {min_rows} rows each were asked for at "
@@ -132,9 +132,9 @@ def pathological(
     .. [1] McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
        Data", AISTATS 2017, section 3.
     """
-    classes = checked_labels(y)
+    classes = index_classes(y)
     class_sizes = np.bincount(classes)
-    _refuse_few_places(len(classes), len(class_sizes), n_parties, classes_per_party)
+    _check_capacity(len(classes), len(class_sizes), n_parties, classes_per_party)
     n_shards = n_parties * classes_per_party
     rng = generator(seed)
     shards_of_class = _shards_per_class(class_sizes, n_shards)
@@ -143,7 +143,7 @@ def pathological(
     counts = np.zeros((len(class_sizes), n_parties), dtype=np.int64)
     shard_classes = np.repeat(np.arange(len(class_sizes)), shards_of_class)
     np.add.at(counts, (shard_classes, owner), _shard_sizes(class_sizes, shards_of_class))
-    return _deal(classes, counts, rng=rng)
+    return _assign_rows(classes, counts, rng=rng)
 
 
 def pathological_v2(
@@ -184,11 +184,11 @@ def pathological_v2(
     .. [1] Achituve et al., "Personalized Federated Learning with Gaussian Processes", NeurIPS 2021,
        appendix C.
     """
-    classes = checked_labels(y)
+    classes = index_classes(y)
     sizes = np.bincount(classes)
     rng, classes_per_party = generator(seed), min(classes_per_party, len(sizes))
-    _refuse_few_places(len(classes), len(sizes), n_parties, classes_per_party)
-    holds = _held_classes(len(sizes), n_parties, classes_per_party, rng=rng)
+    _check_capacity(len(classes), len(sizes), n_parties, classes_per_party)
+    holds = _assign_classes(len(sizes), n_parties, classes_per_party, rng=rng)
     counts = np.zeros((len(sizes), n_parties), np.int64)
     for label, holders in enumerate(holds.T):
         who = np.flatnonzero(holders)
@@ -201,7 +201,7 @@ def pathological_v2(
         more = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(who)))
         more[-1] = sizes[label] - len(who)
         counts[label, who] = 1 + np.diff(more, prepend=0).astype(np.int64)
-    return _deal(classes, counts, rng=rng)
+    return _assign_rows(classes, counts, rng=rng)
 
 
 def pachinko(
@@ -251,28 +251,30 @@ def pachinko(
        Correlations", ICML 2006.
     .. [2] Reddi et al., "Adaptive Federated Optimization", ICLR 2021, appendix C.
     """
-    above, below = checked_labels(coarse), checked_labels(fine)
-    if len(above) != len(below):
-        raise ValueError(f"expected two labels for each row, got {len(above)} and {len(below)}")
-    refuse_too_few_rows(len(above), n_parties, min_rows=1)
-    _refuse_extreme("alpha", alpha)
-    _refuse_extreme("beta", beta)
-    family = _family(above, below)
+    coarse_index, fine_index = index_classes(coarse), index_classes(fine)
+    if len(coarse_index) != len(fine_index):
+        raise ValueError(
+            f"expected two labels for each row, got {len(coarse_index)} and {len(fine_index)}"
+        )
+    check_enough_rows(len(coarse_index), n_parties, min_rows=1)
+    _check_concentration("alpha", alpha)
+    _check_concentration("beta", beta)
+    children = _group_fine_labels(coarse_index, fine_index)
     rng = generator(seed)
-    left = np.bincount(below)
+    left = np.bincount(fine_index)
     counts = np.empty((len(left), n_parties), np.int64)
-    sizes = np.diff(np.arange(n_parties + 1) * len(above) // n_parties)
+    sizes = np.diff(np.arange(n_parties + 1) * len(coarse_index) // n_parties)
     for party in rng.permutation(n_parties):
-        counts[:, party] = _drawn(int(sizes[party]), left, family, alpha, beta, rng)
+        counts[:, party] = _draw_rows(int(sizes[party]), left, children, alpha, beta, rng)
         left -= counts[:, party]
-    return _deal(below, counts, rng=rng)
+    return _assign_rows(fine_index, counts, rng=rng)
 
 
-def _refuse_few_places(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
-    """Raise if parties cannot hold all classes or lack rows."""
+def _check_capacity(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
+    """Raise if parties of few classes each cannot hold all classes, or have too few rows."""
     if classes_per_party < 1:
         raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
-    refuse_too_few_rows(n_rows, n_parties, min_rows=classes_per_party)
+    check_enough_rows(n_rows, n_parties, min_rows=classes_per_party)
     if n_parties * classes_per_party < n_classes:
         raise PartitionError(
             f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
@@ -280,13 +282,13 @@ def _refuse_few_places(n_rows: int, n_classes: int, n_parties: int, classes_per_
         )
 
 
-def _refuse_extreme(name: str, value: float) -> None:
+def _check_concentration(name: str, value: float) -> None:
     """Raise if the concentration of a Dirichlet law is out of range."""
     if not 1e-9 <= value <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
         raise ValueError(f"{name} must lie in [1e-9, 1e9], got {value!r}")
 
 
-def _held_classes(
+def _assign_classes(
     n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
     """Assign classes to parties.
@@ -295,8 +297,8 @@ def _held_classes(
     """
     holds = np.zeros((n_parties, n_classes), bool)
     for party in range(n_parties):
-        luck = rng.permutation(n_classes)
-        rarest = np.lexsort((luck, holds.sum(axis=0)))
+        tie_breaker = rng.permutation(n_classes)
+        rarest = np.lexsort((tie_breaker, holds.sum(axis=0)))
         holds[party, rarest[:classes_per_party]] = True
     return holds
 
@@ -311,8 +313,8 @@ def _dirichlet_counts(
     return np.diff(np.minimum(ends, class_sizes[:, None]), axis=1, prepend=0)
 
 
-def _deal(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
-    """Permute the rows of each class and assign them by ``counts``."""
+def _assign_rows(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
+    """Party of each row when the rows of each class are permuted and dealt by ``counts``."""
     shuffled = rng.permutation(len(classes))
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
     n_classes, n_parties = counts.shape
@@ -342,23 +344,25 @@ def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
     Shards of a class differ by at most one row.
     """
     small, larger = np.divmod(class_sizes, shards)
-    sizes: Integers = np.repeat(small, shards) + (ranks(shards) < np.repeat(larger, shards))
+    sizes: Integers = np.repeat(small, shards) + (
+        rank_in_groups(shards) < np.repeat(larger, shards)
+    )
     return sizes
 
 
-def _family(above: Integers, below: Integers) -> list[Integers]:
+def _group_fine_labels(coarse_index: Integers, fine_index: Integers) -> list[Integers]:
     """Return the fine labels of each coarse label."""
-    parent = np.full(below.max() + 1, -1)
-    parent[below] = above
-    if (parent[below] != above).any():
+    parent = np.full(fine_index.max() + 1, -1)
+    parent[fine_index] = coarse_index
+    if (parent[fine_index] != coarse_index).any():
         raise ValueError("expected one coarse label for each fine label, got several for one")
-    return [np.flatnonzero(parent == label) for label in range(above.max() + 1)]
+    return [np.flatnonzero(parent == label) for label in range(coarse_index.max() + 1)]
 
 
-def _drawn(
+def _draw_rows(
     n_rows: int,
     left: Integers,
-    family: list[Integers],
+    children: list[Integers],
     alpha: float,
     beta: float,
     rng: np.random.Generator,
@@ -368,26 +372,28 @@ def _drawn(
     Draws of what is used up are drawn again from what is left, which is what one draw after another
     comes to.
     """
-    shares = rng.dirichlet(np.full(len(family), alpha))
-    below = [rng.dirichlet(np.full(len(fine), beta)) for fine in family]
+    shares = rng.dirichlet(np.full(len(children), alpha))
+    fine_shares = [rng.dirichlet(np.full(len(fine), beta)) for fine in children]
     taken = np.zeros(len(left), np.int64)
     missing = n_rows
     while missing:
-        free = np.array([int((left - taken)[fine].sum()) for fine in family])
-        each = np.minimum(rng.multinomial(missing, _among(shares, free)), free)
-        for label, fine in enumerate(family):
+        free = np.array([int((left - taken)[fine].sum()) for fine in children])
+        each = np.minimum(rng.multinomial(missing, _renormalize(shares, free)), free)
+        for label, fine in enumerate(children):
             wanted = int(each[label])
             while wanted:
                 room = (left - taken)[fine]
-                got = np.minimum(rng.multinomial(wanted, _among(below[label], room)), room)
+                got = np.minimum(
+                    rng.multinomial(wanted, _renormalize(fine_shares[label], room)), room
+                )
                 taken[fine] += got
                 wanted -= int(got.sum())
         missing -= int(each.sum())
     return taken
 
 
-def _among(shares: Floats, free: Integers) -> Floats:
-    """Return normalized shares of unused labels, equal if all are zero."""
+def _renormalize(shares: Floats, free: Integers) -> Floats:
+    """Return the shares of what is not used up; equal ones where these have none at all."""
     kept = np.where(free > 0, shares, 0.0)
     if kept.sum() <= 0:
         kept = (free > 0).astype(np.float64)

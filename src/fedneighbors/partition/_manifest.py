@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 from fedneighbors.errors import DataError
-from fedneighbors.partition._assignment import numbered
+from fedneighbors.partition._assignment import index_parties
 from fedneighbors.partition._clients import RowRoles
 
 _FORMAT = 1
@@ -151,7 +151,9 @@ class Manifest:
             raise DataError(f"the manifest lacks {', '.join(sorted(missing))}; it is cut or edited")
         hints = get_type_hints(cls)
         try:
-            return cls(**{name: _typed(content.get(name), hint) for name, hint in hints.items()})
+            return cls(
+                **{name: _parse_value(content.get(name), hint) for name, hint in hints.items()}
+            )
         except (TypeError, AttributeError) as error:
             raise DataError(
                 f"the manifest is damaged: {error}; describe the partition again"
@@ -213,7 +215,7 @@ def describe(
         raise ValueError(
             f"parties has shape {owners.shape} and y {labels.shape}; expected one of each per row"
         )
-    names, owner = numbered(owners)
+    names, owner = index_parties(owners)
     classes, label = np.unique(labels, return_inverse=True)
     counts = np.bincount(owner * len(classes) + label, minlength=len(names) * len(classes))
     counts = counts.reshape(len(names), len(classes))
@@ -231,7 +233,7 @@ def describe(
         role_counts=None if roles is None else _role_counts(roles, owner, order),
         role_digest=None if roles is None else _digest(_role_names(roles)),
         unseen=None if unseen is None else tuple(str(name) for name in unseen),
-        groups=None if groups is None else _group_of_each(np.asarray(groups), owner, order),
+        groups=None if groups is None else _party_groups(np.asarray(groups), owner, order),
     )
 
 
@@ -259,7 +261,7 @@ def _role_counts(
     return tuple(tuple(each[:, place].tolist()) for place in order)
 
 
-def _group_of_each(
+def _party_groups(
     groups: npt.NDArray[Any], owner: Integers, order: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the group of each party, in that order."""
@@ -275,18 +277,18 @@ def _group_of_each(
 _KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, str)}
 
 
-def _typed(value: Any, hint: Any) -> Any:
-    """Convert a JSON value to its declared type.
-
-    Integers other than labels must not be negative.
-    """
+def _parse_value(value: Any, hint: Any) -> Any:
+    """Return a value of JSON as its declared type; a number that is no label counts from 0."""
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:
-        return None if value is None else _typed(value, inner[0])
+        return None if value is None else _parse_value(value, inner[0])
     if origin is tuple:
-        return tuple(_typed(part, inner[0]) for part in value)
+        return tuple(_parse_value(part, inner[0]) for part in value)
     if origin is Mapping:
-        return {_typed(name, inner[0]): _typed(part, inner[1]) for name, part in value.items()}
+        return {
+            _parse_value(name, inner[0]): _parse_value(part, inner[1])
+            for name, part in value.items()
+        }
     if type(value) not in _KINDS.get(hint, (hint,)):
         raise TypeError(f"expected {getattr(hint, '__name__', hint)}, found {value!r}")
     if hint is int and value < 0:

@@ -10,10 +10,10 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import (
     Parties,
-    apportioned,
+    apportion,
+    check_enough_rows,
     generator,
     party_names,
-    refuse_too_few_rows,
 )
 from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pathological_v2
 
@@ -89,7 +89,7 @@ def quantity_skew(
     PartitionError
         If there are too few rows.
     """
-    refuse_too_few_rows(n_rows, n_parties, min_rows=min_rows)
+    check_enough_rows(n_rows, n_parties, min_rows=min_rows)
     if not 0 <= factor < np.inf:
         raise ValueError(f"factor must be a finite number, not negative, got {factor!r}")
     weights = np.arange(1, n_parties + 1, dtype=np.float64) ** -factor
@@ -120,7 +120,7 @@ def natural(ids: npt.ArrayLike) -> Parties:
     column: npt.NDArray[Any] = np.asarray(ids)
     if column.ndim != 1 or len(column) == 0:
         raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
-    _refuse_missing(column, "id column", DataError)
+    _check_no_missing(column, "id column", DataError)
     cells = column.tolist()
     whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
     return np.array([str(cell) for cell in whole], dtype=np.str_)
@@ -153,8 +153,8 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     when = np.asarray(times)
     if when.ndim != 1:
         raise ValueError(f"expected a time for each row, got shape {when.shape}")
-    _refuse_missing(when, "time", ValueError)
-    refuse_too_few_rows(len(when), n_parties, min_rows=1)
+    _check_no_missing(when, "time", ValueError)
+    check_enough_rows(len(when), n_parties, min_rows=1)
     try:
         order = np.argsort(when, kind="stable")
     except TypeError as error:
@@ -237,8 +237,8 @@ def split(
     return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
 
 
-def _refuse_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
-    """Raise if a cell is None, NaN or empty text."""
+def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
+    """Raise if a cell of a column is None, NaN or empty text."""
     cells = column.tolist()
     gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
     if gone:
@@ -259,5 +259,5 @@ def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
     last_share = left_for_head * weights / np.cumsum(weights)
     head = int(np.flatnonzero(last_share >= min_rows)[-1]) + 1  # rank 1 always qualifies
     sizes = np.full(n_parties, min_rows, dtype=np.int64)
-    sizes[:head] = apportioned(int(left_for_head[head - 1]), weights[:head])
+    sizes[:head] = apportion(int(left_for_head[head - 1]), weights[:head])
     return sizes

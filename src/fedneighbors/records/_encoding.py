@@ -66,18 +66,18 @@ def _key(name: object) -> str:
 _T = TypeVar("_T", str, bool, int)
 
 
-def _of(kind: type[_T], word: str) -> Callable[[object], _T]:
+def _make_check(kind: type[_T], expected: str) -> Callable[[object], _T]:
     def check(value: object) -> _T:
         if type(value) is not kind:  # JSON's true is no number here
-            raise ValueError(f"expected {word}")
+            raise ValueError(f"expected {expected}")
         return value
 
     return check
 
 
-_text = _of(str, "a string")
-_flag = _of(bool, "true or false")
-_integer = _of(int, "an integer")
+_text = _make_check(str, "a string")
+_flag = _make_check(bool, "true or false")
+_integer = _make_check(int, "an integer")
 
 
 def _number(value: object) -> float:
@@ -101,17 +101,17 @@ def _rows(value: object) -> tuple[tuple[Scalar, ...], ...]:
     return tuple(tuple(decode(cell) for cell in _list(row)) for row in _list(value))
 
 
-def _setting(value: object) -> Scalar | list[Scalar]:
+def _parameter(value: object) -> Scalar | list[Scalar]:
     return [decode(part) for part in value] if isinstance(value, list) else decode(value)
 
 
 def _mapping(check: Callable[[object], Any]) -> Callable[[object], dict[str, Any]]:
-    def each(value: object) -> dict[str, Any]:
+    def check_each(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("expected an object")
         return {name: check(part) for name, part in value.items()}
 
-    return each
+    return check_each
 
 
 FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
@@ -119,7 +119,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
         "schema": _text,
         "version": _integer,
         "name": _text,
-        "parameters": _mapping(_setting),
+        "parameters": _mapping(_parameter),
         "started": _text,
         "environment": _mapping(_text),
     },
@@ -163,8 +163,8 @@ PARTS: Mapping[str, Callable[..., Round | ResultTable | Figure | str]] = {
 """What a line between header and end becomes."""
 
 
-def take(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    """Return the checked fields of one line.
+def check_fields(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
+    """Fields of one line, each checked.
 
     Parameters
     ----------

@@ -208,7 +208,7 @@ def environment() -> Mapping[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": str(_usable_cores()),
     }
-    return machine | {name: found for name in _PACKAGES if (found := _installed(name))}
+    return machine | {name: found for name in _PACKAGES if (found := _package_version(name))}
 
 
 def _usable_cores() -> int:
@@ -217,7 +217,7 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _installed(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedneighbors.errors import RecordError
-from fedneighbors.records._encoding import FIELDS, OPTIONAL, PARTS, SCHEMA, VERSION, encode, take
-from fedneighbors.records._schema import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord
+from fedneighbors.records._encoding import (
+    FIELDS,
+    OPTIONAL,
+    PARTS,
+    SCHEMA,
+    VERSION,
+    check_fields,
+    encode,
+)
+from fedneighbors.records._schema import FIGURE_KINDS, Figure, Round, RunRecord, Table
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -61,9 +69,9 @@ def write_record(record: RunRecord, path: Path | str) -> None:
     OSError
         If the file cannot be written.
     """
-    lines = list(_lines(record))
+    lines = list(_encode_lines(record))
     end = {"seconds": record.seconds, "privacy": record.privacy, "lines": len(lines) + 1}
-    content = b"".join([*lines, _line("end", end)])
+    content = b"".join([*lines, _encode_line("end", end)])
     try:
         parse_record(content, source="record")  # unreadable records are not written
     except RecordError as error:
@@ -130,8 +138,8 @@ def parse_record(content: bytes, *, source: str) -> RunRecord:
     whole = lines.pop() == b""  # a whole file ends with a newline
     if not lines:
         raise RecordError(f"{source}, line 1: expected the header line of a run record")
-    header = _header(lines[0], source)
-    entries = [_entry(line, source, number) for number, line in enumerate(lines[1:], start=2)]
+    header = _read_header(lines[0], source)
+    entries = [_read_entry(line, source, number) for number, line in enumerate(lines[1:], start=2)]
     return _assemble(header, entries, whole=whole, source=source)
 
 
@@ -165,16 +173,16 @@ def _assemble(
         environment=header["environment"],
         privacy=end["privacy"],
     )
-    for problem in problems(record):
+    for problem in find_problems(record):
         raise RecordError(f"{source}: {problem}")
     return record
 
 
-def _header(line: bytes, source: str) -> dict[str, Any]:
-    """Return the checked first line; raise for other formats or versions."""
+def _read_header(line: bytes, source: str) -> dict[str, Any]:
+    """Return the checked first line; refuse what is foreign or of another version."""
     where = f"{source}, line 1"
     try:
-        entry = _json(line)
+        entry = _parse_json(line)
     except ValueError as error:
         raise RecordError(f"{where}: no run record; expected a JSON object ({error})") from error
     if entry.get("schema") != SCHEMA or entry.get("line") != "header":
@@ -185,26 +193,26 @@ def _header(line: bytes, source: str) -> dict[str, Any]:
             "read it with the version of fedneighbors that wrote it"
         )
     try:
-        return take("header", entry)
+        return check_fields("header", entry)
     except ValueError as error:
         raise RecordError(f"{where}: {error}") from error
 
 
-def _entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
-    """Return kind and checked fields of a line after the header."""
+def _read_entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
+    """Kind and checked fields of one line after the header."""
     try:
-        entry = _json(line)
+        entry = _parse_json(line)
         kind = entry.get("line")
         if not isinstance(kind, str) or kind not in FIELDS:
             raise ValueError(f'expected "line" to be one of {", ".join(FIELDS)}')
-        return kind, take(kind, entry)
+        return kind, check_fields(kind, entry)
     except ValueError as error:
         raise RecordError(f"{source}, line {number}: malformed; {error}") from error
 
 
-def _json(line: bytes) -> dict[str, Any]:
+def _parse_json(line: bytes) -> dict[str, Any]:
     try:
-        entry = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        entry = json.loads(line.decode("utf-8"), parse_constant=_reject_constant)
     except RecursionError as error:
         raise ValueError("expected no deep nesting") from error
     if not isinstance(entry, dict):
@@ -212,19 +220,19 @@ def _json(line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _refuse(word: str) -> NoReturn:
+def _reject_constant(word: str) -> NoReturn:
     raise ValueError(f'expected no bare {word}; it is written as {{"float": ...}}')
 
 
-def problems(record: RunRecord) -> Iterator[str]:
-    """Return sentences about inconsistencies; none for a sound record.
+def find_problems(record: RunRecord) -> Iterator[str]:
+    """Sentences that say what does not fit; none for a sound record.
 
     Names of tables and figures become file names: they are unique, and letters, digits, dots,
     dashes and underscores alone. A row is as long as its table is wide. A figure is of a known
     kind and refers to a table and to columns of the same record.
     """
-    yield from _names("table", [table.name for table in record.tables])
-    yield from _names("figure", [figure.name for figure in record.figures])
+    yield from _name_problems("table", [table.name for table in record.tables])
+    yield from _name_problems("figure", [figure.name for figure in record.figures])
     for table in record.tables:
         yield from _table_problems(table)
     tables = {table.name: table for table in record.tables}
@@ -232,7 +240,7 @@ def problems(record: RunRecord) -> Iterator[str]:
         yield from _figure_problems(figure, tables)
 
 
-def _names(what: str, names: list[str]) -> Iterator[str]:
+def _name_problems(what: str, names: list[str]) -> Iterator[str]:
     for name in names:
         if not _FILE_NAME.fullmatch(name):
             yield (
@@ -268,9 +276,9 @@ def _figure_problems(figure: Figure, tables: dict[str, ResultTable]) -> Iterator
             yield f"{where}: expected a column {name!r} in table {figure.table!r}"
 
 
-def _lines(record: RunRecord) -> Iterator[bytes]:
-    """Return all lines but the last."""
-    yield _line(
+def _encode_lines(record: RunRecord) -> Iterator[bytes]:
+    """All lines but the last."""
+    yield _encode_line(
         "header",
         {
             "schema": SCHEMA,
@@ -287,17 +295,17 @@ def _lines(record: RunRecord) -> Iterator[bytes]:
         ("figure", record.figures),
     ):
         for part in parts:
-            yield _line(kind, _as_mapping(part, OPTIONAL.get(kind, frozenset())))
+            yield _encode_line(kind, _to_mapping(part, OPTIONAL.get(kind, frozenset())))
     for note in record.notes:
-        yield _line("note", {"text": note})
+        yield _encode_line("note", {"text": note})
 
 
-def _as_mapping(part: Round | ResultTable | Figure, optional: frozenset[str]) -> dict[str, Any]:
+def _to_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
     content = {field.name: getattr(part, field.name) for field in fields(part)}
     return {name: value for name, value in content.items() if value or name not in optional}
 
 
-def _line(kind: str, content: dict[str, Any]) -> bytes:
+def _encode_line(kind: str, content: dict[str, Any]) -> bytes:
     entry = {"line": kind} | encode(content)
     text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8") + b"\n"

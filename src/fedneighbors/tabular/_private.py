@@ -19,7 +19,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._release_gate import ReleaseGate, refuse_few_shares
+from fedneighbors.federation._release_gate import ReleaseGate, check_noise_shares
 from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
@@ -141,7 +141,7 @@ class ChargedReplies(ABC):
         Every attempt at a sum is a release of its own: two sums over different parties would
         otherwise tell the shares of those that differ.
         """
-        refuse_few_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
+        check_noise_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
 
     def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:

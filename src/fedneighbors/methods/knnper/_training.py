@@ -8,7 +8,7 @@ import torch
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
-from fedneighbors.federation._loop import Delivery, Outcome, Replies, add_up, run_rounds
+from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
@@ -125,7 +125,7 @@ class Cohort:
 def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
     total: Message | None = None
     for name, reply in each:
-        total = reply if total is None else add_up({f"before {name}": total, name: reply})
+        total = reply if total is None else sum_replies({f"before {name}": total, name: reply})
     return total
 
 

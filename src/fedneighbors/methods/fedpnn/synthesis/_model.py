@@ -17,8 +17,8 @@ from fedneighbors.methods.fedpnn.synthesis._encoding import (
     TableTransform,
 )
 from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, TrainedGenerator
-from fedneighbors.methods.fedpnn.synthesis._tabular import InputFormat
-from fedneighbors.partition._assignment import apportioned
+from fedneighbors.methods.fedpnn.synthesis._tabular import Form
+from fedneighbors.partition._assignment import apportion
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
@@ -151,8 +151,8 @@ class SynthesisModel(ModelFile):
             Position of a single class to generate; None keeps the class frequencies of the fit.
         """
         if not self.per_class:
-            return self._generate_labeled(n_rows, np.random.default_rng([seed, 0]), only)
-        shares = apportioned(n_rows, np.array(self.counts)).tolist()
+            return self._from_one(n_rows, np.random.default_rng([seed, 0]), only)
+        shares = apportion(n_rows, np.array(self.counts)).tolist()
         wanted = dict(enumerate(shares)) if only is None else {only: n_rows}
         parts = [
             (place, self.parts[place].table(count, np.random.default_rng([seed, place])))
