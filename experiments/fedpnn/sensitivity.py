@@ -15,7 +15,7 @@ from experiments.fedpnn.real import unadvised
 from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, split_rows
-from fedneighbors.records import Figure, Scalar, Table
+from fedneighbors.records import Figure, ResultTable, Scalar
 
 CLIENT, SERVER = "client", "server"
 MADE, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"

@@ -19,7 +19,7 @@ from fedneighbors.records._encoding import (
     check_fields,
     encode,
 )
-from fedneighbors.records._schema import FIGURE_KINDS, Figure, Round, RunRecord, Table
+from fedneighbors.records._schema import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -300,7 +300,7 @@ def _encode_lines(record: RunRecord) -> Iterator[bytes]:
         yield _encode_line("note", {"text": note})
 
 
-def _to_mapping(part: Round | Table | Figure, optional: frozenset[str]) -> dict[str, Any]:
+def _to_mapping(part: Round | ResultTable | Figure, optional: frozenset[str]) -> dict[str, Any]:
     content = {field.name: getattr(part, field.name) for field in fields(part)}
     return {name: value for name, value in content.items() if value or name not in optional}
 

@@ -149,14 +149,14 @@ def gap(reply):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
-        (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
-        (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
-        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "below 2"),
-        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "at least 0"),
-        (ConstantsReply, gap, "unused knots"),
-        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for each column"),
-        (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
+        (ScalingReply, lambda r: {"knots": -r.knots}, "do not ascend"),
+        (ScalingReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
+        (ScalingReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
+        (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "below 2"),
+        (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "at least 0"),
+        (ScalingReply, gap, "unused knots"),
+        (ScalingReply, lambda r: {"told": r.told[1:]}, "for each column"),
+        (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
         (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
         (CentersReply, lambda r: {"centers": r.centers * np.inf}, "must be below 1e"),
         (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "below 2"),
@@ -206,7 +206,7 @@ def test_requests_for_columns_or_metrics_that_are_none_cannot_be_made(make):
 
 def test_a_party_refuses_columns_that_its_table_does_not_have():
     with pytest.raises(Refuse, match="not in the table"):
-        FedPNNParty("p0", X, Y).answer(ConstantsRequest(9, 5, np.array([12, 13])))
+        FedPNNParty("p0", X, Y).answer(ScalingRequest(9, 5, np.array([12, 13])))
 
 
 @settings(max_examples=40, deadline=None)

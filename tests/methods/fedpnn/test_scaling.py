@@ -10,8 +10,8 @@ from scipy.special import ndtri
 
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_SCORE,
-    ConstantsReply,
-    MomentsReply,
+    PointMomentsReply,
+    ScalingReply,
     class_moments,
     column_constants,
     make_frame,

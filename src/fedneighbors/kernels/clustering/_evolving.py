@@ -24,9 +24,9 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
+    PassParameters,
     Scaling,
     State,
-    Terms,
     extend_bounds,
     nearest_rows,
     process_rows,

@@ -48,7 +48,7 @@ CENTER_LIMIT = 1e150
 
 
 @message
-class SchemaRequest:
+class FedPNNSchemaRequest:
     """Request for the schema, with the labels of at least ``min_count`` rows."""
 
     reply: ClassVar[type] = Schema
@@ -126,7 +126,7 @@ class CentersRequest:
 
 
 @message
-class ModelRelease:
+class FedPNNModelRelease:
     """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
@@ -190,7 +190,7 @@ class FedPNNParty(TableParty):
                 return self._schema(request)
             case SelectionRequest():
                 return self._class_sums(request)
-            case ConstantsRequest():
+            case ScalingRequest():
                 return self._constants(request)
             case PointMomentsRequest():
                 return self._moments(request)
@@ -201,7 +201,7 @@ class FedPNNParty(TableParty):
                 return Receipt()
         raise Refuse("unknown request")
 
-    def _schema(self, request: SchemaRequest) -> Schema:
+    def _schema(self, request: FedPNNSchemaRequest) -> Schema:
         """Return the schema without labels of few rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(
@@ -232,7 +232,7 @@ class FedPNNParty(TableParty):
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
+    def _constants(self, request: ScalingRequest | CentersRequest) -> ScalingReply:
         x, y = self._select_rows(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
@@ -335,7 +335,7 @@ class FedPNNParty(TableParty):
 
 
 def _apply_frame(
-    x: Floats, groups: Integers, frame: Frame, *, min_count: int
+    x: Floats, groups: Integers, frame: Scaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
     """Remove cells that are few in their group; return rows and points.
 

@@ -71,7 +71,7 @@ def check_columns(columns: Integers | None, n_features: int | None = None) -> No
 
 
 @message
-class ConstantsReply:
+class ScalingReply:
     """Means of groups of neighboring values of each column, and counts of missing cells.
 
     Parameters
@@ -112,7 +112,7 @@ class ConstantsReply:
 
 
 @message
-class ConstantsRequest:
+class ScalingRequest:
     """Request for the scaling constants of ``columns``; all columns if None.
 
     Groups have at least ``min_count`` values.
@@ -128,7 +128,7 @@ class ConstantsRequest:
             raise ValueError(f"expected 1 to {MAX_KNOTS} knots of 1 or more values")
         check_columns(self.columns)
 
-    def check(self, party: str, reply: ConstantsReply) -> None:  # noqa: ARG002 - runtimes name it
+    def check(self, party: str, reply: ScalingReply) -> None:  # noqa: ARG002 - runtimes name it
         """Check the number of groups and their sizes."""
         if reply.knots.shape[1] != self.n_knots:
             raise ValueError(f"expected {self.n_knots} knots for each column")
@@ -187,7 +187,7 @@ def suppress_few_indicators(indicators: Floats, labels: Integers, *, min_count: 
 
 def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
-) -> ConstantsReply:
+) -> ScalingReply:
     """Return the scaling constants of a table.
 
     Where fewer than ``min_count`` rows of a class have a value in a column, these cells count as
@@ -276,7 +276,7 @@ class Scaling:
         """Return the number of coordinates of a point."""
         return len(self.fill) + len(self.indicators) + (len(self.pooled) > 0)
 
-    def without_indicators(self) -> "Frame":
+    def without_indicators(self) -> "Scaling":
         """Return the frame without missing-cell indicators."""
         return replace(self, indicators=self.indicators[:0], pooled=self.pooled[:0])
 
@@ -314,14 +314,14 @@ class Scaling:
         return scores
 
 
-def make_frame(kind: str, parts: Sequence[ConstantsReply], *, min_count: int) -> Frame:
+def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> Scaling:
     """Build the frame from all parties' constants, independent of their order.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
-        Kind of the frame, see :class:`Frame`.
-    parts : sequence of ConstantsReply
+        Kind of the frame, see :class:`Scaling`.
+    parts : sequence of ScalingReply
         Constants of each party.
     min_count : int
         A column with at least ``min_count`` missing cells gets a missing-cell indicator: one of its
@@ -360,7 +360,7 @@ def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
 
 
 @message
-class MomentsReply:
+class PointMomentsReply:
     """Sums over the rows of a party, to be added up over parties.
 
     Classes with fewer than ``min_count`` rows at the party are left out of all three.
@@ -381,7 +381,7 @@ class MomentsReply:
 
 
 @message
-class MomentsRequest:
+class PointMomentsRequest:
     """Request for the moments of the rows in the agreed frame."""
 
     reply: ClassVar[type] = PointMomentsReply
@@ -415,14 +415,14 @@ def _quantize(points: Floats) -> Floats:
 
 
 def suppress_few_pairs(
-    moments: MomentsReply,
+    moments: PointMomentsReply,
     points: Floats,
     base: Floats,
     known: Booleans,
     *,
     n_columns: int,
     min_count: int,
-) -> MomentsReply:
+) -> PointMomentsReply:
     """Suppress products of moments that disclose few rows.
 
     Where two coordinates are both known for fewer than ``min_count`` rows, those rows enter the
@@ -431,7 +431,7 @@ def suppress_few_pairs(
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Moments of ``points``.
     points : float64 array of shape (n_rows, n_coordinates)
         Rows in the frame.

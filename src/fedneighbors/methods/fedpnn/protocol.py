@@ -208,7 +208,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     ProtocolError
         If a reply is not possible for any table.
     """
-    replies = yield gather(SchemaRequest(settings.min_count))
+    replies = yield gather(FedPNNSchemaRequest(settings.min_count))
     schema = _agree_on_schema(replies.complete("the schema").each, settings)
     chosen = None
     if settings.n_features_to_select is not None:
@@ -285,7 +285,7 @@ class _Plan:
     def constants(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def frame(self, each: Mapping[str, Any]) -> Frame:
+    def frame(self, each: Mapping[str, Any]) -> Scaling:
         """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
@@ -327,7 +327,7 @@ class _Plan:
             columns=self.columns,
         )
 
-    def model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
+    def model(self, each: Mapping[str, Any], frame: Scaling, metric: Floats) -> FedPNNModel:
         """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
@@ -381,12 +381,12 @@ class _Plan:
         return merged
 
 
-def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
+def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
     """Return class means and the covariance within classes.
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Moments of at least one row.
 
     Returns
@@ -404,7 +404,7 @@ def covariance_within(moments: MomentsReply) -> tuple[Floats, Floats]:
     return means, (within + within.T) / 2
 
 
-def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> Floats:
+def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:
     """Return a linear map after which Euclidean distance separates classes.
 
     Coordinates are whitened by the covariance within classes; the directions between the means of
@@ -412,7 +412,7 @@ def supervised_metric(moments: MomentsReply, *, ridge: float, boost: float) -> F
 
     Parameters
     ----------
-    moments : MomentsReply
+    moments : PointMomentsReply
         Moments summed over all parties.
     ridge : float
         Added to every variance within classes, in units of the mean variance.

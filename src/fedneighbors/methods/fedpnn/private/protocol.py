@@ -111,7 +111,7 @@ def _check_point(place: Floats) -> None:
 
 
 @message
-class PrivateModelRelease:
+class PrivateFedPNNRelease:
     """Message with the finished model."""
 
     reply: ClassVar[type] = Receipt
@@ -154,7 +154,7 @@ def coordinate_private(
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
     check_privacy(privacy)
-    training = yield from _Training.begin(privacy, run)
+    training = yield from _FedPNNTraining.begin(privacy, run)
     schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
     place = yield from training.request_origin()
@@ -192,7 +192,7 @@ def check_privacy(privacy: Privacy) -> None:
     privacy.require_classes()
 
 
-class _Training(PrivateTraining):
+class _FedPNNTraining(PrivateTraining):
     """State of one training; its generators are the coordinator's rounds."""
 
     def request_origin(self) -> Coordinator[Floats]:

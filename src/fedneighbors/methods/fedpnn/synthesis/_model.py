@@ -17,7 +17,7 @@ from fedneighbors.methods.fedpnn.synthesis._encoding import (
     TableTransform,
 )
 from fedneighbors.methods.fedpnn.synthesis._generation import Conditions, Picks, TrainedGenerator
-from fedneighbors.methods.fedpnn.synthesis._tabular import Form
+from fedneighbors.methods.fedpnn.synthesis._tabular import InputFormat
 from fedneighbors.partition._assignment import apportion
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label

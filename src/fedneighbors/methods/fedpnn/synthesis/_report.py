@@ -153,7 +153,7 @@ def _mean(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[Table]:
+def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTable]:
     """Return both similarities by class, if there are labels."""
     if y is None or y_made is None:
         return []
@@ -191,7 +191,7 @@ def _column_table(
     )
 
 
-def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) -> Table:
+def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) -> ResultTable:
     """Return distributions of the least similar columns.
 
     They are fractions of synthetic rows up to quantiles of real ones.
@@ -217,7 +217,7 @@ def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) ->
     )
 
 
-def _correlation_table(pairs: Correlations) -> Table:
+def _correlation_table(pairs: Correlations) -> ResultTable:
     """Return correlations of the least similar columns.
 
     Entries are of the real rows where ``other_column`` comes first, else of the synthetic rows.
@@ -243,7 +243,7 @@ def _round_correlation(pairs: Correlations, a: int, b: int) -> float | None:
     return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
 
 
-def _distance_table(near: NearestRecords) -> Table:
+def _distance_table(near: NearestRecords) -> ResultTable:
     rows = [
         (label, float(distance), float(share))
         for label, distances in (("real", near.real), ("synthetic", near.synthetic))
@@ -253,7 +253,7 @@ def _distance_table(near: NearestRecords) -> Table:
     return ResultTable("distances", "Distances to real rows", heads, tuple(rows))
 
 
-def _utility_table(worth: Utility) -> Table:
+def _utility_table(worth: Utility) -> ResultTable:
     rows = tuple(
         (label, score.balanced_accuracy, score.roc_auc)
         for label, score in (
